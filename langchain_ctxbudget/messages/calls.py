@@ -1,23 +1,23 @@
-"""Tool calls and their results in the form of LangChain that all providers read, and the items of OpenAI's Responses.
+"""Tool calls and their results in LangChain's form, which all providers read, and OpenAI's items.
 
 | as it is given | as it is sent |
 |---|---|
-| `invalid_tool_calls` (arguments that are no JSON object, which some servers refuse) | `tool_calls` |
+| `invalid_tool_calls` (arguments that are no JSON object: some servers refuse it) | `tool_calls` |
 | blocks `custom_tool_call`, which one provider reads, and reads twice | in `tool_calls` alone |
 | a block `custom_tool_call_output` in the tool message of its call | its text |
-| a block with a call that is not in `tool_calls`, or with a result in place of a `ToolMessage` | its JSON as text |
+| a call that is not in `tool_calls`, a result in place of a `ToolMessage` | its JSON as text |
 
-Responses refuses an id of an item that comes twice, and reasoning that is not followed by the item
-that it led to. So a message is sent with the ids of all its items, or without them and without its
-reasoning. Reasoning that nothing follows in its message is left out: the answer was cut off. A call
-that the provider has run itself (a search, for example) is known by its id alone: a second time, it
-is left out.
+OpenAI's Responses API refuses an id of an item that comes twice, and reasoning that is not followed
+by the item that it led to. So a message is sent with the ids of all its items, or without them and
+without its reasoning. Reasoning that nothing follows in its message is left out: the answer was cut
+off. A call that the provider has run itself (a search, for example) is known by its id alone: a
+second time, it is left out.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
@@ -39,17 +39,33 @@ _UNREADABLE = "unreadable_arguments"
 _SAID_BEFORE = "[The same as before.]"
 
 
+# Blocks
+
+
 def blocks_of(message: BaseMessage) -> list[Block]:
     """Returns the content of a message as a list of blocks."""
     return [message.content] if isinstance(message.content, str) else message.content
 
 
-def is_text(message: BaseMessage) -> bool:
-    """Tells at a glance if what a user or a model says is a text without calls, as most is."""
-    is_answer = type(message) is AIMessage and not (
-        message.tool_calls or message.invalid_tool_calls
-    )
-    return isinstance(message.content, str) and (is_answer or type(message) is HumanMessage)
+def text_block(text: str) -> dict[str, Any]:
+    """Returns a text as a block that every provider reads."""
+    return {"type": "text", "text": text}
+
+
+def opened(block: Block) -> dict[str, Any]:
+    """Returns a block without the one in which LangChain wraps a provider's own.
+
+    Empty for a text.
+    """
+    if isinstance(block, str):
+        return {}
+    value = block.get("value") if block.get("type") == "non_standard" else None
+    return value if isinstance(value, dict) else block
+
+
+def _kind(block: Block) -> str:
+    """Returns the type of a block; empty for a text."""
+    return str(opened(block).get("type", ""))
 
 
 def block_types(message: BaseMessage) -> set[str]:
@@ -57,32 +73,50 @@ def block_types(message: BaseMessage) -> set[str]:
     return {_kind(block) for block in blocks_of(message)}
 
 
+def text_of(block: Block) -> str | None:
+    """Returns the text of a block that is text; None for any other."""
+    if isinstance(block, str):
+        return block
+    text = block.get("text") if block.get("type") == "text" else None
+    return text if isinstance(text, str) else None
+
+
+def says_something(block: Block) -> bool:
+    """Tells if a content block has anything in it beyond white space."""
+    if isinstance(block, dict) and block.get("type") != "text":
+        return True
+    text = text_of(block)
+    return text is not None and bool(text.strip())
+
+
+def is_text(message: BaseMessage) -> bool:
+    """Tells at a glance if a message is a user's or a model's text without calls, as most are."""
+    if not isinstance(message.content, str):
+        return False
+    if type(message) is AIMessage:
+        return not (message.tool_calls or message.invalid_tool_calls)
+    return type(message) is HumanMessage
+
+
+def is_user(message: BaseMessage) -> bool:
+    """Tells if the user says a message."""
+    # Many times as fast as what pydantic makes of `isinstance`.
+    return HumanMessage in type(message).__mro__
+
+
 def is_thought(block: Block) -> bool:
     """Tells if a block is reasoning of a model, in any provider's form."""
     return _kind(block) in THOUGHTS
 
 
-def text_of(block: Block) -> str | None:
-    """Returns the text of a block that is text; None for any other."""
-    text = (
-        block
-        if isinstance(block, str)
-        else block.get("text")
-        if block.get("type") == "text"
-        else None
-    )
-    return text if isinstance(text, str) else None
-
-
 def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
     """Returns blocks of a content without the thoughts at their end, which lead to nothing.
 
-    Responses refuses reasoning without the item that it led to, and Anthropic a message that ends
-    with thinking: an answer was cut off there. Calls that stand in `tool_calls` alone are sent
-    behind the content, so they follow.
+    The Responses API refuses reasoning without the item that it led to, and Anthropic a message
+    that ends with thinking: an answer was cut off there. Calls that stand in `tool_calls` alone are
+    sent behind the content, so they follow.
     """
-    in_content = {str(key) for block in blocks for key in _call_keys(block)}
-    if not isinstance(message, AIMessage) or not in_content.issuperset(call_ids(message)):
+    if not isinstance(message, AIMessage) or not _all_calls_in(blocks, message):
         return list(blocks)
     end = len(blocks)
     while end and is_thought(blocks[end - 1]):
@@ -90,20 +124,21 @@ def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> 
     return list(blocks[:end])
 
 
-def _call_keys(block: Block) -> tuple[object, ...]:
-    """Returns what a block that is a call may name as the id of that call."""
-    inner = opened(block)
-    return (inner.get("id"), inner.get("call_id")) if _kind(block) in CALL_BLOCKS else ()
+def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
+    """Tells if all calls of a message stand among some blocks, too."""
+    ids: set[str] = set()
+    for block in blocks:
+        if _kind(block) in CALL_BLOCKS:
+            fields = opened(block)
+            ids |= {str(fields.get("id")), str(fields.get("call_id"))}
+    return ids.issuperset(call_ids(message))
 
 
-def says_something(block: Block) -> bool:
-    """Tells if a content block has anything in it beyond white space."""
-    is_text = isinstance(block, str) or block.get("type") == "text"
-    return not is_text or bool((text_of(block) or "").strip())
+# Calls
 
 
 def provider_name(name: str) -> str | None:
-    """Returns a name in the form that every provider accepts, or None where nothing of it is left."""
+    """Returns a name in the form that every provider accepts; None where nothing of it is left."""
     clean = ENGLISH.refused_in_names.sub("_", name)[:_MAX_NAME_LENGTH]
     return clean if clean.strip("_-") else None
 
@@ -123,80 +158,76 @@ def call_ids(message: BaseMessage) -> tuple[str, ...]:
 
     Empty for one without an id.
     """
-    calls = (
-        (*message.tool_calls, *message.invalid_tool_calls) if isinstance(message, AIMessage) else ()
-    )
+    if not isinstance(message, AIMessage):
+        return ()
+    calls = (*message.tool_calls, *message.invalid_tool_calls)
     return tuple(call["id"] or "" for call in calls)
-
-
-def is_user(message: BaseMessage) -> bool:
-    """Tells if the user says a message."""
-    return (
-        HumanMessage in type(message).__mro__
-    )  # many times as fast as what pydantic makes of `isinstance`
 
 
 def with_calls(message: BaseMessage) -> BaseMessage:
     """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
 
-    Itself where they are.
+    The message itself where they are.
     """
     if not isinstance(message, AIMessage):
         return message
     if message.invalid_tool_calls:
-        invalid = [
-            ToolCall(
-                name=call["name"] or "",
-                args={_UNREADABLE: call["args"] or ""},
-                id=call["id"],
-                type="tool_call",
-            )
-            for call in message.invalid_tool_calls
-        ]
-        message = message.model_copy(
-            update={"tool_calls": [*message.tool_calls, *invalid], "invalid_tool_calls": []}
-        )
-    rest = [
-        block
-        for block in blocks_of(message)
-        if _kind(block) != _CUSTOM_CALL or is_raw(block, message)
-    ]
-    if len(rest) == len(blocks_of(message)):
+        message = _with_valid_calls(message)
+    blocks = blocks_of(message)
+    rest = [block for block in blocks if _kind(block) != _CUSTOM_CALL or is_raw(block, message)]
+    if len(rest) == len(blocks):
         return message
     return without_items(message.model_copy(update={"content": rest}))
 
 
+def _with_valid_calls(message: AIMessage) -> AIMessage:
+    """Returns a message whose invalid calls are valid: their arguments are a text in one."""
+    calls = list(message.tool_calls)
+    for call in message.invalid_tool_calls:
+        arguments = {_UNREADABLE: call["args"] or ""}
+        calls.append(
+            ToolCall(name=call["name"] or "", args=arguments, id=call["id"], type="tool_call")
+        )
+    return message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
+
+
 def is_raw(block: Block, message: BaseMessage) -> bool:
-    """Tells if a block has a call that is not in `tool_calls`, or a result that no `ToolMessage` has."""
-    if isinstance(message, ToolMessage) or (kind := _kind(block)) not in (
-        *CALL_BLOCKS,
-        *_RESULT_BLOCKS,
-    ):
+    """Tells if a block has a call that is not in `tool_calls`, or a result outside a `ToolMessage`."""
+    if isinstance(message, ToolMessage):
         return False
-    inner = opened(block)  # OpenAI's blocks have an id of their own besides
-    call_id = str(inner.get("call_id" if "call_id" in inner else "id") or "")
-    return kind in _RESULT_BLOCKS or call_id not in call_ids(message)
+    kind = _kind(block)
+    if kind in _RESULT_BLOCKS:
+        return True
+    if kind not in CALL_BLOCKS:
+        return False
+    fields = opened(block)
+    key = "call_id" if "call_id" in fields else "id"  # OpenAI's blocks have an id of their own, too
+    return str(fields.get(key) or "") not in call_ids(message)
 
 
 def raw_text(block: Block) -> Block:
     """Returns such a block as a text."""
-    return _text_block(opened(block))
+    return _json_block(opened(block))
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:
     """Returns the result of a custom tool as text; any other as it is."""
     if _CUSTOM_RESULT not in block_types(message):
         return message
-    blocks = [
-        _text_block(opened(block).get("output") or "") if _kind(block) == _CUSTOM_RESULT else block
-        for block in blocks_of(message)
-    ]
+    blocks: list[Block] = []
+    for block in blocks_of(message):
+        if _kind(block) == _CUSTOM_RESULT:
+            blocks.append(_json_block(opened(block).get("output") or ""))
+        else:
+            blocks.append(block)
     return message.model_copy(update={"content": blocks})
 
 
-def _text_block(value: object) -> Block:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return {"type": "text", "text": text}
+def _json_block(value: object) -> Block:
+    """Returns a text, or another value as JSON, as a block."""
+    if isinstance(value, str):
+        return text_block(value)
+    return text_block(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
@@ -204,63 +235,78 @@ def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
 
     Their blocks and items go.
     """
-    called = zip(listed_calls(message), ids, strict=True)
-    calls = [{**call, "id": call_id, "name": call_name(call)} for call, call_id in called]
-    rest = [block for block in blocks_of(message) if _kind(block) not in CALL_BLOCKS]
-    content = message.content if isinstance(message.content, str) else rest or ""
+    calls = [
+        {**call, "id": call_id, "name": call_name(call)}
+        for call, call_id in zip(listed_calls(message), ids, strict=True)
+    ]
+    content: str | list[Block] = message.content
+    if not isinstance(content, str):
+        content = [block for block in content if _kind(block) not in CALL_BLOCKS] or ""
     return without_items(message.model_copy(update={"tool_calls": calls, "content": content}))
 
 
-def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
-    """Returns the position of the result of every answered call (message, place in it), and results that answer none.
+# Which result answers which call
+
+
+class CallPlace(NamedTuple):
+    """Where a call stands."""
+
+    message: int
+    """The position of its message."""
+    number: int
+    """Its place among the calls of that message."""
+
+
+def answered(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], list[int]]:
+    """Returns the position of the result of every answered call, and results that answer none.
 
     Ids may repeat: a result answers the newest open call before it, else the first one after it
     that is still open.
     """
-    waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    early: list[tuple[str, int]] = []
-    answers: dict[tuple[int, int], int] = {}
+    open_calls: defaultdict[str, list[CallPlace]] = defaultdict(list)
+    early_results: list[int] = []
+    answers: dict[CallPlace, int] = {}
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            if waiting[message.tool_call_id]:
-                answers[waiting[message.tool_call_id].pop()] = position
+            waiting = open_calls[message.tool_call_id]
+            if waiting:
+                answers[waiting.pop()] = position
             else:
-                early.append((message.tool_call_id, position))
-        for place, call in reversed(list(enumerate(listed_calls(message)))):
-            waiting[call["id"] or ""].append((position, place))
+                early_results.append(position)
+        calls = listed_calls(message)
+        for number in reversed(range(len(calls))):
+            open_calls[calls[number]["id"] or ""].append(CallPlace(position, number))
+
     orphans: list[int] = []
-    for call_id, position in early:
-        if calls := waiting[
-            call_id
-        ]:  # all after the last of these results, or they would have matched
-            answers[calls.pop(calls.index(min(calls)))] = position
+    for position in early_results:
+        result = messages[position]
+        waiting = open_calls[result.tool_call_id] if isinstance(result, ToolMessage) else []
+        if waiting:  # all after the last of these results, or they would have matched
+            first = min(waiting)
+            waiting.remove(first)
+            answers[first] = position
         else:
             orphans.append(position)
     return answers, orphans
 
 
-def opened(block: Block) -> dict[str, Any]:
-    """Returns a block without the one in which LangChain wraps a provider's own.
-
-    A text has none.
-    """
-    if isinstance(block, str):
-        return {}
-    value = block.get("value") if block.get("type") == "non_standard" else None
-    return value if isinstance(value, dict) else block
+# Items of the Responses API
 
 
-def _kind(block: Block) -> str:
-    return str(opened(block).get("type", ""))
+class _Item(NamedTuple):
+    """An item that a block is."""
 
-
-# Items of Responses
+    id: str
+    is_run_by_provider: bool
+    """True for a call that the provider has run itself, which is known by its id alone."""
 
 
 def item_ids(message: BaseMessage) -> set[str]:
     """Returns the ids of the items in a message."""
-    blocks = () if isinstance(message.content, str) else message.content
-    return {item[0] for block in blocks if (item := _item(opened(block)))}
+    if isinstance(message.content, str):
+        return set()
+    items = map(_item_of, message.content)
+    return {item.id for item in items if item}
 
 
 def loses_items(message: BaseMessage, shorter: BaseMessage) -> bool:
@@ -268,38 +314,58 @@ def loses_items(message: BaseMessage, shorter: BaseMessage) -> bool:
     return not item_ids(message) <= item_ids(shorter)
 
 
-def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """Returns the id of the item that a block is, and whether the provider has run it itself."""
-    if (kind := block.get("type")) in _STANDARD_CALLS:
-        extras = block.get("extras")
-        key = extras.get("item_id") if isinstance(extras, Mapping) else None
-    else:
-        key = block.get("tool_call_id" if kind == "server_tool_result" else "id")
-    begins = ENGLISH.item.match(key) if isinstance(key, str) else None
-    return (str(key), bool(begins[1])) if begins else None
+def _item_of(block: Block) -> _Item | None:
+    """Returns the item that a block is, if it is one."""
+    item_id = _item_id(opened(block))
+    if not isinstance(item_id, str):
+        return None
+    beginning = ENGLISH.item.match(item_id)
+    return _Item(item_id, bool(beginning[1])) if beginning else None
+
+
+def _item_id(fields: Mapping[str, Any]) -> object:
+    """Returns what a block has where the id of its item would stand."""
+    kind = fields.get("type")
+    if kind in _STANDARD_CALLS:
+        extras = fields.get("extras")
+        return extras.get("item_id") if isinstance(extras, Mapping) else None
+    return fields.get("tool_call_id" if kind == "server_tool_result" else "id")
 
 
 def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
-    """Returns a message without ids of items, reasoning, and calls of the provider's under an id sent before."""
+    """Returns a message without ids of items, reasoning, and the provider's own calls sent before.
+
+    Args:
+        message: Any message; it is not changed.
+        sent: Ids of items that were sent before.
+    """
     if not item_ids(message):
         return message
     content: list[Block] = []
     for block in blocks_of(message):
-        inner = opened(block)
-        item = _item(opened(block))
-        if item is None or (item[1] and item[0] not in sent):
-            content.append(block)
-        elif inner["type"] in _STANDARD_CALLS:
-            content.append(
-                {
-                    **inner,
-                    "extras": {
-                        name: it for name, it in inner["extras"].items() if name != "item_id"
-                    },
-                }
-            )
-        elif not item[1] and inner["type"] != "reasoning":
-            content.append({name: it for name, it in inner.items() if name != "id"})
-    return message.model_copy(
-        update={"content": content or ("" if listed_calls(message) else _SAID_BEFORE)}
-    )
+        rest = _without_item(block, sent)
+        if rest is not None:
+            content.append(rest)
+    if content:
+        return message.model_copy(update={"content": content})
+    placeholder = "" if listed_calls(message) else _SAID_BEFORE
+    return message.model_copy(update={"content": placeholder})
+
+
+def _without_item(block: Block, sent: Collection[str]) -> Block | None:
+    """Returns a block without the id of its item; None where nothing of it may be sent."""
+    item = _item_of(block)
+    if item is None:
+        return block
+    if item.is_run_by_provider and item.id not in sent:
+        return block
+    fields = opened(block)
+    if fields["type"] in _STANDARD_CALLS:
+        return {**fields, "extras": _without_key(fields["extras"], "item_id")}
+    if item.is_run_by_provider or fields["type"] == "reasoning":
+        return None
+    return _without_key(fields, "id")
+
+
+def _without_key(fields: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != left_out}

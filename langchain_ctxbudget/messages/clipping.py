@@ -19,6 +19,7 @@ from langchain_ctxbudget.messages.calls import (
     Block,
     is_raw,
     item_ids,
+    text_block,
     text_of,
     without_items,
 )
@@ -305,10 +306,6 @@ def _told(block: Block, reference: str | None) -> Block:
     return {"type": "text", "text": told(block, reference), _LINE: left_out(block, reference)}
 
 
-def _text_block(text: str) -> Block:
-    return {"type": "text", "text": text}
-
-
 def _cost_of(
     block: Block, message: BaseMessage, count_message: Callable[[BaseMessage], int]
 ) -> int:
@@ -326,7 +323,7 @@ def _with_text(message: BaseMessage, text: str, blocks: Sequence[Block]) -> Base
         if text_of(block) is None:
             content.append(block)
         elif not is_placed:
-            content.append(_text_block(text))
+            content.append(text_block(text))
             is_placed = True
     made = message.model_copy(update={"content": content})
     # An item of the Responses API that was changed has another id than the one that its reasoning

@@ -1,54 +1,62 @@
 """The fences around stored text in a prompt, and the text inside them as data.
 
-Stored text may imitate a fence to break out of its block; such an imitation is neutralised, also
-one that only looks like it: spaced, with invisible characters in it, or in full-width or
-mathematical letters.
+Stored text may imitate a fence to break out of it; such an imitation is neutralised, also one that
+only looks like it: spaced, with invisible characters in it, or in full-width or mathematical
+letters.
 
-Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so a block costs
-the sum of its lines. Further lines of a text are blank, or indented by one space.
+Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so what is fenced
+costs the sum of its lines. Further lines of a text are blank, or indented by one space.
 """
 
 import re
 import unicodedata
 from functools import cache
-from itertools import pairwise
 
 CONTEXT = "context"
 SUMMARY = "conversation_summary"
 ARC = "conversation_arc"
 PREFERENCES = "user_preferences"
 _INVISIBLE = (
-    r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
-    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+    r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 _GAP = rf"[\s{_INVISIBLE}]*+"
+_HARMLESS_BRACKET = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 
 
-class _Plain(dict[int, str]):
+class _PlainCharacters(dict[int, str]):
     """The plain character for each compatibility form of one (full-width, mathematical)."""
 
     def __missing__(self, code: int) -> str:
-        folded = unicodedata.normalize("NFKC", chr(code))
-        return self.setdefault(code, folded if len(folded) == 1 else chr(code))
+        character = chr(code)
+        folded = unicodedata.normalize("NFKC", character)
+        return self.setdefault(code, folded if len(folded) == 1 else character)
 
 
-_PLAIN = _Plain({ord("\\"): "/"})
+_PLAIN_CHARACTERS = _PlainCharacters({ord("\\"): "/"})
 
 
 @cache
 def _imitation() -> re.Pattern[str]:
-    names = "|".join(map(_GAP.join, (CONTEXT, SUMMARY, ARC, PREFERENCES)))
+    """Returns the pattern of the bracket with which an imitation of a fence begins."""
+    spaced_names = [_GAP.join(name) for name in (CONTEXT, SUMMARY, ARC, PREFERENCES)]
+    names = "|".join(spaced_names)
     return re.compile(rf"<(?={_GAP}(?:/{_GAP})*+(?:{names})\b)", re.IGNORECASE)
 
 
 def as_data(text: str) -> str:
     """Makes every imitation of a fence in a text harmless; returns any other text as it is."""
-    plain = text.translate(_PLAIN)  # as long as the text
-    found = [match.start() for match in _imitation().finditer(plain)]
-    if not found:
+    plain = text.translate(_PLAIN_CHARACTERS)  # as long as the text
+    brackets = [match.start() for match in _imitation().finditer(plain)]
+    if not brackets:
         return text
-    parts = (text[begin + 1 : end] for begin, end in pairwise((-1, *found, len(text))))
-    return "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}".join(parts)
+    parts: list[str] = []
+    start = 0
+    for bracket in brackets:
+        parts.append(text[start:bracket])
+        start = bracket + 1
+    parts.append(text[start:])
+    return _HARMLESS_BRACKET.join(parts)
 
 
 def as_item(text: str) -> str:
@@ -56,8 +64,9 @@ def as_item(text: str) -> str:
 
     Further lines are indented, so that none passes for an item or a heading.
     """
-    first, *more = as_data(text).splitlines() or [""]
-    return "\n".join((first, *(f" {line}" if line.strip() else "" for line in more)))
+    lines = as_data(text).splitlines()
+    further_lines = [f" {line}" if line.strip() else "" for line in lines[1:]]
+    return "\n".join([*lines[:1], *further_lines])
 
 
 def item(speaker: str, text: str, reference: str = "") -> str:
@@ -65,7 +74,8 @@ def item(speaker: str, text: str, reference: str = "") -> str:
 
     `reference` is what it may be looked up by.
     """
-    return f"- {reference}{speaker}{': ' if speaker else ''}{as_item(text)}\n"
+    colon = ": " if speaker else ""
+    return f"- {reference}{speaker}{colon}{as_item(text)}\n"
 
 
 def opening(name: str) -> str:

@@ -10,24 +10,32 @@ contents).
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_of
+from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_block, text_of
 from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
 MediumKind = Literal["image", "audio", "video", "file"]
 
 _KINDS: Mapping[str, MediumKind] = {
-    **dict.fromkeys(
-        ("image", "image_url", "input_image", "computer_screenshot", "image_generation_call"),
-        "image",
-    ),
-    **dict.fromkeys(("audio", "input_audio"), "audio"),
-    **dict.fromkeys(("video", "video_url", "input_video"), "video"),
-    **dict.fromkeys(("file", "input_file", "document", "text-plain", "media"), "file"),
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "computer_screenshot": "image",
+    "image_generation_call": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "video": "video",
+    "video_url": "video",
+    "input_video": "video",
+    "file": "file",
+    "input_file": "file",
+    "document": "file",
+    "text-plain": "file",
+    "media": "file",
 }
 """The kind of medium of every type of block that has one; of `media`, the MIME type says more."""
 _SCREEN = "computer_call_output"
@@ -48,8 +56,12 @@ _NO_WORDS = frozenset(
         "status",
         "signature",
         "cache_control",
+        "index",
+        "role",
+        "extras",
+        "mime_type",
+        "media_type",
     }
-    | {"index", "role", "extras", "mime_type", "media_type"}
 )
 """Keys of a block under which nothing stands that a reader would read."""
 _IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
@@ -86,34 +98,85 @@ def medium_of(block: Block) -> Medium | None:
 
     None for a block of any other kind, and for a document of text.
     """
-    found = opened(block)
-    if found.get("type") == _SCREEN and isinstance(found.get("output"), Mapping):
-        found = dict(found["output"])
-    kind = _KINDS.get(str(found.get("type", "")))
-    if kind is None or _is_of_text(found):
+    fields = _shown_fields(block)
+    block_type = str(fields.get("type", ""))
+    kind = _KINDS.get(block_type)
+    if kind is None or _is_of_text(fields):
         return None
-    places = [found, *(found[key] for key in _NESTED if isinstance(found.get(key), Mapping))]
+
+    nested = [fields[key] for key in _NESTED if isinstance(fields.get(key), Mapping)]
+    places = [fields, *nested]
     payload = _first(places, _PAYLOADS)
     mime_type = _first_text(places, _MIME_TYPES)
-    address = _first_text(places, _ADDRESSES)
-    for text in (payload, address):
+    for text in (payload, _first_text(places, _ADDRESSES)):
         if isinstance(text, str) and text.startswith("data:"):
             header, _, payload = text.partition(",")
             mime_type = header.removeprefix("data:").partition(";")[0] or mime_type
-    if not mime_type and (
-        form := _first_text(places, ("output_format",))
-    ):  # of an image that was generated
-        mime_type = f"{kind}/{form}"
-    if found.get("type") == "media":
-        kind = _kind_of(mime_type)
-    size = len(payload) * 3 // 4 if isinstance(payload, str) else len(payload or b"")
+
+    output_format = _first_text(places, ("output_format",))
+    if not mime_type and output_format:  # of an image that was generated
+        mime_type = f"{kind}/{output_format}"
     return Medium(
-        kind=kind,
+        kind=_kind_of(mime_type) if block_type == "media" else kind,
         mime_type=mime_type,
         name=_first_text(places, _NAMES),
         payload=payload if isinstance(payload, str) else "",
-        size_bytes=size,
+        size_bytes=_byte_count(payload),
     )
+
+
+def _shown_fields(block: Block) -> dict[str, Any]:
+    """Returns the fields of a block; of a computer tool's output, those of the screen in it."""
+    fields = opened(block)
+    output = fields.get("output")
+    if fields.get("type") == _SCREEN and isinstance(output, Mapping):
+        return dict(output)
+    return fields
+
+
+def _is_of_text(fields: Mapping[str, Any]) -> bool:
+    """Tells if a document or a file is given as text rather than as bytes, an address or an id."""
+    source = fields.get("source")
+    if isinstance(source, str):
+        return True
+    if isinstance(source, Mapping) and source.get("type") in ("text", "content"):
+        return True
+    return isinstance(fields.get("text"), str)
+
+
+def _first(places: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str | bytes | None:
+    """Returns the first text, or bytes, that stands under one of some keys."""
+    for place in places:
+        for key in keys:
+            value = place.get(key)
+            if isinstance(value, str | bytes) and value:
+                return value
+    return None
+
+
+def _first_text(places: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """Returns the first value under one of some keys where it is a text, else an empty one."""
+    value = _first(places, keys)
+    return value if isinstance(value, str) else ""
+
+
+def _byte_count(payload: str | bytes | None) -> int:
+    """Returns how many bytes a payload holds; four characters of base64 are three bytes."""
+    if isinstance(payload, str):
+        return len(payload) * 3 // 4
+    return len(payload or b"")
+
+
+def _kind_of(mime_type: str) -> MediumKind:
+    match mime_type.partition("/")[0]:
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case "video":
+            return "video"
+        case _:
+            return "file"
 
 
 def shown_blocks(message: BaseMessage) -> list[Block]:
@@ -136,7 +199,7 @@ def without_media(message: BaseMessage, reference: str | None = None) -> BaseMes
     content: list[Block] = []
     for block in shown_blocks(message):
         is_medium = medium_of(block) is not None
-        content.append({"type": "text", "text": left_out(block, reference)} if is_medium else block)
+        content.append(text_block(left_out(block, reference)) if is_medium else block)
     return message.model_copy(update={"content": content})
 
 
@@ -146,12 +209,7 @@ def may_be_result(block: Block) -> bool:
     return medium_of(block) is not None and kind in _IN_RESULTS
 
 
-def words_inside(block: Block) -> list[str]:
-    """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
-    inner = opened(block)
-    if inner.get("type") == "json" and "json" in inner:
-        return [json.dumps(inner["json"], ensure_ascii=False, default=str)]
-    return [text for text in _texts(inner) if text.strip() and not _is_payload(text)]
+# The text that stands for a block
 
 
 def told(block: Block, reference: str | None = None) -> str:
@@ -165,35 +223,40 @@ def told(block: Block, reference: str | None = None) -> str:
     if medium_of(block) is not None:
         return left_out(block, reference)
     words = words_inside(block)
-    lines = [f"[{kind_name(block)}]", *words] if words else []
-    if not words or any(map(_is_payload, _texts(opened(block)))):
+    if not words:
+        return left_out(block)
+    lines = [f"[{kind_name(block)}]", *words]
+    if any(map(_is_payload, _texts(opened(block)))):
         lines.append(left_out(block))
     return "\n".join(lines)
 
 
-def left_out(block: Block, reference: str | None = None) -> str:
-    """Returns the line that stands in place of a block: `[image left out: image/png, 150 KB.
+def words_inside(block: Block) -> list[str]:
+    """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
+    fields = opened(block)
+    if fields.get("type") == "json" and "json" in fields:
+        return [json.dumps(fields["json"], ensure_ascii=False, default=str)]
+    return [text for text in _texts(fields) if text.strip() and not _is_payload(text)]
 
-    Recall "#12"]`.
+
+def left_out(block: Block, reference: str | None = None) -> str:
+    """Returns the line in place of a block: `[image left out: image/png, 150 KB; recall "#12"]`.
 
     It names the reference under which the recall tool shows the block again, where one is given and
     the tool can.
     """
     medium = medium_of(block)
-    kind: str
     if medium is not None:
-        kind = medium.kind
-        facts = [_file_name(medium.name), medium.mime_type]
-        size_bytes = medium.size_bytes
+        kind: str = medium.kind
+        details = [_file_name(medium.name), medium.mime_type, _size(medium.size_bytes)]
     else:
+        payloads = filter(_is_payload, _texts(opened(block)))
         kind = kind_name(block)
-        facts = []
-        size_bytes = sum(len(text) for text in _texts(opened(block)) if _is_payload(text))
-    if size_bytes:
-        facts.append(_size(size_bytes))
-    what = ", ".join(fact for fact in facts if fact)
+        details = [_size(sum(map(len, payloads)))]
+    description = ", ".join(filter(None, details))
+    colon = ": " if description else ""
     recall = f'; recall "{reference}"' if reference and may_be_result(block) else ""
-    return f"[{kind} left out{': ' if what else ''}{what}{recall}]"
+    return f"[{kind} left out{colon}{description}{recall}]"
 
 
 def kind_name(block: Block) -> str:
@@ -214,6 +277,9 @@ def _file_name(name: str) -> str:
 
 
 def _size(size_bytes: int) -> str:
+    """Returns a number of bytes in words; empty for none."""
+    if not size_bytes:
+        return ""
     if size_bytes < _KILOBYTE:
         return f"{size_bytes} bytes"
     if size_bytes < _KILOBYTE**2:
@@ -221,56 +287,22 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / _KILOBYTE**2:.1f} MB"
 
 
-def _kind_of(mime_type: str) -> MediumKind:
-    match mime_type.partition("/")[0]:
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-        case _:
-            return "file"
-
-
-def _is_of_text(block: Mapping[str, Any]) -> bool:
-    """Tells if a document or a file is given as text rather than as bytes, an address or an id."""
-    source = block.get("source")
-    if isinstance(source, str) or (
-        isinstance(source, Mapping) and source.get("type") in ("text", "content")
-    ):
-        return True
-    return isinstance(block.get("text"), str)
-
-
-def _first(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str | bytes | None:
-    """Returns the first text, or bytes, that stands under one of some keys."""
-    for place in places:
-        for key in keys:
-            value = place.get(key)
-            if isinstance(value, str | bytes) and value:
-                return value
-    return None
-
-
-def _first_text(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str:
-    found = _first(places, keys)
-    return found if isinstance(found, str) else ""
-
-
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
     """Yields every text in a block, but for ids and the like, in the order in which they stand."""
     if isinstance(value, str):
         yield value
-    elif depth >= _DEEPEST:
-        return
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key not in _NO_WORDS:
-                yield from _texts(inner, depth + 1)
-    elif isinstance(value, list | tuple):
-        for inner in value:
+    elif depth < _DEEPEST:
+        for inner in _values_of(value):
             yield from _texts(inner, depth + 1)
+
+
+def _values_of(value: object) -> list[object]:
+    """Returns what stands in a list or in an object, but for ids and the like."""
+    if isinstance(value, Mapping):
+        return [inner for key, inner in value.items() if key not in _NO_WORDS]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return []
 
 
 def _is_payload(text: str) -> bool:

@@ -14,37 +14,76 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate, compress
-from typing import Any
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, NamedTuple
 
 from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, remembering, terms
 
-MARKED_SHARE = 0.4
-"""The most that pieces take which stand neither at the start nor at the end."""
-SIGNATURE = 0.3
-"""The worth of a line that begins a function: less than a line that was looked for, which an edit
-may replace."""
-AROUND = 2
-FOCUSED_AROUND = 6
-"""Pieces on both sides of an error, and of what was looked for, that tell what it is about."""
-JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i in range(41)]
-"""Items of a list and characters of a text, from the finest form of JSON to the coarsest."""
-NEAR = 1 / 8
-"""Share of the head, and of the tail, that is given up for a cut at a line break or at white
-space."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlinePolicy:
+    """Which pieces of a text stay, and how they are set off."""
+
+    marked_share: float = 0.4
+    """The largest share of the room for pieces that stand neither at the start nor at the end."""
+    signature_worth: float = 0.3
+    """The worth of a line that begins a function: less than that of a line that was looked for,
+    which an edit may replace."""
+    pieces_around_errors: int = 2
+    """Pieces on both sides of an error that tell what it is about."""
+    pieces_around_focus: int = 6
+    """Pieces on both sides of what was looked for that tell what it is about."""
+    edge_share: float = 1 / 8
+    """The share of the head, and of the tail, that is given up to cut at a line break or at white
+    space."""
+    small_room: int = 300
+    """Characters; in a smaller room the marks of gaps are short."""
+
+
+POLICY = OutlinePolicy()
 GAP = "\n[… lines left out: {:,} …]\n"
 SHORT_GAP = "\n…\n"
-SMALL_ROOM = 300
-"""The mark of a gap, and a shorter one for rooms of less than so many characters."""
 
-_BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])")  # noqa: RUF001 - these end sentences
+_WORD_BREAK = re.compile(r"\s+")
 _LINE_BREAK = re.compile(r"\r?\n|\r")
 _SPACE = re.compile(r"\s")
-_OF_DIFF = (
+_WORTH_IN_DIFF = (
     (re.compile(r"diff --git |--- "), 1.0),
     (re.compile(r"@@ "), 0.7),
     (re.compile("[+-]"), 0.4),
 )
+
+
+class _JsonSize(NamedTuple):
+    """How much of a JSON text is shown."""
+
+    items: int
+    """The most items of a list."""
+    characters: int
+    """The most characters of a text."""
+
+    @classmethod
+    def at(cls, level: int) -> "_JsonSize":
+        """Returns the size at a level: 0 is the finest, and every further one shows a fifth less."""
+        scale = 0.8**level
+        return cls(items=max(1, int(8_192 * scale)), characters=max(20, int(4_096 * scale)))
+
+
+_JSON_SIZES = [_JsonSize.at(level) for level in range(41)]
+"""From the finest form of JSON to the coarsest, in which a list has one item."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """A text in pieces, and what each of them is worth."""
+
+    texts: list[str]
+    worth: list[float]
+    """What each piece says, by the kind of the text and what was looked for."""
+    nearness: list[float]
+    """How near each piece is to the start or the end of the text, from 0 to 1."""
 
 
 def outlined(
@@ -58,141 +97,262 @@ def outlined(
 
     Empty if nothing would stay.
 
-    `mark` returns what stands in the largest gap for the number of characters that are left out altogether. What its
-    lines are worth follows from its kind, the focus, and the ends, unless it is given.
+    Args:
+        text: What is too large.
+        characters: The room for it, without the mark.
+        focus: Search terms of what the text was looked at for.
+        mark: Returns what stands in the largest gap, for the number of characters that are left
+            out altogether.
+        worth: What each line is worth; without it, that follows from the kind of the text, from
+            the focus, and from how near the line is to an end.
     """
-    if form := _shorter_json(text, characters):
-        return form + mark(len(text) - len(form))
-    pieces, marked, ends = _read(text, focus, worth)
-    chosen = [False] * len(pieces)
-    left = characters
-    gap_mark = SHORT_GAP if worth or characters < SMALL_ROOM else GAP
-    for values, reserved in (
-        (marked, 0 if worth else int(characters * (1 - MARKED_SHARE))),
-        (ends, 0),
-    ):
-        open_ones = [i for i, value in enumerate(values) if value > 0 and not chosen[i]]
-        for rank, i in enumerate(sorted(open_ones, key=lambda i: (-values[i], i))):
-            joins = any(chosen[max(0, i - 1) : i + 2]) or i in (0, len(pieces) - 1)
-            cost = len(pieces[i]) + (0 if joins else len(gap_mark))
-            if cost <= left - (
-                reserved if rank else 0
-            ):  # what says most has its place even in a small room
-                chosen[i], left = True, left - cost
+    json_form = _shorter_json(text, characters)
+    if json_form:
+        return json_form + mark(len(text) - len(json_form))
+
+    is_short_gap = bool(worth) or characters < POLICY.small_room
+    gap_mark = SHORT_GAP if is_short_gap else GAP
+    reserved = 0 if worth else int(characters * (1 - POLICY.marked_share))
+    pieces = _pieces_of(text, focus, worth)
+    choice = _Choice(pieces.texts, characters, len(gap_mark))
+    choice.take_best(pieces.worth, reserved)
+    choice.take_best(pieces.nearness)
+
+    gaps = choice.gaps()
+    is_room_wasted = choice.characters_left > characters // 4 and not choice.has_error()
+    if not gaps or is_room_wasted:  # its lines are too long for this room
+        return _ends_of(text, characters, mark)
+    return _with_gaps(pieces.texts, gaps, choice.characters_left, mark, gap_mark)
+
+
+class _Choice:
+    """The pieces of a text that stay, and the room that is left for more."""
+
+    def __init__(self, pieces: Sequence[str], characters: int, gap_characters: int) -> None:
+        self._pieces = pieces
+        self._is_chosen = [False] * len(pieces)
+        self._gap_characters = gap_characters
+        self.characters_left = characters
+
+    def take_best(self, values: Sequence[float], reserved: int = 0) -> None:
+        """Takes the pieces of most value that fit, and leaves the reserved characters free.
+
+        The best one may take of these, too, so that it has its place even in a small room. With
+        nothing reserved, the first one that does not fit is the last one that is looked at: ends
+        are filled from outside.
+        """
+        candidates = [
+            at for at, value in enumerate(values) if value > 0 and not self._is_chosen[at]
+        ]
+        candidates.sort(key=lambda at: (-values[at], at))
+        for rank, at in enumerate(candidates):
+            room = self.characters_left - (reserved if rank else 0)
+            cost = self._cost_of(at)
+            if cost <= room:
+                self._is_chosen[at] = True
+                self.characters_left -= cost
             elif not reserved:
-                break  # ends are filled from outside
-    gaps = _gaps(pieces, chosen, len(gap_mark))
-    tells = any(map(ENGLISH.error.search, compress(pieces, chosen)))
-    if not gaps or (left > characters // 4 and not tells):  # they are too long for this room
-        head, tail = _ends(text, characters)
-        return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}" if head or tail else ""
-    largest = max(gaps, key=lambda gap: sum(map(len, pieces[slice(*gap)])))
-    first = pieces[largest[0]]
-    more = "" if first.endswith("\n") else first[: head_end(first, left)]  # of a line that goes on
-    left_out = sum(len(piece) for gap in gaps for piece in pieces[slice(*gap)]) - len(more)
-    made = ""
-    shown = 0
+                break
+
+    def _cost_of(self, at: int) -> int:
+        """Returns the characters of a piece, with the mark of the gap that it would open."""
+        is_at_end = at in (0, len(self._pieces) - 1)
+        if is_at_end or any(self._is_chosen[max(0, at - 1) : at + 2]):
+            return len(self._pieces[at])
+        return len(self._pieces[at]) + self._gap_characters
+
+    def gaps(self) -> list[range]:
+        """Returns the places of the pieces that are left out, gap by gap.
+
+        A gap that is no longer than its mark is not made.
+        """
+        gaps: list[range] = []
+        start = 0
+        for at, is_chosen in enumerate([*self._is_chosen, True]):
+            if is_chosen:
+                if _length(self._pieces, range(start, at)) > self._gap_characters:
+                    gaps.append(range(start, at))
+                start = at + 1
+        return gaps
+
+    def has_error(self) -> bool:
+        """Tells if a chosen piece tells of an error."""
+        return any(map(ENGLISH.error.search, compress(self._pieces, self._is_chosen)))
+
+
+def _length(pieces: Sequence[str], places: range) -> int:
+    """Returns the characters of the pieces at some places."""
+    return sum(map(len, pieces[places.start : places.stop]))
+
+
+def _with_gaps(
+    pieces: Sequence[str],
+    gaps: Sequence[range],
+    characters_left: int,
+    mark: Callable[[int], str],
+    gap_mark: str,
+) -> str:
+    """Returns the pieces that stay, with a mark in place of every gap.
+
+    The largest gap has the mark that tells how much is left out. Where it begins within a line,
+    the room that is left shows more of that line.
+    """
+    largest = max(gaps, key=lambda gap: _length(pieces, gap))
+    first_left_out = pieces[largest.start]
+    begun_line = ""
+    if not first_left_out.endswith("\n"):
+        begun_line = first_left_out[: head_end(first_left_out, characters_left)]
+    left_out = sum(_length(pieces, gap) for gap in gaps) - len(begun_line)
+
+    outline = ""
+    shown_to = 0
     for gap in gaps:
-        made += "".join(pieces[shown : gap[0]])
-        told = more + mark(left_out) if gap == largest else gap_mark.format(gap[1] - gap[0])
-        made += told.lstrip("\n") if not made or made.endswith("\n") else told
-        shown = gap[1]
-    return made + "".join(pieces[shown:])
+        outline += "".join(pieces[shown_to : gap.start])
+        gap_text = gap_mark.format(len(gap))
+        if gap is largest:
+            gap_text = begun_line + mark(left_out)
+        is_line_start = not outline or outline.endswith("\n")
+        outline += gap_text.lstrip("\n") if is_line_start else gap_text
+        shown_to = gap.stop
+    return outline + "".join(pieces[shown_to:])
 
 
-def _gaps(pieces: Sequence[str], chosen: Sequence[bool], shortest: int) -> list[tuple[int, int]]:
-    """Returns the gaps, as ranges of pieces; a gap shorter than its mark is not made."""
-    edges = [
-        i
-        for i in range(len(pieces) + 1)
-        if (i < len(pieces) and not chosen[i]) != (i > 0 and not chosen[i - 1])
-    ]
-    gaps = list(zip(edges[::2], edges[1::2], strict=True))
-    return [gap for gap in gaps if sum(map(len, pieces[slice(*gap)])) > shortest]
+# Pieces, and what they are worth
 
 
 @remembering(256)
-def _read(
-    text: str, focus: frozenset[str], worth: tuple[float, ...]
-) -> tuple[list[str], list[float], list[float]]:
-    """Returns the pieces of a text, and what each is worth.
+def _pieces_of(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> _Pieces:
+    """Returns the pieces of a text with their worth: the given one, or by kind and focus."""
+    lines = [_parts_of(line) for line in text.splitlines(keepends=True)]
+    pieces: list[str] = []
+    for line in lines:
+        pieces.extend(line)
 
-    By its kind and the focus, and by how near an end it is.
-    """
-    lines = [_parted(line) for line in text.splitlines(keepends=True)]
-    pieces = [piece for line in lines for piece in line]
     if worth:
-        marked = [value for value, line in zip(worth, lines, strict=True) for _ in line]
-        return pieces, marked, [0.0] * len(pieces)
-    before = accumulate(map(len, pieces), initial=0)
-    ends = [
-        abs(1 - (2 * at + len(piece)) / len(text))
-        for at, piece in zip(before, pieces, strict=False)
-    ]
-    marked = [
+        given_worth: list[float] = []
+        for value, line in zip(worth, lines, strict=True):
+            given_worth += [value] * len(line)
+        return _Pieces(pieces, given_worth, [0.0] * len(pieces))
+
+    values = [
         value if piece.strip() else 0.0
-        for value, piece in zip(_by_kind(pieces), pieces, strict=True)
+        for value, piece in zip(_worth_by_kind(pieces), pieces, strict=True)
     ]
     if focus:
-        found = [focus.intersection(terms(piece)) for piece in pieces]
-        having = Counter(term for one in found for term in one)
-        near = _spread(
-            [sum(math.log(len(pieces) / having[term]) for term in one) for one in found],
-            FOCUSED_AROUND,
-        )
-        most = max(near) or 1.0
-        marked = [value + worth / most for value, worth in zip(marked, near, strict=True)]
-    return pieces, marked, ends
+        focus_values = _worth_by_focus(pieces, focus)
+        values = [value + more for value, more in zip(values, focus_values, strict=True)]
+    return _Pieces(pieces, values, _nearness(pieces, len(text)))
 
 
-def _parted(line: str) -> list[str]:
-    parts = list[str]()
+def _parts_of(line: str) -> list[str]:
+    """Returns a line in parts that are no longer than a line should be."""
+    parts: list[str] = []
     start = 0
     while len(line) - start > LINE_CHARACTERS:
-        window = (start + LINE_CHARACTERS // 4, start + LINE_CHARACTERS)
-        ends = (
-            found.end() for pattern in _BREAKS for found in [*pattern.finditer(line, *window)][-1:]
-        )
-        end = next(ends, start + LINE_CHARACTERS)
+        end = _end_of_part(line, start)
         parts.append(line[start:end])
         start = end
-    return [*parts, line[start:]]
+    parts.append(line[start:])
+    return parts
 
 
-def _spread(worth: Sequence[float], around: int) -> list[float]:
+def _end_of_part(line: str, start: int) -> int:
+    """Returns where a part of a long line ends: with a sentence, else at a blank, else anywhere."""
+    earliest = start + LINE_CHARACTERS // 4
+    latest = start + LINE_CHARACTERS
+    for pattern in (_SENTENCE_BREAK, _WORD_BREAK):
+        breaks = list(pattern.finditer(line, earliest, latest))
+        if breaks:
+            return breaks[-1].end()
+    return latest
+
+
+def _nearness(pieces: Sequence[str], text_length: int) -> list[float]:
+    """Returns how near the middle of each piece is to an end of the text: 0 is its middle."""
+    nearness: list[float] = []
+    start = 0
+    for piece in pieces:
+        nearness.append(abs(1 - (2 * start + len(piece)) / text_length))
+        start += len(piece)
+    return nearness
+
+
+def _worth_by_focus(pieces: Sequence[str], focus: frozenset[str]) -> list[float]:
+    """Returns how much each piece, with those around it, shares with the focus, from 0 to 1.
+
+    A term counts more, the fewer pieces have it.
+    """
+    shared_terms = [focus.intersection(terms(piece)) for piece in pieces]
+    pieces_with: Counter[str] = Counter()
+    for shared in shared_terms:
+        pieces_with.update(shared)
+    rarity = {term: math.log(len(pieces) / count) for term, count in pieces_with.items()}
+
+    rarities = [sum(rarity[term] for term in shared) for shared in shared_terms]
+    values = _spread(rarities, POLICY.pieces_around_focus)
+    highest = max(values) or 1.0
+    return [value / highest for value in values]
+
+
+def _spread(values: Sequence[float], around: int) -> list[float]:
     """Lends what a piece is worth to those around it, less with every piece between them."""
-    near = [0.0] * len(worth)
-    for i, value in enumerate(worth):
-        for at in range(max(0, i - around), min(len(worth), i + around + 1)) if value > 0 else ():
-            near[at] += value * (1 - abs(at - i) / (around + 1))
-    return near
+    spread = [0.0] * len(values)
+    for at, value in enumerate(values):
+        if value <= 0:
+            continue
+        for near in range(max(0, at - around), min(len(values), at + around + 1)):
+            spread[near] += value * (1 - abs(near - at) / (around + 1))
+    return spread
 
 
-def _by_kind(pieces: Sequence[str]) -> list[float]:
+def _worth_by_kind(pieces: Sequence[str]) -> list[float]:
     """Returns what each piece says by the kind of its text, from 0 to 1."""
     if any(map(ENGLISH.diff.match, pieces)):
-        return [
-            next((worth for kind, worth in _OF_DIFF if kind.match(piece)), 0.0) for piece in pieces
-        ]
-    hits = [found[1] if (found := ENGLISH.hit.match(piece)) else "" for piece in pieces]
-    if sum(map(bool, hits)) > len(pieces) / 2:
-        first = {file: i for i, file in reversed([*enumerate(hits)]) if file}
-        return [float(first.get(file) == i) for i, file in enumerate(hits)]
-    signatures = [SIGNATURE * bool(ENGLISH.signature.match(piece)) for piece in pieces]
-    if sum(signatures) > SIGNATURE:
-        return signatures
-    errors = _spread([float(bool(ENGLISH.error.search(piece))) for piece in pieces], AROUND)
-    headings = (float(bool(ENGLISH.heading.match(piece))) for piece in pieces)
-    return [max(min(value, 1.0), heading) for value, heading in zip(errors, headings, strict=True)]
+        return list(map(_worth_in_diff, pieces))
+
+    files = list(map(_file_of_hit, pieces))
+    hit_count = sum(map(bool, files))
+    if hit_count > len(pieces) / 2:
+        return _worth_of_first_hits(files)
+
+    is_signature = [ENGLISH.signature.match(piece) is not None for piece in pieces]
+    if sum(is_signature) > 1:
+        return [POLICY.signature_worth * is_start for is_start in is_signature]
+
+    is_error = [float(ENGLISH.error.search(piece) is not None) for piece in pieces]
+    near_errors = _spread(is_error, POLICY.pieces_around_errors)
+    is_heading = [float(ENGLISH.heading.match(piece) is not None) for piece in pieces]
+    return [
+        max(min(value, 1.0), heading)
+        for value, heading in zip(near_errors, is_heading, strict=True)
+    ]
 
 
-@remembering(32)
-def _json(text: str) -> object:
-    """Returns the JSON object or list of a text; None of another text."""
-    try:
-        return json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
-    except (ValueError, RecursionError):
-        return None
+def _worth_in_diff(piece: str) -> float:
+    """Returns what a piece of a diff says: names of files first, then hunks, then changed lines."""
+    for pattern, worth in _WORTH_IN_DIFF:
+        if pattern.match(piece):
+            return worth
+    return 0.0
+
+
+def _file_of_hit(piece: str) -> str:
+    """Returns the file that a hit of a search names; empty where the piece is no hit."""
+    hit = ENGLISH.hit.match(piece)
+    return hit[1] if hit else ""
+
+
+def _worth_of_first_hits(files: Sequence[str]) -> list[float]:
+    """Returns 1 for the first hit in each file, 0 for all others."""
+    seen = {""}
+    values: list[float] = []
+    for file in files:
+        values.append(0.0 if file in seen else 1.0)
+        seen.add(file)
+    return values
+
+
+# JSON, written anew in less room
 
 
 @remembering(256)
@@ -201,64 +361,103 @@ def _shorter_json(text: str, characters: int) -> str:
 
     Empty if there is none.
     """
-    if (value := _json(text)) is None:
+    value = _json_value(text)
+    if value is None:
         return ""
 
-    def form(size: tuple[int, int]) -> str:
-        return json.dumps(_smaller(value, *size), ensure_ascii=False)
+    def form(size: _JsonSize) -> str:
+        return json.dumps(_smaller(value, size), ensure_ascii=False)
 
     try:
-        fits = bisect_left(JSON_SIZES, x=True, key=lambda size: len(form(size)) <= characters)
-        return form(JSON_SIZES[fits]) if fits < len(JSON_SIZES) else ""
+        finest = bisect_left(_JSON_SIZES, x=True, key=lambda size: len(form(size)) <= characters)
+        return form(_JSON_SIZES[finest]) if finest < len(_JSON_SIZES) else ""
     except RecursionError:  # it is nested deeper than can be written
         return ""
 
 
-def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON can be anything
+@remembering(32)
+def _json_value(text: str) -> object:
+    """Returns the JSON object or list of a text; None of another text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _smaller(value: Any, size: _JsonSize) -> Any:  # noqa: ANN401 - JSON can be anything
+    """Returns a JSON value with lists and texts of at most a size."""
     if isinstance(value, str):
-        return (
-            value
-            if len(value) <= characters
-            else f"{value[:characters]}… {len(value) - characters:,} more"
-        )
+        return _smaller_text(value, size.characters)
     if isinstance(value, list):
-        left_out = len(value) - items
-        last = value[-(items // 2) :] if items > 1 else []
-        ends = (
-            value if left_out <= 0 else [*value[: items - len(last)], f"… {left_out:,} more", *last]
-        )
-        return [_smaller(one, items, characters) for one in ends]
+        return [_smaller(item, size) for item in _ends_of_list(value, size.items)]
     if isinstance(value, dict):
-        most = 4 * items + 8
-        small = {key: _smaller(one, items, characters) for key, one in list(value.items())[:most]}
-        return small | ({"…": f"{len(value) - most:,} more"} if len(value) > most else {})
+        return _smaller_object(value, size)
     return value
+
+
+def _smaller_text(text: str, characters: int) -> str:
+    """Returns the beginning of a text, and how many characters follow."""
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}… {len(text) - characters:,} more"
+
+
+def _ends_of_list(items: list[Any], most: int) -> list[Any]:
+    """Returns the first and the last items of a list, and between them how many are left out."""
+    left_out = len(items) - most
+    if left_out <= 0:
+        return items
+    last_count = most // 2
+    first = items[: most - last_count]
+    last = items[len(items) - last_count :]
+    return [*first, f"… {left_out:,} more", *last]
+
+
+def _smaller_object(fields: dict[str, Any], size: _JsonSize) -> dict[str, Any]:
+    """Returns the first fields of a JSON object: a few more of them than items of a list."""
+    most = 4 * size.items + 8
+    smaller = {key: _smaller(value, size) for key, value in list(fields.items())[:most]}
+    if len(fields) > most:
+        smaller["…"] = f"{len(fields) - most:,} more"
+    return smaller
+
+
+# The ends of a text, cut between words
+
+
+def _ends_of(text: str, characters: int, mark: Callable[[int], str]) -> str:
+    """Returns the head and the tail of a text, half of the characters each, and the mark between.
+
+    Empty if nothing would stay.
+    """
+    tail_characters = characters // 2
+    head = text[: head_end(text, characters - tail_characters)]
+    tail = text[_tail_start(text, len(text) - tail_characters) :]
+    if not head and not tail:
+        return ""
+    return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}"
 
 
 def head_end(text: str, end: int) -> int:
     """Returns where to cut a text to keep at most `end` characters.
 
-    At a line break, else at white space.
+    At a line break, else at white space, where there is one near.
     """
+    nearest = end - int(end * POLICY.edge_share)
     for pattern in (_LINE_BREAK, _SPACE):
-        if starts := [
-            found.start() for found in pattern.finditer(text, end - int(end * NEAR), end + 1)
-        ]:
-            return starts[-1]
+        breaks = list(pattern.finditer(text, nearest, end + 1))
+        if breaks:
+            return breaks[-1].start()
     return end
 
 
 def _tail_start(text: str, start: int) -> int:
-    furthest = start + int((len(text) - start) * NEAR)
+    """Returns where the tail of a text begins that begins at `start` or a little later."""
+    furthest = start + int((len(text) - start) * POLICY.edge_share)
     for pattern in (_LINE_BREAK, _SPACE):
-        if found := pattern.search(text, max(0, start - 1), furthest):
-            return found.end()
+        line_break = pattern.search(text, max(0, start - 1), furthest)
+        if line_break:
+            return line_break.end()
     return start
-
-
-def _ends(text: str, characters: int) -> tuple[str, str]:
-    """Returns the head and the tail of a text, with at most `characters` characters together."""
-    tail_characters = characters // 2
-    return text[: head_end(text, characters - tail_characters)], text[
-        _tail_start(text, len(text) - tail_characters) :
-    ]

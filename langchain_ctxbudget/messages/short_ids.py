@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.messages.text import digest
 
-_KEYS_OF_RESULTS = ("call_id", "tool_call_id", "tool_use_id")
+_KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
 """Keys under which blocks of any type name a call."""
 _CALLS_BY_ID = frozenset(
     {"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"}
@@ -33,24 +33,33 @@ def short_id(call_id: str, longest: int | None) -> str:
 def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
     """Returns a message whose calls, or whose result, go by ids of at most `longest` characters.
 
-    Itself if they do.
+    The message itself if they do.
     """
     changes: dict[str, Any] = {}
     if isinstance(message, ToolMessage):
         changes["tool_call_id"] = short_id(message.tool_call_id, longest)
     if isinstance(message, AIMessage):
-        changes["tool_calls"] = [_with_short_id(call, longest) for call in message.tool_calls]
-        changes["invalid_tool_calls"] = [
-            _with_short_id(call, longest) for call in message.invalid_tool_calls
-        ]
-        raw_calls = message.additional_kwargs.get("tool_calls")
-        if isinstance(raw_calls, list):
-            short_calls = [_with_short_id(call, longest) for call in raw_calls]
-            changes["additional_kwargs"] = {**message.additional_kwargs, "tool_calls": short_calls}
+        changes |= _calls_with_short_ids(message, longest)
     if isinstance(message.content, list):
         changes["content"] = [_block_with_short_ids(block, longest) for block in message.content]
+
     changed = {name: value for name, value in changes.items() if value != getattr(message, name)}
     return message.model_copy(update=changed) if changed else message
+
+
+def _calls_with_short_ids(message: AIMessage, longest: int) -> dict[str, Any]:
+    """Returns the fields of an assistant's message that hold its calls, with short ids."""
+    fields: dict[str, Any] = {
+        "tool_calls": [_with_short_id(call, longest) for call in message.tool_calls],
+        "invalid_tool_calls": [
+            _with_short_id(call, longest) for call in message.invalid_tool_calls
+        ],
+    }
+    raw_calls = message.additional_kwargs.get("tool_calls")
+    if isinstance(raw_calls, list):
+        short_calls = [_with_short_id(call, longest) for call in raw_calls]
+        fields["additional_kwargs"] = {**message.additional_kwargs, "tool_calls": short_calls}
+    return fields
 
 
 def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:  # noqa: ANN401 - calls are dicts of several types
@@ -61,12 +70,15 @@ def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:  # noqa: AN
 
 
 def _block_with_short_ids(block: Any, longest: int) -> Any:  # noqa: ANN401 - blocks are texts or dicts
-    """Returns a block of a content, also one in LangChain's `non_standard` wrapping, with short ids of calls."""
+    """Returns a block of a content with short ids of calls.
+
+    Also one in LangChain's `non_standard` wrapping.
+    """
     if not isinstance(block, dict):
         return block
     if block.get("type") == "non_standard":
         return {**block, "value": _block_with_short_ids(block.get("value"), longest)}
-    for key in _KEYS_OF_RESULTS:
+    for key in _KEYS_OF_CALL_IDS:
         block = _with_short_id(block, longest, key)
     if block.get("type") in _CALLS_BY_ID and "call_id" not in block:
         block = _with_short_id(block, longest)

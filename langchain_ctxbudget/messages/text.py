@@ -4,13 +4,14 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import resources
-from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 from Stemmer import Stemmer
 
@@ -33,14 +34,15 @@ class Vocabulary(dict[str, str]):
         """Compiles a pattern, once."""
         if name not in self:
             raise AttributeError(name)
-        self.__dict__[name] = pattern = re.compile(self[name])
+        pattern = re.compile(self[name])
+        self.__dict__[name] = pattern
         return pattern
 
 
 def vocabulary(room: str) -> Vocabulary:
-    """Returns the words and patterns of English that a room keeps in its lexicon, such as `search_english.toml`."""
-    told = tomllib.loads(packaged(f"{room}/{room}_english.toml"))
-    return Vocabulary({name: "".join(parts) for name, parts in told.items()})
+    """Returns the words and patterns of English of a room, such as `search_english.toml`."""
+    parts_by_name = tomllib.loads(packaged(f"{room}/{room}_english.toml"))
+    return Vocabulary({name: "".join(parts) for name, parts in parts_by_name.items()})
 
 
 ENGLISH = vocabulary("messages")
@@ -53,7 +55,8 @@ _CLOSING = r"[\"')\]”’»]"  # noqa: RUF001
 _FULL_WIDTH_ENDS = "[。！？]"  # noqa: RUF001
 _FULL_WIDTH_CLOSING = "[」』）”’]"  # noqa: RUF001
 _SENTENCE_END = re.compile(
-    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
+    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))"
+    rf"(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
     rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"
     rf"|(?<={_FULL_WIDTH_ENDS}{_FULL_WIDTH_CLOSING})"
     r"|\n+"
@@ -61,20 +64,25 @@ _SENTENCE_END = re.compile(
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
 
 
-def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Keeps the last results of a function that is called with texts or words of users, until `forget_texts`."""
+# What is kept of the texts of users in the memory of this process
 
-    def kept(function: Callable[P, T]) -> Callable[P, T]:
-        cached = lru_cache(maxsize=most)(function)
-        _forgetting.append(cached.cache_clear)
-        return cast("Callable[P, T]", cached)
-
-    return kept
-
-
-_forgetting: list[Callable[[], None]] = [re.purge]
+_cache_clearers: list[Callable[[], None]] = [re.purge]
 """Functions that empty the caches of this process that have texts of users as keys; some names are
 in patterns."""
+
+
+def remembering(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Returns a decorator: `lru_cache` for functions of users' texts, emptied by `forget_texts`.
+
+    Unlike `lru_cache`, it keeps the signature of the function for type checkers.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        cached = lru_cache(maxsize=maxsize)(function)
+        _cache_clearers.append(cached.cache_clear)
+        return cast("Callable[P, T]", cached)
+
+    return decorate
 
 
 def forget_texts() -> None:
@@ -82,8 +90,8 @@ def forget_texts() -> None:
 
     To be done once some are erased.
     """
-    for forget in _forgetting:
-        forget()
+    for clear in _cache_clearers:
+        clear()
 
 
 def digest(text: str, size: int = 16) -> bytes:
@@ -91,18 +99,31 @@ def digest(text: str, size: int = 16) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
+# Words and terms
+
+
 @remembering(65_536)
 def stem(word: str) -> str:
     """Returns the Snowball stem of a lower-case word."""
-    return str(Stemmer("english").stemWord(word))  # one of its own: it works in itself
+    # A stemmer of its own for every word: one that threads share would work in itself.
+    return str(Stemmer("english").stemWord(word))
 
 
 @cache
-def _words() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Returns the patterns of words of any script, and of those that are written without spaces."""
-    return re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+"), re.compile(
-        rf"[{UNSPACED}]"
-    )
+def _any_word() -> re.Pattern[str]:
+    """Returns the pattern of a word of any script."""
+    return re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+")
+
+
+@cache
+def _unspaced_character() -> re.Pattern[str]:
+    """Returns the pattern of a character of a script that is written without spaces."""
+    return re.compile(rf"[{UNSPACED}]")
+
+
+def _is_unspaced(word: str) -> bool:
+    """Tells if a word begins in a script that is written without spaces."""
+    return _unspaced_character().match(word) is not None
 
 
 def terms(text: str) -> list[str]:
@@ -113,31 +134,38 @@ def terms(text: str) -> list[str]:
     if "'" in text or "\u2019" in text:
         text = ENGLISH.contracted.sub(" ", text)
     if text.isascii():
-        return [
-            stem(word)
-            for word in ENGLISH.ascii_words.findall(text.lower())
-            if word not in STOP_WORDS
-        ]
+        words = ENGLISH.ascii_words.findall(text.lower())
+        return [stem(word) for word in words if word not in STOP_WORDS]
+
     found: list[str] = []
-    words, unspaced = _words()
-    for word in words.findall(fold(text)):
-        if not word.isascii() and unspaced.match(word):
-            found.extend(word[i : i + 2] for i in range(max(1, len(word) - 1)))
+    for word in _any_word().findall(fold(text)):
+        if not word.isascii() and _is_unspaced(word):
+            found.extend(_pairs(word))
         elif word not in STOP_WORDS:
             found.append(stem(word))
     return found
+
+
+def _pairs(word: str) -> list[str]:
+    """Returns the pairs of characters in a row; of a single character, itself."""
+    return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
 
 
 def word_count(text: str) -> int:
     """Counts the words of a text; in scripts without spaces, two characters are about one."""
     if text.isascii():
         return len(ENGLISH.ascii_words.findall(text))
-    words, unspaced = _words()
-    return sum((len(word) + 1) // 2 if unspaced.match(word) else 1 for word in words.findall(text))
+    count = 0
+    for word in _any_word().findall(text):
+        count += (len(word) + 1) // 2 if _is_unspaced(word) else 1
+    return count
 
 
 def mentions(folded: str, names: Iterable[str]) -> int:
-    """Counts how often a folded text has one of these names as whole words, in any case and spacing."""
+    """Counts how often a folded text has one of these names as whole words.
+
+    In any case and spacing.
+    """
     return sum(len(_whole_words(name).findall(folded)) for name in names)
 
 
@@ -149,14 +177,15 @@ def without_mentions(folded: str, name: str) -> str:
 @remembering(4_096)
 def _whole_words(name: str) -> re.Pattern[str]:
     """Returns the pattern of a name as whole words, in scripts with spaces."""
-    parts = fold(name).split()
-    left = rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
-    right = rf"(?![\w{MARKS}])" if _has_borders(parts[-1][-1]) else ""
-    return re.compile(left + r"\s+".join(map(re.escape, parts)) + right)
+    words = fold(name).split()
+    left = rf"(?<![\w{MARKS}])" if _has_borders(words[0][0]) else ""
+    right = rf"(?![\w{MARKS}])" if _has_borders(words[-1][-1]) else ""
+    return re.compile(left + r"\s+".join(map(re.escape, words)) + right)
 
 
 def _has_borders(character: str) -> bool:
-    return bool(re.match(rf"[\w{MARKS}]", character)) and not _words()[1].match(character)
+    """Tells if a character belongs to words that are set off from others by spaces."""
+    return bool(re.match(rf"[\w{MARKS}]", character)) and not _is_unspaced(character)
 
 
 def fold(text: str) -> str:
@@ -171,6 +200,8 @@ def sentences(text: str) -> list[str]:
     """Returns the sentences of a text, white space at their ends removed."""
     return [part.strip() for part in _SENTENCE_END.split(text) if part and part.strip()]
 
+
+# Dates and times
 
 EARLIEST_SECONDS = 1e8
 """Unix time of March 1973: a smaller number counts something else than seconds."""
@@ -187,29 +218,33 @@ def read_time(created_at: object) -> datetime | None:
     or a text of one.
     """
     if isinstance(created_at, str):
-        created_at = created_at.strip()
-        created_at = (
-            float(created_at) if ENGLISH.unix_time.fullmatch(created_at) else _from_iso(created_at)
-        )
-    if isinstance(created_at, date) and not isinstance(created_at, datetime):
-        created_at = datetime(created_at.year, created_at.month, created_at.day, tzinfo=UTC)
+        return _time_from_text(created_at.strip())
     if isinstance(created_at, datetime):
         return created_at if created_at.tzinfo else created_at.replace(tzinfo=UTC)
-    if isinstance(created_at, bool) or not isinstance(created_at, int | float):
-        return None
-    if not created_at >= EARLIEST_SECONDS:  # it may be NaN
-        return None
-    with suppress(ValueError, OverflowError, OSError):  # it is no time: later than the year 9999
-        is_in_seconds = created_at < EARLIEST_MILLISECONDS
-        return datetime.fromtimestamp(created_at if is_in_seconds else created_at / 1_000, UTC)
+    if isinstance(created_at, date):
+        return datetime(created_at.year, created_at.month, created_at.day, tzinfo=UTC)
+    if isinstance(created_at, int | float) and not isinstance(created_at, bool):
+        return _time_from_number(created_at)
     return None
 
 
-def _from_iso(text: str) -> datetime | None:
+def _time_from_text(text: str) -> datetime | None:
+    if ENGLISH.unix_time.fullmatch(text):
+        return _time_from_number(float(text))
     try:
-        return datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _time_from_number(number: float) -> datetime | None:
+    if not number >= EARLIEST_SECONDS:  # it may be NaN
+        return None
+    seconds = number if number < EARLIEST_MILLISECONDS else number / 1_000
+    with suppress(ValueError, OverflowError, OSError):  # later than the year 9999
+        return datetime.fromtimestamp(seconds, UTC)
+    return None
 
 
 def iso_date(created_at: object) -> str | None:
@@ -220,6 +255,8 @@ def iso_date(created_at: object) -> str | None:
         return date.fromisoformat(created_at[:10]).isoformat()
     return None
 
+
+# Texts on one line
 
 LABEL_CHARACTERS = 60
 """Characters of a name or a time in a line that tells of something else."""
@@ -232,10 +269,10 @@ def one_line(text: str) -> str:
 
 def clipped(text: str, characters: int) -> str:
     """Returns the beginning of a text on one line, with an ellipsis where it was longer."""
-    flat = one_line(text[: 4 * characters])
-    if len(flat) <= characters and len(text) <= 4 * characters:
-        return flat
-    return flat[: characters - 1].rstrip() + "…"
+    beginning = one_line(text[: 4 * characters])
+    if len(beginning) <= characters and len(text) <= 4 * characters:
+        return beginning
+    return beginning[: characters - 1].rstrip() + "…"
 
 
 # Sentences of a message, and the files and functions that it names
@@ -257,10 +294,17 @@ def units(text: str) -> list[str]:
 
     Code, tables, JSON and lines without words are no sentences; a tool call is one.
     """
-    most = MAX_SENTENCE_CHARACTERS
-    lines = (line.strip() for part in text.split(_FENCE)[::2] for line in part.split("\n"))
-    found = (unit for line in lines for unit in _prose(line))
-    return [unit if len(unit) <= most else unit[: most - 1].rstrip() + "…" for unit in found]
+    found: list[str] = []
+    for prose in text.split(_FENCE)[::2]:
+        for line in prose.split("\n"):
+            found.extend(_prose_of(line.strip()))
+    return [_cut_sentence(sentence) for sentence in found]
+
+
+def _cut_sentence(sentence: str) -> str:
+    if len(sentence) <= MAX_SENTENCE_CHARACTERS:
+        return sentence
+    return sentence[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"
 
 
 def without_pasted(text: str) -> str:
@@ -274,18 +318,24 @@ def without_pasted(text: str) -> str:
     marks = list(ENGLISH.paste.finditer(text))
     if not marks:
         return text
+    before = text[: marks[0].start()]
+    after = "" if _leave_open(marks) else text[marks[-1].end() :]
+    rest = before + _LEFT_OUT + after
+    return rest if any(map(str.isalnum, rest)) else ""
+
+
+def _leave_open(marks: Sequence[re.Match[str]]) -> bool:
+    """Tells if marks open a fence or a tag that none of them closes."""
     is_open: dict[str, bool] = {}
     for mark in marks:
-        if fence := mark["fence"]:
-            is_open[fence[-1]] = not is_open.get(fence[-1])
-        elif name := mark["name"]:
-            is_open[name.casefold()] = not mark["closes"]
-    left = (
-        text[: marks[0].start()]
-        + _LEFT_OUT
-        + ("" if any(is_open.values()) else text[marks[-1].end() :])
-    )
-    return left if any(map(str.isalnum, left)) else ""
+        fence = mark["fence"]
+        tag = mark["name"]
+        if fence:
+            character = fence[-1]
+            is_open[character] = not is_open.get(character)
+        elif tag:
+            is_open[tag.casefold()] = not mark["closes"]
+    return any(is_open.values())
 
 
 def begins_in_the_middle(sentence: str) -> bool:
@@ -293,29 +343,48 @@ def begins_in_the_middle(sentence: str) -> bool:
     return bool(ENGLISH.anaphor.match(sentence))
 
 
-def _prose(line: str) -> Iterator[str]:
-    """Yields the sentences of a line.
-
-    One that was split, or refers to the one before it, is joined to that.
-    """
-    is_table = line.startswith("|") and line.count("|") > 1
-    is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
+def _prose_of(line: str) -> list[str]:
+    """Returns the sentences of a line: none where it is no prose; a call as one, its beginning."""
     if ENGLISH.called.match(line):
-        yield line if len(line) <= LINE_CHARACTERS else f"{line[: LINE_CHARACTERS - 2].rstrip()}…]"
-    elif not (is_table or is_json or ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line)):
-        whole = ""
-        for part in map(one_line, (*sentences(ENGLISH.markup.sub("", line)), "")):
-            leans = (
-                ENGLISH.anaphor.match(part)
-                and len(whole) + len(part) < 2 * LINE_CHARACTERS
-                and " " in whole
-            )
-            if part and whole and (leans or ENGLISH.abbreviation.search(whole[-12:])):
-                whole += f" {part}"
-                continue
-            if whole and len(ENGLISH.symbol.findall(whole)) <= SYMBOL_SHARE * len(whole):
-                yield whole
-            whole = part
+        is_short = len(line) <= LINE_CHARACTERS
+        return [line if is_short else f"{line[: LINE_CHARACTERS - 2].rstrip()}…]"]
+    if not _is_prose(line):
+        return []
+    whole_sentences = _joined_sentences(sentences(ENGLISH.markup.sub("", line)))
+    return [sentence for sentence in whole_sentences if _is_in_words(sentence)]
+
+
+def _is_prose(line: str) -> bool:
+    """Tells if a line is neither of a table, nor JSON, a ruler or code."""
+    if line.startswith("|") and line.count("|") > 1:
+        return False
+    if line.startswith(("{", "[")) and line.endswith(("}", "]")) and not line[1:2].isalpha():
+        return False
+    return not (ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line))
+
+
+def _is_in_words(sentence: str) -> bool:
+    """Tells if a sentence has few enough brackets and operators."""
+    return len(ENGLISH.symbol.findall(sentence)) <= SYMBOL_SHARE * len(sentence)
+
+
+def _joined_sentences(parts: Iterable[str]) -> list[str]:
+    """Joins a sentence to the one before it where it was split from it, or refers to it."""
+    joined: list[str] = []
+    for part in map(one_line, parts):
+        if joined and _continues(joined[-1], part):
+            joined[-1] += f" {part}"
+        else:
+            joined.append(part)
+    return joined
+
+
+def _continues(before: str, sentence: str) -> bool:
+    """Tells if a sentence goes on from the one before it."""
+    if ENGLISH.abbreviation.search(before[-12:]):
+        return True
+    is_short = len(before) + len(sentence) < 2 * LINE_CHARACTERS
+    return is_short and " " in before and begins_in_the_middle(sentence)
 
 
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
@@ -326,23 +395,23 @@ def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for text in texts:
         parts = ENGLISH.called.sub("[", text).split(_FENCE)
-        for function, name in (
-            found for code in parts[1::2] for found in ENGLISH.definition.findall(code)
-        ):
-            counts.update(
-                [f"{name}()"]
-                if function
-                else [name]
-                if ENGLISH.looks_like_code.search(name)
-                else []
-            )
-        counts.update(
-            filter(
-                None,
-                (_named(token) for prose in parts[::2] for token in ENGLISH.token.findall(prose)),
-            )
-        )
+        for code in parts[1::2]:
+            counts.update(_defined_in(code))
+        for prose in parts[::2]:
+            named = map(_named, ENGLISH.token.findall(prose))
+            counts.update(filter(None, named))
     return tuple(name for name, _ in counts.most_common())
+
+
+def _defined_in(code: str) -> list[str]:
+    """Returns the names of functions and classes that code defines."""
+    names: list[str] = []
+    for function_word, name in ENGLISH.definition.findall(code):
+        if function_word:
+            names.append(f"{name}()")
+        elif ENGLISH.looks_like_code.search(name):
+            names.append(name)
+    return names
 
 
 def _named(token: str) -> str:
@@ -353,12 +422,17 @@ def _named(token: str) -> str:
     if len(name) > LINE_CHARACTERS or "://" in name:
         return ""
     if "(" in name:
-        function = name.rstrip("()").rsplit("/", 1)[-1]
-        named = ENGLISH.named_in_code.fullmatch(function) and (
-            name.endswith(")") or ENGLISH.looks_like_code.search(function)
-        )
-        return f"{function}()" if named else ""
+        return _function_of(name)
     return name.removeprefix("./") if ENGLISH.file.fullmatch(name) else ""
+
+
+def _function_of(call: str) -> str:
+    """Returns the function that a token with a bracket calls, or nothing."""
+    function = call.rstrip("()").rsplit("/", 1)[-1]
+    if not ENGLISH.named_in_code.fullmatch(function):
+        return ""
+    is_function = call.endswith(")") or ENGLISH.looks_like_code.search(function)
+    return f"{function}()" if is_function else ""
 
 
 # Near-duplicates among short texts, told apart by their numbers, negations and names
@@ -374,30 +448,38 @@ def says_the_same(one: str, other: str) -> bool:
 
     Nearly the same terms, the same numbers, both negated or neither.
     """
-    first = _read(one)
-    second = _read(other)
+    first = _compared(one)
+    second = _compared(other)
     if not first.terms or not second.terms:
         return fold(one_line(one)) == fold(one_line(other))
-    return first.is_negated == second.is_negated and _alike(first, second)
+    return first.is_negated == second.is_negated and _are_alike(first, second)
 
 
 def says_the_opposite(one: str, other: str) -> bool:
-    """Tells if one of two texts is the other one, negated, or two terms and more that the other one begins with."""
-    denied, said = sorted((_read(one), _read(other)), key=lambda it: not it.is_negated)
-    begins = len(denied.terms) > 1 and said.terms[: len(denied.terms)] == denied.terms
-    return (
-        bool(denied.terms)
-        and denied.is_negated != said.is_negated
-        and (begins or _alike(denied, said))
-    )
+    """Tells if one of two texts is the other one, negated.
+
+    Or two terms and more that the other one begins with, negated.
+    """
+    first = _compared(one)
+    second = _compared(other)
+    if first.is_negated == second.is_negated:
+        return False
+    negated = first if first.is_negated else second
+    affirmed = second if first.is_negated else first
+    if not negated.terms:
+        return False
+    term_count = len(negated.terms)
+    is_beginning = term_count > 1 and affirmed.terms[:term_count] == negated.terms
+    return is_beginning or _are_alike(negated, affirmed)
 
 
 def says_more(text: str, other: str) -> bool:
     """Tells if a text has more terms than another one."""
-    return len(_read(text).terms) > len(_read(other).terms)
+    return len(_compared(text).terms) > len(_compared(other).terms)
 
 
-class _Reading(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Compared:
     """A text as it is compared: its terms in order, without negations."""
 
     terms: tuple[str, ...]
@@ -407,51 +489,71 @@ class _Reading(NamedTuple):
 
 
 @remembering(4_096)
-def _read(text: str) -> _Reading:
+def _compared(text: str) -> _Compared:
     plain = ENGLISH.thousands.sub("", ENGLISH.not_contracted.sub(" not ", fold(text)))
-    plain = _NUMBER_WORD.sub(lambda found: str(_NUMBERS.index(found[0]) + 1), plain)
-    return _Reading(
+    plain = _NUMBER_WORD.sub(lambda word: str(_NUMBERS.index(word[0]) + 1), plain)
+    capitalized = [word for word in text.split()[1:] if word[:1].isupper()]
+    negations = ENGLISH.negation.finditer(plain)
+    return _Compared(
         terms=tuple(dict.fromkeys(terms(ENGLISH.negation.sub(" ", plain)))),
-        names=frozenset(terms(" ".join(word for word in text.split()[1:] if word[:1].isupper()))),
+        names=frozenset(terms(" ".join(capitalized))),
         numbers=tuple(sorted(ENGLISH.number.findall(plain))),
-        is_negated=any(not found[1] for found in ENGLISH.negation.finditer(plain)),
+        is_negated=any(not negation[1] for negation in negations),
     )
 
 
-def _alike(first: _Reading, second: _Reading) -> bool:
-    one = set(first.terms)
-    other = set(second.terms)
-    both = one & other
-    return (
-        len(both) >= NEAR_DUPLICATE * len(one | other)
-        and first.numbers == second.numbers
-        and (first.names <= other or second.names <= one)
-        and [term for term in first.terms if term in both]
-        == [term for term in second.terms if term in both]
-    )
+def _are_alike(first: _Compared, second: _Compared) -> bool:
+    """Tells if two texts have nearly the same terms in the same order, and the same numbers."""
+    if first.numbers != second.numbers:
+        return False
+    first_terms = set(first.terms)
+    second_terms = set(second.terms)
+    shared = first_terms & second_terms
+    if len(shared) < NEAR_DUPLICATE * len(first_terms | second_terms):
+        return False
+    if not (first.names <= second_terms or second.names <= first_terms):
+        return False
+    first_order = [term for term in first.terms if term in shared]
+    second_order = [term for term in second.terms if term in shared]
+    return first_order == second_order
 
+
+# What a message states of a thing, and which statement replaces another
 
 MOST_STATED = 1_000
 """A message of more characters is a text about many things."""
 UNNAMED_THINGS = ("home", "employer")
 """Things that a statement is about without naming them: "I live in Lisbon"."""
-Statement: TypeAlias = tuple[str, str, frozenset[str], bool, bool]
-"""A thing, the kind and form of its value, the value; whether it is new or the only one (a port),
-whether it ended."""
+_KINDS_OF_VALUES = ("day", "time", "number", "colour", "name")
+
+
+class Statement(NamedTuple):
+    """A value that a message gives to a thing."""
+
+    thing: str
+    kind: str
+    """Kind and form of the value: values of two kinds do not replace each other."""
+    value: frozenset[str]
+    """The terms of the value."""
+    is_change: bool
+    """True if the value is new, or the thing has one value at a time, as a port has."""
+    is_end: bool
+    """True if the thing has this value no longer."""
 
 
 def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yields what a speaker's newest statement replaces, of messages by their order.
+    """Yields what a speaker's newest statement replaces: the old place, the new one, the thing.
 
-    The old, the new, the thing.
+    Args:
+        said: Speaker and text of messages by their place in the conversation.
     """
-    newest = dict[object, tuple[int, Statement]]()
+    newest: dict[object, tuple[int, Statement]] = {}
     for at, (speaker, text) in sorted(said.items(), reverse=True):
         for statement in statements(text):
-            later, new = newest.setdefault(statement_key(speaker, statement), (at, statement))
-            *_, is_change, _ = new
-            if later > at and is_change and is_replaced_by(statement, new):
-                yield at, later, statement[0]
+            key = statement_key(speaker, statement)
+            later, new = newest.setdefault(key, (at, statement))
+            if later > at and new.is_change and is_replaced_by(statement, new):
+                yield at, later, statement.thing
 
 
 def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozenset[str]]:
@@ -459,34 +561,32 @@ def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozens
 
     The speaker, the kind of value, the thing.
     """
-    _, kind, *_ = statement
-    return speaker, kind, frozenset(_terms_of_thing(statement))
+    return speaker, statement.kind, frozenset(_terms_of_thing(statement))
 
 
 def is_replaced_by(statement: Statement, later: Statement) -> bool:
-    """Tells whether a later statement about the same thing gives it another value, or ends the one that it has."""
-    _, _, value, _, has_ended = statement
-    _, _, new, _, is_end = later
-    is_same = new <= value or value <= new
-    return is_same == is_end and not has_ended
+    """Tells if a later statement about the same thing gives it another value, or ends this one."""
+    is_same_value = later.value <= statement.value or statement.value <= later.value
+    return is_same_value == later.is_end and not statement.is_end
 
 
 def words_of_thing(statement: Statement) -> tuple[list[str], bool]:
-    """Returns search terms of messages about the same thing, and whether such a message has all of them or any one."""
-    thing = statement[0]
-    if thing in UNNAMED_THINGS:
-        return terms(ENGLISH[thing]), False
+    """Returns search terms of messages about a thing, and whether such a message has all of them.
+
+    Else it has any one.
+    """
+    if statement.thing in UNNAMED_THINGS:
+        return terms(ENGLISH[statement.thing]), False
     return _terms_of_thing(statement), True
 
 
 def _terms_of_thing(statement: Statement) -> list[str]:
     """Returns the terms of a thing, the same for "my bike" and "the colour of my bike"."""
-    thing, kind, *_ = statement
-    named = terms(ENGLISH.change.sub(" ", thing))
-    if kind.startswith("colour"):
-        of_what = [term for term in named if term not in ("colour", "color")]
-        return of_what or named
-    return named
+    thing_terms = terms(ENGLISH.change.sub(" ", statement.thing))
+    if not statement.kind.startswith("colour"):
+        return thing_terms
+    without_colour = [term for term in thing_terms if term not in ("colour", "color")]
+    return without_colour or thing_terms
 
 
 @remembering(4_096)
@@ -495,16 +595,37 @@ def statements(text: str) -> list[Statement]:
 
     Nothing that is asked, supposed, planned, quoted, or of the past.
     """
-    made: list[Statement] = []
-    for said in sentences(without_pasted(text)) if len(text) <= MOST_STATED else ():
-        for found in () if ENGLISH.unsure.search(said) else ENGLISH.states.finditer(said):
-            kind = next(name for name in ("day", "time", "number", "colour", "name") if found[name])
-            unit = re.sub(r"[\d\W_]", "", found[kind]).casefold()
-            form = {"number": unit, "name": bool(found["what"]) and "moved" in found[0]}.get(
-                kind, bool(unit)
-            )
-            thing = found["what"] or found["made"] or ("home" if found["home"] else "employer")
-            is_change = bool(ENGLISH.change.search(said) or ENGLISH.of_one.search(thing))
-            value = frozenset(_read(ENGLISH.in_figures.sub("", found[kind])).terms)
-            made.append((thing, f"{kind} {form}", value, is_change, _read(found[0]).is_negated))
-    return made
+    if len(text) > MOST_STATED:
+        return []
+    stated: list[Statement] = []
+    for sentence in sentences(without_pasted(text)):
+        if ENGLISH.unsure.search(sentence):
+            continue
+        for match in ENGLISH.states.finditer(sentence):
+            stated.append(_statement_of(match, sentence))  # noqa: PERF401 - reads as two loops
+    return stated
+
+
+def _statement_of(match: re.Match[str], sentence: str) -> Statement:
+    """Returns the statement that a pattern has found in a sentence."""
+    kind = next(name for name in _KINDS_OF_VALUES if match[name])
+    value = match[kind]
+    unnamed_thing = "home" if match["home"] else "employer"
+    thing = match["what"] or match["made"] or unnamed_thing
+    return Statement(
+        thing=thing,
+        kind=f"{kind} {_form_of(kind, match)}",
+        value=frozenset(_compared(ENGLISH.in_figures.sub("", value)).terms),
+        is_change=bool(ENGLISH.change.search(sentence) or ENGLISH.of_one.search(thing)),
+        is_end=_compared(match[0]).is_negated,
+    )
+
+
+def _form_of(kind: str, match: re.Match[str]) -> object:
+    """Returns the form of a value: its unit, or whether the thing moved there, or is in words."""
+    unit = re.sub(r"[\d\W_]", "", match[kind]).casefold()
+    if kind == "number":
+        return unit
+    if kind == "name":
+        return bool(match["what"]) and "moved" in match[0]
+    return bool(unit)
