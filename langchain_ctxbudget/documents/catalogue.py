@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
-from langchain_ctxbudget.messages import fold, mentions, one_line, terms
+from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
 from langchain_ctxbudget.search import (
     Candidate,
     CentredVectors,
@@ -438,7 +438,7 @@ def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
     return {key: (score - low) / (high - low) for key, score in scores.items()}
 
 
-@lru_cache(maxsize=4_096)
+@remembering(4_096)
 def names_of(title: str, source: str) -> tuple[str, ...]:
     """Returns the names of a document, folded: its address or path, its file's name, its title.
 

@@ -1,16 +1,15 @@
 """Messages as groups that live or die together, and the repairs that make a sequence valid.
 
-A group is one message, or an AI message with calls together with all its results. Every cut falls
-between groups. A form that a provider would refuse is repaired in the view, never in the store, and
-reported.
+A group is one message, or a round: an assistant's message with calls together with all its results.
+Every cut falls between groups. A form that a provider would refuse is repaired in what is sent,
+never in the store, and reported.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, takewhile
 from operator import is_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from langchain_core.messages import (
     AIMessage,
@@ -23,8 +22,8 @@ from langchain_core.messages import (
 from langchain_core.messages.function import FunctionMessage
 
 from langchain_ctxbudget.messages import calls
-from langchain_ctxbudget.messages.calls import Block, blocks_of
-from langchain_ctxbudget.messages.media import left_out
+from langchain_ctxbudget.messages.calls import CallPlace, blocks_of
+from langchain_ctxbudget.messages.contents import OLD_FORMS, Change, in_readable_form
 from langchain_ctxbudget.messages.short_ids import short_id, with_short_ids
 
 NO_RESULT = "[No result was recorded for this call.]"
@@ -33,19 +32,23 @@ HELD_MESSAGES = 8
 """Messages besides results that may come in a row without a safe cut; calls still open then count
 as unanswered. Of more results in a row before their calls, none is waited for either."""
 _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
-    **dict.fromkeys(("user", "human"), HumanMessage),
-    **dict.fromkeys(("assistant", "ai"), AIMessage),
-    **dict.fromkeys(("system", "developer"), SystemMessage),
+    "user": HumanMessage,
+    "human": HumanMessage,
+    "assistant": AIMessage,
+    "ai": AIMessage,
+    "system": SystemMessage,
+    "developer": SystemMessage,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One thing that was changed in the view so that a provider accepts it."""
+    """One thing that was changed in what is sent so that a provider accepts it."""
 
     kind: str
-    """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`, `call_name`, `role`,
-    `item_id`, `reasoning`, `media`, `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
+    """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`,
+    `call_name`, `role`, `item_id`, `reasoning`, `media`, `content_form`, `characters`, `name`,
+    `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 
@@ -58,6 +61,12 @@ class Group:
     positions: tuple[int, ...]
 
 
+Grouped = tuple[list[Group], list[Repair]]
+Used = tuple[dict[str, int], set[str]]
+"""Ids of calls, with how often each was asked for, and of items: those behind them may not use them
+again."""
+
+
 def is_empty(message: BaseMessage) -> bool:
     """Tells if a message says nothing.
 
@@ -65,8 +74,11 @@ def is_empty(message: BaseMessage) -> bool:
     """
     if isinstance(message, ToolMessage | FunctionMessage) or calls.call_ids(message):
         return False
-    said = (block for block in blocks_of(message) if not calls.is_thought(block))
-    return not any(map(calls.says_something, said))
+    blocks = [block for block in blocks_of(message) if not calls.is_thought(block)]
+    return not any(map(calls.says_something, blocks))
+
+
+# Where a conversation may be cut
 
 
 class OpenCalls(NamedTuple):
@@ -80,47 +92,278 @@ class OpenCalls(NamedTuple):
     """For how many messages besides results there was no safe cut."""
 
     def after(self, message: BaseMessage) -> "tuple[bool, OpenCalls]":
-        """Tells if a cut right before a message keeps calls and results together, and which calls are open after it.
+        """Tells if a cut right before a message is safe, and which calls are open after it.
 
-        A call is waited for until the user speaks, and for `HELD_MESSAGES` messages besides results
-        at most.
+        A cut is safe if it keeps calls and results together. A call is waited for until the user
+        speaks, and for `HELD_MESSAGES` messages besides results at most.
         """
-        waiting = list(self.waiting)
-        early = list(self.early)
-        age = self.age
         if calls.is_user(message):
             return True, OpenCalls()
         if isinstance(message, ToolMessage):
-            held = bool(waiting or early)
-            if message.tool_call_id in waiting:
-                waiting.remove(message.tool_call_id)
-            else:
-                early = [*early, message.tool_call_id] if len(early) < HELD_MESSAGES else []
+            is_safe = not self.waiting and not self.early
+            following = self._after_result(message.tool_call_id)
         else:
-            if age >= HELD_MESSAGES:
-                waiting = []
-                early = []
-            made = Counter(calls.call_ids(message))
-            held = bool(waiting) or not made.keys().isdisjoint(early)
-            waiting = waiting + list((made - Counter(early)).elements())
-            early = []
-            age = age + 1
-        if not held or not (waiting or early):
-            age = 0
-        return not held, OpenCalls(tuple(waiting), tuple(early), age)
+            open_before = self if self.age < HELD_MESSAGES else OpenCalls()
+            call_ids = calls.call_ids(message)
+            is_safe = not open_before.waiting and set(call_ids).isdisjoint(open_before.early)
+            following = _open_after_calls(open_before, call_ids)
+        if is_safe or not (following.waiting or following.early):
+            following = following._replace(age=0)
+        return is_safe, following
+
+    def _after_result(self, call_id: str) -> "OpenCalls":
+        """Returns what is open after the result of a call."""
+        if call_id in self.waiting:
+            waiting = list(self.waiting)
+            waiting.remove(call_id)
+            return self._replace(waiting=tuple(waiting))
+        is_room = len(self.early) < HELD_MESSAGES
+        return self._replace(early=(*self.early, call_id) if is_room else ())
 
 
-Grouped = tuple[list[Group], list[Repair]]
-Used = tuple[dict[str, int], set[str]]
-"""Ids of calls, with how often each was asked for, and of items: those behind them may not use them
-again."""
+def _open_after_calls(open_before: OpenCalls, call_ids: Sequence[str]) -> OpenCalls:
+    """Returns what is open after a message that makes some calls, or none."""
+    unanswered = Counter(call_ids) - Counter(open_before.early)
+    return OpenCalls(
+        waiting=(*open_before.waiting, *unanswered.elements()), age=open_before.age + 1
+    )
+
+
+def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
+    """Splits an agent's messages into history and current turn.
+
+    The turn starts at the user's last own message.
+    """
+    for start in reversed(range(len(messages))):
+        if calls.is_user(messages[start]):
+            return list(messages[:start]), list(messages[start:])
+    return [], list(messages)
+
+
+def same_beginning(known: Sequence[object], given: Sequence[object]) -> bool:
+    """Tells if a list begins with the very objects of another."""
+    return len(known) <= len(given) and all(map(is_, known, given))
+
+
+def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
+    """Returns how many of the last items fit together into a budget."""
+    total_tokens = 0
+    for count, tokens in enumerate(reversed(costs)):
+        total_tokens += tokens
+        if total_tokens > budget_tokens:
+            return count
+    return len(costs)
+
+
+# Groups
+
+
+def group(
+    messages: Sequence[BaseMessage],
+    before: Used | None = None,
+    at: int = 0,
+    longest: int | None = None,
+) -> Grouped:
+    """Returns groups that every provider accepts, in order, and the repairs.
+
+    Results move right behind their call, in the order of the calls; what has no call is left out,
+    and a stand-in answers for what is missing. An id that is used again is replaced.
+
+    Args:
+        messages: What is grouped; it is not changed.
+        before: The ids that earlier messages have used; those of these messages are added.
+        at: The position of the first message.
+        longest: The most characters of an id that replaces another; None: any number.
+    """
+    parts, repairs = _parts_of(messages, at)
+    answers, orphans = calls.answered([part.message for part in parts])
+    call_counts, item_ids = before or ids_used()
+    used = _UsedIds(call_counts, item_ids, longest)
+
+    groups: list[Group] = []
+    for place, part in enumerate(parts):
+        if isinstance(part.message, ToolMessage):
+            continue  # it stands in the group of its call
+        if calls.is_text(part.message):
+            groups.append(Group((part.message,), (part.position,)))
+            continue
+        results = _results_of(place, parts, answers)
+        round_of_calls, changes = _group_of(part, results, used)
+        groups.append(round_of_calls)
+        repairs += _repairs_of(part.message, changes)
+
+    for orphan in orphans:
+        result = messages[parts[orphan].position - at]
+        repairs.append(Repair("orphan_result", result.id or "", "left out: nothing calls for it"))
+    return groups, repairs
+
+
+def distinct(
+    groups: Sequence[Group], before: Iterable[Group] = (), longest: int | None = None
+) -> Grouped:
+    """Replaces ids that the groups before these use, by at most `longest` characters.
+
+    Also returns the repairs.
+    """
+    changed, repairs = group(_messages_of(groups), ids_used(before), longest=longest)
+    if not repairs:
+        return list(groups), []
+    in_place = [
+        Group(after.messages, original.positions)
+        for after, original in zip(changed, groups, strict=True)
+    ]
+    return in_place, repairs
 
 
 def ids_used(groups: Iterable[Group] = ()) -> Used:
     """Returns the ids that groups have used."""
-    sent = [message for part in groups for message in part.messages]
-    used = {call["id"] or "": 1 for message in sent for call in calls.listed_calls(message)}
-    return used, {key for message in sent for key in calls.item_ids(message)}
+    call_counts: dict[str, int] = {}
+    item_ids: set[str] = set()
+    for message in _messages_of(groups):
+        for call in calls.listed_calls(message):
+            call_counts[call["id"] or ""] = 1
+        item_ids |= calls.item_ids(message)
+    return call_counts, item_ids
+
+
+def _messages_of(groups: Iterable[Group]) -> list[BaseMessage]:
+    messages: list[BaseMessage] = []
+    for part in groups:
+        messages.extend(part.messages)
+    return messages
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A message in the form in which it is sent, and its position in the given list."""
+
+    position: int
+    message: BaseMessage
+
+
+def _parts_of(
+    messages: Sequence[BaseMessage], first_position: int
+) -> tuple[list[_Part], list[Repair]]:
+    """Returns messages in the form in which they are sent, and the repairs."""
+    parts: list[_Part] = []
+    repairs: list[Repair] = []
+    for position, message in enumerate(messages, first_position):
+        if _is_plain_text(message):
+            parts.append(_Part(position, message))
+            continue
+        if is_empty(message):
+            repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
+            continue
+        in_role = _in_role(message)
+        formed, changes = in_readable_form(in_role)
+        parts.append(_Part(position, formed))
+        repairs += _repairs_of(message, [*_role_changes(message, in_role), *changes])
+    return parts, repairs
+
+
+def _is_plain_text(message: BaseMessage) -> bool:
+    """Tells at a glance if a message is a text that is sent as it is, as most are."""
+    if not calls.is_text(message) or not str(message.content).strip():
+        return False
+    return OLD_FORMS.isdisjoint(message.additional_kwargs)
+
+
+def _repairs_of(message: BaseMessage, changes: Iterable[Change]) -> list[Repair]:
+    return [Repair(change.kind, message.id or "", change.detail) for change in changes]
+
+
+def _results_of(
+    place: int, parts: Sequence[_Part], answers: Mapping[CallPlace, int]
+) -> list[_Part | None]:
+    """Returns the result of every call of a message; None for a call without one."""
+    results: list[_Part | None] = []
+    for number in range(len(calls.listed_calls(parts[place].message))):
+        result_place = answers.get(CallPlace(place, number))
+        results.append(None if result_place is None else parts[result_place])
+    return results
+
+
+def _group_of(
+    part: _Part, results: Sequence[_Part | None], used: "_UsedIds"
+) -> tuple[Group, list[Change]]:
+    """Returns a message with the results of its calls, and what was changed in them."""
+    original_ids = [call["id"] or "" for call in calls.listed_calls(part.message)]
+    ids = [used.unused_call_id(call_id) for call_id in original_ids]
+    message, changes = _with_accepted_calls(part.message, ids)
+    message, item_changes = used.with_unused_items(message)
+    changes += item_changes
+
+    members = [message]
+    positions = [part.position]
+    for original_id, call_id, result in zip(original_ids, ids, results, strict=True):
+        if result is None:
+            members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
+            detail = f"a stand-in answers call {original_id!r}"
+            changes.append(Change("missing_result", detail))
+        else:
+            members.append(_answering(result.message, call_id))
+            positions.append(result.position)
+    return Group(tuple(members), tuple(positions)), changes
+
+
+def _with_accepted_calls(message: BaseMessage, ids: list[str]) -> tuple[BaseMessage, list[Change]]:
+    """Returns a message whose calls have these ids, and names that every provider accepts."""
+    listed = calls.listed_calls(message)
+    original_ids = [call["id"] or "" for call in listed]
+    original_names = [call["name"] for call in listed]
+    names = list(map(calls.call_name, listed))
+
+    changes: list[Change] = []
+    if ids != original_ids:
+        changes.append(Change("call_id", f"calls {original_ids} are sent as {ids}"))
+    if names != original_names:
+        detail = f"calls of {original_names} are sent as calls of {names}"
+        changes.append(Change("call_name", detail))
+    if changes and isinstance(message, AIMessage):
+        return calls.renamed(message, ids), changes
+    return message, changes
+
+
+def _answering(result: BaseMessage, call_id: str) -> BaseMessage:
+    """Returns a result that answers the call with an id: itself where it does."""
+    if isinstance(result, ToolMessage) and result.tool_call_id == call_id:
+        return result
+    return result.model_copy(update={"tool_call_id": call_id})
+
+
+@dataclass(frozen=True, slots=True)
+class _UsedIds:
+    """The ids that earlier messages have used, to which those of further messages are added."""
+
+    call_counts: dict[str, int]
+    """How often each id of a call was asked for."""
+    item_ids: set[str]
+    longest: int | None
+    """The most characters of an id that replaces another; None: any number."""
+
+    def unused_call_id(self, call_id: str) -> str:
+        """Returns this id if no call has it yet, else one like it."""
+        candidate = call_id
+        while not candidate or candidate in self.call_counts:
+            count = self.call_counts.get(call_id, 0) + 1
+            self.call_counts[call_id] = count
+            candidate = short_id(f"{call_id or 'call'}-{count}", self.longest)
+        self.call_counts[candidate] = 1
+        return candidate
+
+    def with_unused_items(self, message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
+        """Returns a message without items that were sent before."""
+        repeated = calls.item_ids(message) & self.item_ids
+        changes: list[Change] = []
+        if repeated:
+            message = calls.without_items(message, self.item_ids)
+            detail = f"sent without ids and reasoning: {sorted(repeated)} again"
+            changes.append(Change("item_id", detail))
+        self.item_ids.update(calls.item_ids(message))
+        return message, changes
+
+
+# Ids that are too long
 
 
 def with_short_call_ids(
@@ -132,15 +375,16 @@ def with_short_call_ids(
     """
     if longest is None:
         return list(messages), []
-    sent: list[BaseMessage] = []
+    shortened: list[BaseMessage] = []
     repairs: list[Repair] = []
     for message in messages:
         short = message if calls.is_text(message) else with_short_ids(message, longest)
-        sent.append(short)
+        shortened.append(short)
         if short is not message and not isinstance(message, ToolMessage):
-            detail = f"ids of calls over {longest} characters are sent as digests: {list(calls.call_ids(short))}"
+            ids = list(calls.call_ids(short))
+            detail = f"ids of calls over {longest} characters are sent as digests: {ids}"
             repairs.append(Repair("call_id", message.id or "", detail))
-    return sent, repairs
+    return shortened, repairs
 
 
 def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[Repair]:
@@ -148,136 +392,18 @@ def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[R
 
     Where both gave a message other ids of calls, the later one tells.
     """
-    second = list(later)
-    told_again = Counter(repair.message_id for repair in second if repair.kind == "call_id")
+    later = list(later)
+    told_again = Counter(repair.message_id for repair in later if repair.kind == "call_id")
     joined: list[Repair] = []
     for repair in earlier:
         if repair.kind == "call_id" and told_again[repair.message_id] > 0:
             told_again[repair.message_id] -= 1
         else:
             joined.append(repair)
-    return joined + second
+    return joined + later
 
 
-def group(
-    messages: Sequence[BaseMessage],
-    before: Used | None = None,
-    at: int = 0,
-    longest: int | None = None,
-) -> Grouped:
-    """Returns groups that every provider accepts, in order, and the repairs.
-
-    The first message stands `at` a place.
-
-    Results move right behind their call, in the order of the calls; what has no call is left out,
-    and a stand-in answers for what is missing. An id that is used again gets another one of at most
-    `longest` characters (None: any number); all ids are added to those `before`.
-    """
-    parts, repairs = _parts(messages, at)
-    answers, orphans = calls.answered([part for _, part in parts])
-    used, items = before or ids_used()
-    groups: list[Group] = []
-    for place, (position, part) in enumerate(parts):
-        if isinstance(part, ToolMessage):
-            continue
-        if calls.is_text(part):
-            groups.append(Group((part,), (position,)))
-            continue
-        made = calls.listed_calls(part)
-        given_ids = [call["id"] or "" for call in made]
-        names = [call["name"] for call in made]
-        ids = [_unused(one, used, longest) for one in given_ids]
-        accepted = list(map(calls.call_name, made))
-        changed = [("call_id", f"calls {given_ids} are sent as {ids}")] if ids != given_ids else []
-        changed += (
-            [("call_name", f"calls of {names} are sent as calls of {accepted}")]
-            if accepted != names
-            else []
-        )
-        message = calls.renamed(part, ids) if changed and isinstance(part, AIMessage) else part
-        if repeated := calls.item_ids(message) & items:
-            message = calls.without_items(message, items)
-            changed.append(("item_id", f"sent without ids and reasoning: {sorted(repeated)} again"))
-        items.update(calls.item_ids(message))
-        members = [message]
-        positions = [position]
-        for number, call_id in enumerate(ids):
-            if (found := answers.get((place, number))) is not None:
-                stood, result = parts[found]
-                same = isinstance(result, ToolMessage) and result.tool_call_id == call_id
-                members.append(
-                    result if same else result.model_copy(update={"tool_call_id": call_id})
-                )
-                positions.append(stood)
-            else:
-                members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
-                changed.append(("missing_result", f"a stand-in answers call {given_ids[number]!r}"))
-        groups.append(Group(tuple(members), tuple(positions)))
-        repairs += [Repair(kind, part.id or "", detail) for kind, detail in changed]
-    unasked = (messages[parts[orphan][0] - at].id or "" for orphan in orphans)
-    repairs += (Repair("orphan_result", name, "left out: nothing calls for it") for name in unasked)
-    return groups, repairs
-
-
-def distinct(
-    groups: Sequence[Group], before: Iterable[Group] = (), longest: int | None = None
-) -> Grouped:
-    """Replaces ids that the groups before these use, by at most `longest` characters.
-
-    Also returns the repairs.
-    """
-    sent = [message for part in groups for message in part.messages]
-    changed, repairs = group(sent, ids_used(before), longest=longest)
-    same = [Group(new.messages, old.positions) for new, old in zip(changed, groups, strict=True)]
-    return (same, repairs) if repairs else (list(groups), [])
-
-
-def _parts(
-    messages: Sequence[BaseMessage], first: int
-) -> tuple[list[tuple[int, BaseMessage]], list[Repair]]:
-    """Returns messages in the form in which they are sent, with their positions, and the repairs."""
-    parts: list[tuple[int, BaseMessage]] = []
-    repairs: list[Repair] = []
-    for position, message in enumerate(messages, first):
-        if (
-            calls.is_text(message)
-            and str(message.content).strip()
-            and _OLD_FORMS.isdisjoint(message.additional_kwargs)
-        ):
-            parts.append((position, message))
-            continue
-        if is_empty(message):
-            repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
-            continue
-        formed = _in_role(message)
-        changes: list[tuple[str, str]] = []
-        if isinstance(message, SystemMessage):
-            changes = [
-                ("system_in_history", "sent as a note: only the first message may be system")
-            ]
-        elif isinstance(message, ChatMessage):
-            changes = [("role", f"{message.role!r} is sent as {formed.type!r}")]
-        elif formed is not message:
-            changes = [
-                ("call_form", "its calls or results are sent in the form that every provider reads")
-            ]
-        sent, more = _with_contents(formed)
-        parts.append((position, sent))
-        repairs += [Repair(kind, message.id or "", detail) for kind, detail in (*changes, *more)]
-    return parts, repairs
-
-
-def _unused(call_id: str, used: dict[str, int], longest: int | None) -> str:
-    """Returns this id if no call has it yet, else one like it.
-
-    `used` counts how often each was asked for.
-    """
-    candidate = call_id
-    while not candidate or candidate in used:
-        used[call_id] = used.get(call_id, 0) + 1
-        candidate = short_id(f"{call_id or 'call'}-{used[call_id]}", longest)
-    used[candidate] = 1
-    return candidate
+# Roles
 
 
 def as_note(message: BaseMessage) -> BaseMessage:
@@ -285,21 +411,31 @@ def as_note(message: BaseMessage) -> BaseMessage:
 
     In a role, a form of calls and a content that all read.
     """
-    return _with_contents(_in_role(message))[0]
+    formed, _ = in_readable_form(_in_role(message))
+    return formed
+
+
+def _role_changes(message: BaseMessage, in_role: BaseMessage) -> list[Change]:
+    """Returns what was changed in the role of a message, or in the form of its calls."""
+    if isinstance(message, SystemMessage):
+        detail = "sent as a note: only the first message may be system"
+        return [Change("system_in_history", detail)]
+    if isinstance(message, ChatMessage):
+        return [Change("role", f"{message.role!r} is sent as {in_role.type!r}")]
+    if in_role is not message:
+        detail = "its calls or results are sent in the form that every provider reads"
+        return [Change("call_form", detail)]
+    return []
 
 
 def _in_role(message: BaseMessage) -> BaseMessage:
+    """Returns a message in a role that it may have after the first, its calls in one form."""
     match message:
         case FunctionMessage():  # of 2023, when calls had no ids: it answers none
-            return ToolMessage(
-                message.content, tool_call_id=f"function {message.name}", id=message.id
-            )
-        case ChatMessage():  # other roles become the name of a human speaker
-            role = message.role.lower()
-            more = message.additional_kwargs
-            name = message.name or (None if role in _ROLES else calls.provider_name(message.role))
-            kind = _ROLES.get(role, HumanMessage)
-            return _in_role(kind(message.content, id=message.id, name=name, additional_kwargs=more))
+            call_id = f"function {message.name}"
+            return ToolMessage(message.content, tool_call_id=call_id, id=message.id)
+        case ChatMessage():
+            return _in_role(_in_known_role(message))
         case SystemMessage():
             return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
         case ToolMessage():
@@ -308,137 +444,16 @@ def _in_role(message: BaseMessage) -> BaseMessage:
             return calls.with_calls(message)
 
 
-def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
-    """Splits an agent's messages into history and current turn, which starts at the user's last own message."""
-    start = next((at for at in range(len(messages) - 1, -1, -1) if calls.is_user(messages[at])), 0)
-    return list(messages[:start]), list(messages[start:])
-
-
-def same_beginning(known: Sequence[object], given: Sequence[object]) -> bool:
-    """Tells if a list begins with the very objects of another."""
-    return len(known) <= len(given) and all(map(is_, known, given))
-
-
-def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
-    """Returns how many of the last items fit together into a budget."""
-    return sum(
-        1 for _ in takewhile(lambda tokens: tokens <= budget_tokens, accumulate(reversed(costs)))
+def _in_known_role(message: ChatMessage) -> BaseMessage:
+    """Returns a message of a role that LangChain knows: others name a human speaker."""
+    role = message.role.lower()
+    name = message.name
+    if not name and role not in _ROLES:
+        name = calls.provider_name(message.role)
+    kind = _ROLES.get(role, HumanMessage)
+    return kind(
+        message.content,
+        id=message.id,
+        name=name or None,
+        additional_kwargs=message.additional_kwargs,
     )
-
-
-# Contents: blocks that providers read, and none that says nothing
-#
-# OpenAI and Anthropic refuse media of an assistant. Those that a model of Google or the Responses
-# API made stay, as these read them again, and so do media in the results of tools.
-
-_MEDIA = frozenset(
-    {
-        "image",
-        "image_url",
-        "input_image",
-        "audio",
-        "input_audio",
-        "video",
-        "media",
-        "file",
-        "input_file",
-        "document",
-    }
-    | {"text-plain"}
-)
-"""Types of blocks with media, of LangChain and of the providers."""
-_NOT_SENT = frozenset({"id", "index", "annotations"})
-_RESPONSES_IMAGE = "ig_"
-_EMPTY = ("empty_content", "sent without the parts of its content that are empty")
-_TRAILING_REASONING = ("reasoning", "sent without the reasoning at its end, which leads to nothing")
-_OLD_FORMS = frozenset(
-    {"function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__"}
-)
-"""Keys of `additional_kwargs` for calls of 2023, and for items of Responses before version 1 of
-langchain-openai."""
-
-
-def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, str]]]:
-    """Returns a message with blocks that its providers read; kind and detail of every repair."""
-    changes: list[tuple[str, str]] = []
-    blocks = [block for block in blocks_of(message) if calls.says_something(block)]
-    if isinstance(message.content, str):
-        if message.content and not blocks and calls.listed_calls(message):
-            changes.append(_EMPTY)
-            message = message.model_copy(update={"content": ""})
-    else:
-        if len(blocks) < len(message.content) or (not blocks and isinstance(message, ToolMessage)):
-            changes.append(_EMPTY)
-        ended = calls.without_trailing_thoughts(blocks, message)
-        if len(ended) < len(blocks):
-            changes.append(_TRAILING_REASONING)
-            blocks = ended
-        read = [
-            calls.raw_text(block) if calls.is_raw(block, message) else block for block in blocks
-        ]
-        if read != blocks:
-            changes.append(
-                ("call_form", "calls and results that stand in its content alone are sent as text")
-            )
-            blocks = blocks_of(calls.without_items(message.model_copy(update={"content": read})))
-        if (shown := [_without_medium(block, message) for block in blocks]) != blocks:
-            changes.append(("media", "sent with text in place of its images and other media"))
-        if (formed := _as_text_blocks(shown, message)) != shown:
-            changes.append(
-                ("content_form", "its texts are sent as blocks that every provider reads")
-            )
-        if changes:
-            message = message.model_copy(update={"content": formed or ""})
-    if isinstance(message, AIMessage) and not _OLD_FORMS.isdisjoint(message.additional_kwargs):
-        changes.append(
-            (
-                "call_form",
-                "sent without calls and items that older versions kept beside the content",
-            )
-        )
-        others = {
-            key: value for key, value in message.additional_kwargs.items() if key not in _OLD_FORMS
-        }
-        message = message.model_copy(update={"additional_kwargs": others})
-    return message, changes
-
-
-def _without_medium(block: Block, message: BaseMessage) -> Block:
-    """Puts a text in place of a medium of an assistant: that of a document, else a note."""
-    if (
-        isinstance(block, str)
-        or block.get("type") not in _MEDIA
-        or not isinstance(message, AIMessage)
-    ):
-        return block
-    is_google = str(message.response_metadata.get("model_provider")).startswith("google")
-    if is_google or str(block.get("id")).startswith(_RESPONSES_IMAGE):
-        return block
-    text = block.get("text")
-    said = text if isinstance(text, str) and text.strip() else left_out(block)
-    return {"type": "text", "text": said}
-
-
-def _as_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
-    """Makes a block of each text.
-
-    Of an assistant joins those in a row, each a message of its own to Responses.
-    """
-    formed: list[Any] = [
-        {"type": "text", "text": block} if isinstance(block, str) else block for block in blocks
-    ]
-    if isinstance(message, AIMessage):
-        joined: list[Block] = []
-        for is_plain, run in groupby(formed, lambda block: block.keys() == {"type", "text"}):
-            same = list(run)
-            joined += (
-                [{"type": "text", "text": "\n".join(str(one["text"]) for one in same)}]
-                if is_plain
-                else same
-            )
-        return joined
-    gone = _NOT_SENT if isinstance(message, HumanMessage) else ()
-    return [
-        {key: it for key, it in one.items() if one.get("type") != "text" or key not in gone}
-        for one in formed
-    ]
