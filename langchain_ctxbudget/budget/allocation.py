@@ -1,4 +1,4 @@
-"""The layers of a prompt, the situation that a budget is divided in, and the procedure that divides it."""
+"""The layers of a prompt, and the procedure that divides a budget between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,9 @@ Layout = Literal["cache_first", "system_first"]
 """The place of content chosen for a turn: in front of its human message, or in the system
 message."""
 MEMORIES_HEADING = "## What you know about this user\n"
+"""The line above facts about the user, among the preferences."""
 MOST_EXCHANGES = 10
+"""The most exchanges that a situation tells of."""
 
 
 class Layer(StrEnum):
@@ -28,14 +30,21 @@ class Layer(StrEnum):
     MESSAGE = "L7"
 
 
-TITLES: dict[Layer, str] = {layer: layer.name.capitalize() for layer in Layer} | {
-    Layer.ARC: "Conversation arc"
+TITLES: dict[str, str] = {
+    Layer.IDENTITY: "Identity",
+    Layer.PREFERENCES: "Preferences",
+    Layer.TOPICS: "Topics",
+    Layer.ENTITIES: "Entities",
+    Layer.ARC: "Conversation arc",
+    Layer.RETRIEVAL: "Retrieval",
+    Layer.HISTORY: "History",
+    Layer.MESSAGE: "Message",
 }
 
 
 def title_of(layer: str) -> str:
     """Returns the title of a layer; a custom layer is called by its name."""
-    return TITLES[Layer(layer)] if layer in set(Layer) else layer
+    return TITLES.get(layer, layer)
 
 
 class Status(StrEnum):
@@ -123,7 +132,7 @@ class Fragment:
     transient: bool = False
     """True for what is shown with its own turn alone; later prompts go on without it."""
     expendable: bool = False
-    """True for what goes first where the window is tight (seed 001, stage two)."""
+    """True for what goes first where the window is tight."""
     source: str = ""
     covers: tuple[int, int] = (0, 0)
     """The messages behind a line of a summary: the position of the first, and the one after the
@@ -144,7 +153,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """The demand of one layer (seed 000, `LayerBudget`); all sizes in tokens."""
+    """The demand of one layer; all sizes in tokens."""
 
     layer: str
     min_tokens: int
@@ -179,7 +188,7 @@ class Situation:
     identity_tokens: int
     preferences_tokens: int
     message_tokens: int
-    """The part of the current turn that must be sent, with the room kept for its next steps."""
+    """The part of the current turn that must be sent, with the room kept for its next rounds."""
     message_count: int
     history_tokens: int
     memory_tokens: int = 0
@@ -200,7 +209,7 @@ class Situation:
     prioritize_history: bool = True
     emphasis: Emphasis = "balanced"
     grown_tokens: int = 0
-    """What the prompt may grow to before its next step, where that is more than the total."""
+    """What the prompt may grow to before it is rebuilt, where that is more than the total."""
 
     @property
     def free_tokens(self) -> int:
@@ -259,29 +268,48 @@ def share_out(
 ) -> Allocation:
     """Divides the free tokens between layers.
 
-    One that is not named, or a custom one below its floor, gets nothing.
+    A layer that is not named, or a custom one below its floor, gets nothing.
+
+    Args:
+        name: The strategy's name.
+        situation: What the budget is divided in.
+        specs: The demands of the layers.
+        fits_whole: True if the history goes in whole.
+        reserve_tokens: What stays free.
+        keep_messages: The newest messages that stay verbatim; None: as the settings say.
     """
     reserve = min(max(0, reserve_tokens), situation.free_tokens)
-    available = situation.free_tokens - reserve
-    floors = {spec.layer: spec.min_tokens for spec in situation.custom}
-    given = divide(specs, available)
-    if short := {layer for layer, tokens in given.items() if tokens < floors.get(layer, 0)}:
-        given = dict.fromkeys(short, 0) | divide(
-            [spec for spec in specs if spec.layer not in short], available
-        )
-    sent: dict[str, int] = {
-        Layer.IDENTITY: situation.identity_tokens,
-        Layer.MESSAGE: situation.message_tokens,
-    }
     return Allocation(
         strategy=name,
         total_tokens=situation.total_tokens,
-        tokens={**dict.fromkeys((*Layer, *floors), 0), **given, **sent},
+        tokens={
+            **dict.fromkeys(Layer, 0),
+            **dict.fromkeys((spec.layer for spec in situation.custom), 0),
+            **_divided_above_floors(situation.custom, specs, situation.free_tokens - reserve),
+            Layer.IDENTITY: situation.identity_tokens,
+            Layer.MESSAGE: situation.message_tokens,
+        },
         specs=tuple(specs),
         fits_whole=fits_whole,
         reserve_tokens=reserve,
         keep_messages=keep_messages,
     )
+
+
+def _divided_above_floors(
+    custom: Sequence[LayerSpec], specs: Sequence[LayerSpec], available_tokens: int
+) -> dict[str, int]:
+    """Returns the grants of layers.
+
+    A custom layer that would be below its floor leaves its tokens to the others.
+    """
+    floors = {spec.layer: spec.min_tokens for spec in custom}
+    grants = divide(specs, available_tokens)
+    too_small = {layer for layer, tokens in grants.items() if tokens < floors.get(layer, 0)}
+    if not too_small:
+        return grants
+    others = [spec for spec in specs if spec.layer not in too_small]
+    return {**dict.fromkeys(too_small, 0), **divide(others, available_tokens)}
 
 
 def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
@@ -293,40 +321,46 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
     does a higher priority or ideal of its own.
     """
     left = max(0, available_tokens)
-    tokens = {spec.layer: 0 for spec in specs}
+    grants = {spec.layer: 0 for spec in specs}
+
     growing: list[LayerSpec] = []
     for spec in sorted(specs, key=lambda spec: (-spec.keenness, spec.layer)):
         if spec.min_tokens <= left:
-            tokens[spec.layer] = spec.min_tokens
+            grants[spec.layer] = spec.min_tokens
             left -= spec.min_tokens
             growing.append(spec)
-    for layer, grown in _grown(growing, left).items():
-        tokens[layer] += grown
+
+    for layer, growth in _growth_to_ideals(growing, left).items():
+        grants[layer] += growth
     left -= sum(spec.ideal_tokens - spec.min_tokens for spec in growing)
-    ranked = sorted(growing, key=lambda spec: (-spec.priority, spec.layer))
-    for spec, most in [
-        *((spec, spec.max_tokens) for spec in ranked),
-        *((spec, spec.limit_tokens) for spec in ranked),
-    ]:
-        extra = max(0, min(left, most - tokens[spec.layer]))
-        tokens[spec.layer] += extra
+
+    by_priority = sorted(growing, key=lambda spec: (-spec.priority, spec.layer))
+    up_to_maximum = [(spec.layer, spec.max_tokens) for spec in by_priority]
+    up_to_limit = [(spec.layer, spec.limit_tokens) for spec in by_priority]
+    for layer, most in up_to_maximum + up_to_limit:
+        extra = max(0, min(left, most - grants[layer]))
+        grants[layer] += extra
         left -= extra
-    return tokens
+    return grants
 
 
-def _grown(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
-    """Returns how far layers grow together from floor towards ideal, the keenest first in `specs`."""
-    demand = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
-    if sum(demand.values()) <= tokens:
-        return {spec.layer: wanted for spec, wanted in demand.items()}
+def _growth_to_ideals(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
+    """Returns how far layers grow together from floor towards ideal.
+
+    The keenest come first in `specs`.
+    """
+    demands = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
+    if sum(demands.values()) <= tokens:
+        return {spec.layer: demand for spec, demand in demands.items()}
+
     left = tokens
-    together = sum(wanted * spec.keenness for spec, wanted in demand.items())
-    for spec, wanted in demand.items():
-        if spec.keenness * left < together:
+    total_weight = sum(demand * spec.keenness for spec, demand in demands.items())
+    for spec, demand in demands.items():
+        if spec.keenness * left < total_weight:
             break
-        left -= wanted  # it gets all it wants; the rest of its share is for the others
-        together -= wanted * spec.keenness
+        left -= demand  # it gets all it wants; the rest of its share is for the others
+        total_weight -= demand * spec.keenness
     return {
-        spec.layer: min(wanted, int(wanted * spec.keenness * left / together))
-        for spec, wanted in demand.items()
+        spec.layer: min(demand, int(demand * spec.keenness * left / total_weight))
+        for spec, demand in demands.items()
     }

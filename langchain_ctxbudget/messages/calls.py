@@ -192,7 +192,7 @@ def _with_valid_calls(message: AIMessage) -> AIMessage:
 
 
 def is_raw(block: Block, message: BaseMessage) -> bool:
-    """Tells if a block has a call that is not in `tool_calls`, or a result outside a `ToolMessage`."""
+    """Tells if a block is a call that is not in `tool_calls`, or a result in no `ToolMessage`."""
     if isinstance(message, ToolMessage):
         return False
     kind = _kind(block)

@@ -9,6 +9,8 @@ what was counted as a whole, marker included, is returned, so the bound holds fo
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -28,8 +30,32 @@ from langchain_ctxbudget.messages.outline import outlined
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
-TEXT_BESIDE_MEDIA_TOKENS = 128
-"""Media give way before so much of the text beside them does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippingPolicy:
+    """How the size of a clipped text is searched for, and what stands beside it."""
+
+    tries: int = 4
+    """The most sizes that are counted."""
+    aimed_share: float = 0.98
+    """The share of the room that a size aims at."""
+    enough_share: float = 0.92
+    """The share of the room from which no better size is looked for."""
+    characters_per_token: int = 6
+    """No first try takes more, so that a text with a sparse middle is not tokenized at length;
+    English has 4 to 5."""
+    bytes_per_character: int = 4
+    """The most that UTF-8 has; no byte-level tokenizer makes more tokens than bytes."""
+    longest_reference: int = 100
+    """Characters; ids of LangChain and of providers have 36 to 70."""
+    text_beside_media: int = 128
+    """Tokens; media give way before so much of the text beside them does."""
+    told_blocks: int = 3
+    """Of more blocks beside a text that is clipped only their number is told."""
+
+
+POLICY = ClippingPolicy()
 
 Count = Callable[[str], int]
 """Returns the tokens of a text."""
@@ -37,19 +63,9 @@ Count = Callable[[str], int]
 _LINE = "line"
 """Key of a text that stands for a block of another type, with the line that may do so, too; it is
 never sent."""
-_MOST_LINES = 3
-"""Of more blocks beside a text that is clipped only their number is told."""
-_TRIES = 4
-_AIM = 0.98
-_ENOUGH = 0.92
-"""Shares of the budget that a size aims at, and from which no better size is looked for."""
-_CHARACTERS_PER_TOKEN = 6
-"""No first try takes more, so that a text with a sparse middle is not tokenized at length; English
-has 4 to 5."""
-_BYTES_PER_CHARACTER = 4
-"""The most that UTF-8 has; no byte-level tokenizer makes more tokens than bytes."""
-_LONGEST_REFERENCE = 100
-"""Characters; ids of LangChain and of providers have 36 to 70."""
+
+
+# Texts
 
 
 def clip_text(
@@ -61,52 +77,122 @@ def clip_text(
     focus: frozenset[str] = frozenset(),
     worth: tuple[float, ...] = (),
 ) -> str | None:
-    """Returns what says most of a text, and a marker that says how many tokens are left out, within a budget.
+    """Returns what says most of a text and a marker that says how many tokens are left out.
 
-    The number may be a few tokens off, as what stays is tokenized next to the marker. The marker
-    names the reference under which the recall tool gives the whole, where there is room for it and
-    it can be quoted.
+    Together they are within a budget. The number may be a few tokens off, as what stays is
+    tokenized next to the marker.
 
-    Lines with the terms that it was looked at for, `focus`, say more, or they are given what they
-    are worth. None where the marker and 16 tokens do not fit.
+    Args:
+        text: What is too large; one that fits is returned as it is.
+        count: Returns the tokens of a text.
+        budget_tokens: The most that the result may have.
+        reference: The marker names it where there is room for it and it can be quoted; under it
+            the recall tool gives the whole.
+        focus: Terms that the text was looked at for: lines with these say more.
+        worth: What each line is worth, in place of what follows from its kind and the focus.
+
+    Returns:
+        None where the marker and 16 tokens do not fit.
     """
     total_tokens = count(text)
     if total_tokens <= budget_tokens:
         return text
-    if reference and (
-        len(reference) > _LONGEST_REFERENCE or '"' in reference or not reference.isprintable()
-    ):
+    if reference and not _can_be_quoted(reference):
         reference = None
     room_tokens = budget_tokens - count(_marker(total_tokens, reference))
     if reference and room_tokens < MIN_TEXT_TOKENS:
         reference = None
-        room_tokens = budget_tokens - count(_marker(total_tokens, None))
+        room_tokens = budget_tokens - count(_marker(total_tokens, reference))
     if room_tokens < MIN_TEXT_TOKENS:
         return None
 
     def mark(left_out_characters: int) -> str:
         return _marker(round(total_tokens * left_out_characters / len(text)), reference)
 
-    marker_length = len(mark(len(text)))
-    best = None
-    most = len(text) - 1
-    characters = int(
-        min(_AIM * room_tokens * len(text) / total_tokens, room_tokens * _CHARACTERS_PER_TOKEN)
+    def outline(characters: int) -> str:
+        return outlined(text, characters, focus, mark, worth)
+
+    search = _SizeSearch(
+        text_characters=len(text),
+        text_tokens=total_tokens,
+        marker_characters=len(mark(len(text))),
+        budget_tokens=budget_tokens,
+        room_tokens=room_tokens,
     )
-    for tries_left in reversed(range(_TRIES)):
-        if not tries_left and best is None:  # this fits with every byte-level tokenizer
-            characters = min(characters, room_tokens // _BYTES_PER_CHARACTER)
-        made = outlined(text, min(most, characters), focus, mark, worth)
-        tokens = count(made)
-        if made and tokens <= budget_tokens:
-            best = made
-        else:
-            most = min(most, characters, max(0, len(made) - marker_length)) - 1
-        kept_tokens = max(1, tokens - budget_tokens + room_tokens)
-        if (best == made and kept_tokens >= _ENOUGH * room_tokens) or most <= 0:
-            break
-        characters = int(characters * _AIM * room_tokens / kept_tokens)
-    return best
+    return search.largest_that_fits(outline, count)
+
+
+def _can_be_quoted(reference: str) -> bool:
+    """Tells if a reference can stand in a marker between quotation marks."""
+    if len(reference) > POLICY.longest_reference:
+        return False
+    return '"' not in reference and reference.isprintable()
+
+
+def _marker(left_out_tokens: int, reference: str | None) -> str:
+    recall = f'; all of it has the reference "{reference}"' if reference else ""
+    return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SizeSearch:
+    """The search for the number of characters of a text that fill its room."""
+
+    text_characters: int
+    text_tokens: int
+    marker_characters: int
+    budget_tokens: int
+    room_tokens: int
+    """The tokens of the budget that the marker leaves."""
+
+    def largest_that_fits(self, outline: Callable[[int], str], count: Count) -> str | None:
+        """Returns the best outline within the budget after a few tries; None if none was."""
+        best: str | None = None
+        most = self.text_characters - 1
+        characters = self._first_size()
+        for tries_left in reversed(range(POLICY.tries)):
+            if not tries_left and best is None:  # this fits with every byte-level tokenizer
+                characters = min(characters, self.room_tokens // POLICY.bytes_per_character)
+            candidate = outline(min(most, characters))
+            tokens = count(candidate)
+            is_fit = bool(candidate) and tokens <= self.budget_tokens
+            if is_fit:
+                best = candidate
+            else:
+                kept_characters = max(0, len(candidate) - self.marker_characters)
+                most = min(most, characters, kept_characters) - 1
+
+            kept_tokens = max(1, tokens - self.budget_tokens + self.room_tokens)
+            is_enough = kept_tokens >= POLICY.enough_share * self.room_tokens
+            if (best == candidate and is_enough) or most <= 0:
+                break
+            characters = int(characters * POLICY.aimed_share * self.room_tokens / kept_tokens)
+        return best
+
+    def _first_size(self) -> int:
+        """Returns the characters of the room if every token of the text had equally many."""
+        aimed_tokens = POLICY.aimed_share * self.room_tokens
+        characters = aimed_tokens * self.text_characters / self.text_tokens
+        return int(min(characters, self.room_tokens * POLICY.characters_per_token))
+
+
+def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
+    """Returns the level to which costs are cut, none below its least, to fit together.
+
+    The largest cost if all fit.
+    """
+    lowest = least or [0] * len(costs)
+    bounds = list(zip(costs, lowest, strict=True))
+
+    def total_at(level: int) -> int:
+        return sum(max(low, min(cost, level)) for cost, low in bounds)
+
+    levels = range(max(costs, default=0) + 1)
+    levels_that_fit = bisect_right(levels, budget_tokens, key=total_at)
+    return max(0, levels_that_fit - 1)
+
+
+# Messages
 
 
 def clip_message(
@@ -122,76 +208,193 @@ def clip_message(
 ) -> BaseMessage | None:
     """Returns a message in short so that it costs at most `budget_tokens`.
 
-    None where that cannot be.
-
     Its texts are joined and clipped as one, also those inside search results and documents. Media
     cannot be shown in part: they stay whole, or lines such as `[image left out]` replace them, the
-    first ones first. With `keeps_media` all of them stay; by default those of a tool's result give
-    way, and no others. Calls always stay.
+    first ones first. Calls always stay. Thoughts, and ids of items of the Responses API, stay only
+    where nothing else is changed that they belong to.
 
-    Thoughts, and ids of items of the Responses API, stay only where nothing else is changed that
-    they belong to. The given message is not changed.
+    Args:
+        message: What is too large; it is not changed.
+        count_message: Returns the tokens of a message.
+        count: Returns the tokens of a text.
+        budget_tokens: The most that the result may cost.
+        reference: Under it the recall tool gives the whole.
+        focus: Terms that the message was looked at for.
+        worth: What each line of its text is worth.
+        keeps_media: True if all media stay; by default those of a tool's result give way, and no
+            others.
+
+    Returns:
+        None where no form is short enough.
     """
     if count_message(message) <= budget_tokens:
         return message
+    is_result = isinstance(message, ToolMessage)
     if keeps_media is None:
-        keeps_media = not isinstance(message, ToolMessage)
-    again = (
-        reference if isinstance(message, ToolMessage) else None
-    )  # the recall tool shows media of results alone
-    for blocks in _shorter_forms(
-        message, count_message, count, budget_tokens, again, keeps_media=keeps_media
-    ):
-        made = _with_own_words(
-            message, blocks, count_message, count, budget_tokens, reference=reference
-        )
-        if made is not None:
-            return made
-        whole = _own_and_lines(blocks)
-        values = worth if len(worth) == len(whole.splitlines()) else ()
-        for named in (reference, None) if reference else (None,):
-            text_tokens = budget_tokens - count_message(_with_text(message, "", blocks))
-            while (
-                clipped := clip_text(
-                    whole, count, text_tokens, reference=named, focus=focus, worth=values
-                )
-            ) is not None:
-                made = _with_text(message, clipped, blocks)
-                if (excess_tokens := count_message(made) - budget_tokens) <= 0:
-                    return made
-                text_tokens -= excess_tokens  # a message may cost more than its parts
+        keeps_media = not is_result
+    clipping = _MessageClipping(
+        message=message,
+        count_message=count_message,
+        count=count,
+        budget_tokens=budget_tokens,
+        reference=reference,
+        # The recall tool shows media of results alone.
+        media_reference=reference if is_result else None,
+    )
+    for blocks in clipping.shorter_forms(keeps_media=keeps_media):
+        clipped = clipping.with_own_words(blocks)
+        if clipped is None:
+            clipped = clipping.with_clipped_text(blocks, focus, worth)
+        if clipped is not None:
+            return clipped
     return None
 
 
-def _with_own_words(
-    message: BaseMessage,
-    blocks: Sequence[Block],
-    count_message: Callable[[BaseMessage], int],
-    count: Count,
-    budget_tokens: int,
-    *,
-    reference: str | None,
-) -> BaseMessage | None:
-    """Returns a message with its own texts whole, and clipped behind them those that stand for its other blocks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MessageClipping:
+    """A message that is too large, how it is counted, and the room for it."""
 
-    All stand in their order where they fit. None where there are not both, or where the own ones
-    leave no room.
-    """
-    own = _joined(block for block in blocks if not _was_inside(block))
-    inside = _joined(block for block in blocks if _was_inside(block))
-    if not own or not inside:
+    message: BaseMessage
+    count_message: Callable[[BaseMessage], int]
+    count: Count
+    budget_tokens: int
+    reference: str | None
+    media_reference: str | None
+    """The reference that lines in place of media name."""
+
+    def with_own_words(self, blocks: Sequence[Block]) -> BaseMessage | None:
+        """Returns the message with its own texts whole, and behind them those for other blocks.
+
+        These are clipped; all stand in their order where they fit. None where there are not both,
+        or where the own ones leave no room.
+        """
+        own_text = _joined(block for block in blocks if not _was_inside(block))
+        inner_text = _joined(block for block in blocks if _was_inside(block))
+        if not own_text or not inner_text:
+            return None
+        whole = _with_text(self.message, _joined(blocks), blocks)
+        if self.count_message(whole) <= self.budget_tokens:
+            return whole
+
+        def clipped_to(tokens: int) -> str | None:
+            inner = clip_text(inner_text, self.count, tokens, reference=self.reference)
+            return None if inner is None else f"{own_text}\n{inner}"
+
+        return self._largest_that_fits(own_text, blocks, clipped_to)
+
+    def with_clipped_text(
+        self, blocks: Sequence[Block], focus: frozenset[str], worth: tuple[float, ...]
+    ) -> BaseMessage | None:
+        """Returns the message with all its text clipped as one; None where that is too long, too.
+
+        Where the reference leaves no room, it is not named.
+        """
+        text = _own_and_lines(blocks)
+        line_worth = worth if len(worth) == len(text.splitlines()) else ()
+        references = (self.reference, None) if self.reference else (None,)
+        for reference in references:
+            clipped_to = partial(
+                clip_text, text, self.count, reference=reference, focus=focus, worth=line_worth
+            )
+            clipped = self._largest_that_fits("", blocks, clipped_to)
+            if clipped is not None:
+                return clipped
         return None
-    whole = _with_text(message, _joined(blocks), blocks)
-    if count_message(whole) <= budget_tokens:
-        return whole
-    left_tokens = budget_tokens - count_message(_with_text(message, own, blocks))
-    while (clipped := clip_text(inside, count, left_tokens, reference=reference)) is not None:
-        made = _with_text(message, f"{own}\n{clipped}", blocks)
-        excess_tokens = count_message(made) - budget_tokens
-        if excess_tokens <= 0:
-            return made
-        left_tokens -= excess_tokens
-    return None
+
+    def _largest_that_fits(
+        self, base_text: str, blocks: Sequence[Block], clipped_to: Callable[[int], str | None]
+    ) -> BaseMessage | None:
+        """Returns the message with the longest text that fits; None where none does.
+
+        Args:
+            base_text: What the text costs is counted beside this.
+            blocks: What the text stands among.
+            clipped_to: Returns a text of at most so many tokens, None if there is none.
+        """
+        base_tokens = self.count_message(_with_text(self.message, base_text, blocks))
+        text_tokens = self.budget_tokens - base_tokens
+        text = clipped_to(text_tokens)
+        while text is not None:
+            clipped = _with_text(self.message, text, blocks)
+            excess_tokens = self.count_message(clipped) - self.budget_tokens
+            if excess_tokens <= 0:
+                return clipped
+            text_tokens -= excess_tokens  # a message may cost more than its parts
+            text = clipped_to(text_tokens)
+        return None
+
+    def shorter_forms(self, *, keeps_media: bool) -> Iterator[list[Block]]:
+        """Yields the blocks of the message with less and less beside its texts.
+
+        What gives way has become a text, too.
+        """
+        blocks = shown_blocks(self.message)
+        without_thoughts = [block for block in blocks if not _is_thought(block)]
+        has_thoughts = len(without_thoughts) < len(blocks)
+        # An item of the Responses API and what led to it: both stay, or none.
+        if has_thoughts and item_ids(self.message):
+            yield self._told_blocks(without_thoughts, keeps_media=False)
+            return
+        yield blocks
+        if has_thoughts:
+            yield without_thoughts
+        as_text = self._told_blocks(without_thoughts, keeps_media=True)
+        if as_text != without_thoughts:
+            yield as_text
+        if not keeps_media:
+            yield from self._forms_without_media(as_text)
+
+    def _forms_without_media(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+        """Yields blocks with as few lines in place of media as fit, then with lines for all."""
+        places = [at for at, block in enumerate(blocks) if medium_of(block) is not None]
+        costs = [self._cost_of(blocks[at]) for at in places]
+        excess_tokens = self._least_tokens(blocks) - self.budget_tokens
+        saved_tokens = accumulate(costs, initial=0)  # without the lines in place of media
+        fewest = sum(tokens < excess_tokens for tokens in saved_tokens)
+        for number in range(fewest, len(places)):
+            form = self._without_media(blocks, places[:number])
+            if self._least_tokens(form) <= self.budget_tokens:
+                yield form
+                break
+        yield self._without_media(blocks, places)
+
+    def _told_blocks(self, blocks: Sequence[Block], *, keeps_media: bool) -> list[Block]:
+        """Returns blocks with texts in place of all that is neither a text nor a call."""
+        shown: list[Block] = []
+        for block in blocks:
+            is_kept = keeps_media and medium_of(block) is not None
+            if is_kept or _is_text_or_call(block, self.message):
+                shown.append(block)
+            else:
+                shown.append(self._told(block))
+        return shown
+
+    def _without_media(self, blocks: Sequence[Block], places: Sequence[int]) -> list[Block]:
+        """Returns blocks with lines in place of those at some places."""
+        return [self._told(block) if at in places else block for at, block in enumerate(blocks)]
+
+    def _told(self, block: Block) -> Block:
+        """Returns the text that stands for a block.
+
+        With the line that stands for it where there is no room for words.
+        """
+        line = left_out(block, self.media_reference)
+        return {**text_block(told(block, self.media_reference)), _LINE: line}
+
+    def _least_tokens(self, blocks: Sequence[Block]) -> int:
+        """Returns the tokens of the message with the least text that media leave room for."""
+        text_tokens = self.count(_joined(blocks))
+        rest_tokens = self.count_message(_with_text(self.message, "", blocks))
+        return rest_tokens + min(text_tokens, POLICY.text_beside_media)
+
+    def _cost_of(self, block: Block) -> int:
+        """Returns the tokens that a block adds to the message."""
+        alone = self.message.model_copy(update={"content": [block]})
+        empty = self.message.model_copy(update={"content": []})
+        return self.count_message(alone) - self.count_message(empty)
+
+
+# Blocks of a message that is clipped
 
 
 def _own_and_lines(blocks: Sequence[Block]) -> str:
@@ -199,17 +402,20 @@ def _own_and_lines(blocks: Sequence[Block]) -> str:
 
     Where there are none, the texts in these.
     """
-    own = _joined(block for block in blocks if not _was_inside(block))
-    if not own:
+    own_text = _joined(block for block in blocks if not _was_inside(block))
+    if not own_text:
         return _joined(blocks)
     lines = [block[_LINE] for block in blocks if isinstance(block, dict) and _LINE in block]
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"[{len(lines) - _MOST_LINES} more left out]"]
-    return "\n".join((own, *lines))
+    more = len(lines) - POLICY.told_blocks
+    if more > 0:
+        lines = [*lines[: POLICY.told_blocks], f"[{more} more left out]"]
+    return "\n".join((own_text, *lines))
 
 
 def _joined(blocks: Iterable[Block]) -> str:
-    return "\n".join(text for block in blocks if (text := text_of(block)))
+    """Returns the texts among blocks, each on a line of its own."""
+    texts = map(text_of, blocks)
+    return "\n".join(text for text in texts if text)
 
 
 def _was_inside(block: Block) -> bool:
@@ -217,104 +423,22 @@ def _was_inside(block: Block) -> bool:
     return isinstance(block, dict) and _LINE in block
 
 
-def _shorter_forms(
-    message: BaseMessage,
-    count_message: Callable[[BaseMessage], int],
-    count: Count,
-    budget_tokens: int,
-    reference: str | None,
-    *,
-    keeps_media: bool,
-) -> Iterator[list[Block]]:
-    """Yields the blocks of a message with less and less beside its texts.
-
-    What gives way has become a text, too.
-    """
-    blocks = shown_blocks(message)
-    without_thoughts = [block for block in blocks if not _is_thought(block)]
-    has_thoughts = len(without_thoughts) < len(blocks)
-    if has_thoughts and item_ids(
-        message
-    ):  # an item of the Responses API and what led to it: both stay, or none
-        yield [
-            block if _is_text_or_call(block, message) else _told(block, reference)
-            for block in without_thoughts
-        ]
-        return
-    yield blocks
-    if has_thoughts:
-        yield without_thoughts
-    as_text = [
-        block
-        if _is_text_or_call(block, message) or medium_of(block) is not None
-        else _told(block, reference)
-        for block in without_thoughts
-    ]
-    if as_text != without_thoughts:
-        yield as_text
-    if keeps_media:
-        return
-    places = [at for at, block in enumerate(as_text) if medium_of(block) is not None]
-    costs = [_cost_of(as_text[at], message, count_message) for at in places]
-    excess_tokens = _least_tokens(as_text, message, count_message, count) - budget_tokens
-    fewest = sum(tokens < excess_tokens for tokens in accumulate(costs, initial=0))
-    for number in range(fewest, len(places)):
-        form = _without_media(as_text, places[:number], reference)
-        if (
-            _least_tokens(form, message, count_message, count) <= budget_tokens
-        ):  # with the lines in place of media
-            yield form
-            break
-    yield _without_media(as_text, places, reference)
-
-
-def _without_media(
-    blocks: Sequence[Block], places: Sequence[int], reference: str | None
-) -> list[Block]:
-    """Returns blocks with lines in place of those at some places."""
-    return [_told(block, reference) if at in places else block for at, block in enumerate(blocks)]
-
-
-def _least_tokens(
-    blocks: Sequence[Block],
-    message: BaseMessage,
-    count_message: Callable[[BaseMessage], int],
-    count: Count,
-) -> int:
-    """Returns what a message with these blocks costs with the least of its text that media leave room for."""
-    text_tokens = count(_joined(blocks))
-    return count_message(_with_text(message, "", blocks)) + min(
-        text_tokens, TEXT_BESIDE_MEDIA_TOKENS
-    )
-
-
 def _is_text_or_call(block: Block, message: BaseMessage) -> bool:
     """Tells if a block is a text, or a call that is sent as one."""
-    if text_of(block) is not None:
+    if isinstance(block, str) or text_of(block) is not None:
         return True
-    return (
-        isinstance(block, dict) and block.get("type") in CALL_BLOCKS and not is_raw(block, message)
-    )
+    return block.get("type") in CALL_BLOCKS and not is_raw(block, message)
 
 
 def _is_thought(block: Block) -> bool:
     return isinstance(block, dict) and block.get("type") in THOUGHTS
 
 
-def _told(block: Block, reference: str | None) -> Block:
-    """Returns the text that stands for a block, with the line that stands for it where there is no room for words."""
-    return {"type": "text", "text": told(block, reference), _LINE: left_out(block, reference)}
-
-
-def _cost_of(
-    block: Block, message: BaseMessage, count_message: Callable[[BaseMessage], int]
-) -> int:
-    alone = message.model_copy(update={"content": [block]})
-    return count_message(alone) - count_message(message.model_copy(update={"content": []}))
-
-
 def _with_text(message: BaseMessage, text: str, blocks: Sequence[Block]) -> BaseMessage:
-    """Returns a message with a text in place of the first of some blocks that is one, and without the other texts."""
+    """Returns a message with one text in place of the texts among some blocks.
+
+    It stands where the first of them stood.
+    """
     if isinstance(message.content, str) and not has_media(message):
         return message.model_copy(update={"content": text})
     content: list[Block] = []
@@ -325,25 +449,7 @@ def _with_text(message: BaseMessage, text: str, blocks: Sequence[Block]) -> Base
         elif not is_placed:
             content.append(text_block(text))
             is_placed = True
-    made = message.model_copy(update={"content": content})
+    changed = message.model_copy(update={"content": content})
     # An item of the Responses API that was changed has another id than the one that its reasoning
     # led to.
-    return without_items(made) if item_ids(message) else made
-
-
-def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
-    """Returns the level to which costs are cut, none below its least, to fit together.
-
-    The largest if all fit.
-    """
-    bounds = [*zip(costs, least or [0] * len(costs), strict=True)]
-    levels = range(max(costs, default=0) + 1)
-    found = bisect_right(
-        levels, budget_tokens, key=lambda top: sum(max(low, min(cost, top)) for cost, low in bounds)
-    )
-    return max(0, found - 1)
-
-
-def _marker(left_out_tokens: int, reference: str | None) -> str:
-    recall = f'; all of it has the reference "{reference}"' if reference else ""
-    return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
+    return without_items(changed) if item_ids(message) else changed

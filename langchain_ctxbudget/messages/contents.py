@@ -94,7 +94,7 @@ def _without_empty_blocks(blocks: Sequence[Block], _message: BaseMessage) -> lis
 
 
 def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
-    """Makes texts of calls and results that stand in the content alone; the ids of items go then."""
+    """Makes texts of calls and results that stand in the content alone; ids of items go then."""
     is_raw = [calls.is_raw(block, message) for block in blocks]
     if not any(is_raw):
         return list(blocks)

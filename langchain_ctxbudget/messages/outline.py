@@ -66,7 +66,7 @@ class _JsonSize(NamedTuple):
 
     @classmethod
     def at(cls, level: int) -> "_JsonSize":
-        """Returns the size at a level: 0 is the finest, and every further one shows a fifth less."""
+        """Returns the size at a level: 0 is the finest, every further one shows a fifth less."""
         scale = 0.8**level
         return cls(items=max(1, int(8_192 * scale)), characters=max(20, int(4_096 * scale)))
 
