@@ -26,6 +26,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -41,7 +42,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.budget import Emphasis
-from langchain_ctxbudget.budget.strategies import LEANS, Lean
+from langchain_ctxbudget.budget.elastic import LEANS
 from langchain_ctxbudget.tokens import effective_tokens
 
 EMPHASES: tuple[Emphasis, ...] = get_args(Emphasis)
@@ -183,7 +184,7 @@ def change_constants(given: Sequence[str]) -> None:
             name, _, change = option.partition(":")
             field, _, value = change.partition("=")
             [emphasis] = [known for known in EMPHASES if known == name]
-            LEANS[emphasis] = Lean(**{**LEANS[emphasis]._asdict(), field: float(value)})
+            LEANS[emphasis] = replace(LEANS[emphasis], **{field: float(value)})
         except (TypeError, ValueError) as error:
             raise SystemExit(f"--constants {option}: not emphasis:field=value ({error})") from error
 

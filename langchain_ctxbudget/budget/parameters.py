@@ -1,4 +1,4 @@
-"""Settings that pydantic checks, and among them usage limits with what follows from them (seed 003's context tiers).
+"""Settings that pydantic checks, and among them usage limits with what follows from them.
 
 What pydantic refuses becomes this package's error with field, value and limit.
 """
@@ -9,11 +9,12 @@ from reprlib import repr as short_repr
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from langchain_ctxbudget.errors import InvalidSettingsError, meant
 
 
-def _not_blank(text: str) -> str:
+def _require_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must be a non-empty string")
     return text
@@ -24,7 +25,7 @@ Positive: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
 Share: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=1)]
 ShareOrNone: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
-Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_not_blank)]
+Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_require_text)]
 
 
 class Parameters(BaseModel):
@@ -51,27 +52,43 @@ class Parameters(BaseModel):
             raise InvalidSettingsError(
                 f"{cls.__name__} is made from a mapping of fields, not {type(value).__name__}"
             )
-        return cls(**{str(name): given for name, given in value.items()})
+        return cls(**{str(name): field for name, field in value.items()})
 
 
 def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
     """Words each problem as `field must be ..., not value`."""
     for problem in error.errors(include_url=False):
-        parts = (part for part in (kind.setting, *problem["loc"]) if part != "")
-        place = "".join(
-            f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
-        ).lstrip(".")
-        said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        if problem["type"] == "extra_forbidden":
-            near = meant(str(problem["loc"][-1]), kind.model_fields)
-            said = f"is no setting of {kind.__name__}{near}; known are {', '.join(sorted(kind.model_fields))}"
-        elif said.startswith("must") and ", not " not in said:
-            said = f"{said}, not {short_repr(problem['input'])}"
-        yield (
-            said
-            if said.startswith(place)
-            else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"
-        )
+        place = _place_of(problem, kind)
+        message = _message_of(problem, kind)
+        if message.startswith(place):
+            yield message
+        elif message.startswith(("must", "is ")):
+            yield f"{place} {message}"
+        else:
+            yield f"{place}: {message}"
+
+
+def _place_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
+    """Returns where a problem is, such as `allocation.order[1]`."""
+    place = kind.setting
+    for part in problem["loc"]:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif part:
+            place += f".{part}"
+    return place.lstrip(".")
+
+
+def _message_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
+    """Returns what is wrong, with the value that was given or the names that there are."""
+    if problem["type"] == "extra_forbidden":
+        nearest = meant(str(problem["loc"][-1]), kind.model_fields)
+        names = ", ".join(sorted(kind.model_fields))
+        return f"is no setting of {kind.__name__}{nearest}; known are {names}"
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    if message.startswith("must") and ", not " not in message:
+        return f"{message}, not {short_repr(problem['input'])}"
+    return message
 
 
 # Usage limits, and how much a prompt may hold when little of them is left
@@ -79,6 +96,7 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
 TierName = Literal["healthy", "caution", "warning", "critical"]
 Forced = Literal["knowledge", "documents", "history", "budget"]
 THRESHOLDS = (0.8, 0.6, 0.4)
+"""Shares of a limit that are left, below which caution, warning and critical begin."""
 LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
 _MOST = 10**15
 """Whole numbers up to here are exact in JSON, too."""
@@ -95,14 +113,15 @@ class UsageLimits(Parameters):
     month_tokens: _Tokens | None = None
     month_cost: _Dollars | None = None
     thresholds: tuple[ShareOrNone, ShareOrNone, ShareOrNone] = THRESHOLDS
-    """Shares that are left, below which caution, warning and critical begin (seed 003)."""
+    """Shares that are left, below which caution, warning and critical begin."""
 
     @model_validator(mode="after")
     def _require_falling(self) -> Self:
         first, second, third = self.thresholds
         if not first > second > third:
             raise ValueError(
-                f"thresholds must be three falling shares, such as {THRESHOLDS}, not {self.thresholds}"
+                f"thresholds must be three falling shares, such as {THRESHOLDS}, "
+                f"not {self.thresholds}"
             )
         return self
 
@@ -126,29 +145,27 @@ class Standing:
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
     """Returns the limit with the smallest share left; None where none is set."""
-    allowed = ((name, getattr(limits, name)) for name in LIMITS)
-    found = [
-        Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed if most
-    ]
-    return min(found, key=lambda one: one.left, default=None)
+    standings: list[Standing] = []
+    for name in LIMITS:
+        allowed = getattr(limits, name)
+        if allowed:
+            standings.append(Standing(limit=name, used=used.get(name, 0), allowed=allowed))
+    return min(standings, key=lambda rest: rest.left, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The most that a prompt may hold (seed 003: its pruning strategy)."""
+    """The most that a prompt may hold near a usage limit."""
 
     name: TierName
     knowledge_items: int | None = None
-    """Topics, entities and facts together, the most relevant first; None: all (the seed's tier
-    2)."""
+    """Topics, entities and facts together, the most relevant first; None: all."""
     documents: Literal["full", "summary", "none"] = "full"
     history_messages: int | None = None
-    """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the
-    seed's tier 4)."""
+    """The newest messages that may be verbatim; the last exchange always is. None: as budgeted."""
     budget_share: float = 1.0
-    """The share of the budget that may be used. The seed has none: its history ends with the
-    verbatim messages, while here summary and retrieval would take the room that they leave, and
-    nothing would be saved."""
+    """The share of the budget that may be used. With the whole budget, summary and retrieval would
+    take the room that fewer messages leave, and nothing would be saved."""
 
 
 HEALTHY = Tier(name="healthy")
@@ -171,17 +188,23 @@ TIERS: tuple[Tier, ...] = (
 
 def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) -> Tier:
     """Returns the tier for the share that is left."""
-    return TIERS[sum(left < threshold for threshold in thresholds)]
+    passed = sum(left < threshold for threshold in thresholds)
+    return TIERS[passed]
+
+
+_FIELDS_OF_FORCED: Mapping[Forced, str] = {
+    "knowledge": "knowledge_items",
+    "documents": "documents",
+    "history": "history_messages",
+    "budget": "budget_share",
+}
+"""The field of a tier that each `force_include` opens."""
 
 
 def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
     """Returns a tier without the limits that are forced open."""
-    fields = {
-        "knowledge": "knowledge_items",
-        "history": "history_messages",
-        "budget": "budget_share",
-    }
-    changes: dict[str, Any] = {
-        name: getattr(HEALTHY, name) for name in (fields.get(one, one) for one in forced)
-    }
+    changes: dict[str, Any] = {}
+    for name in forced:
+        field = _FIELDS_OF_FORCED[name]
+        changes[field] = getattr(HEALTHY, field)
     return replace(tier, **changes)

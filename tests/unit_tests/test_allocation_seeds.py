@@ -6,7 +6,7 @@ counted and taken off first; no layer is given more than it holds.
 """
 
 from langchain_ctxbudget import budget
-from langchain_ctxbudget.budget.strategies import memory_tokens, preferences_demand
+from langchain_ctxbudget.budget.demands import memory_tokens, preferences_demand
 
 SEED = budget.ElasticAllocation(profile="seed")
 
