@@ -454,10 +454,8 @@ STRATEGIES: dict[str, type[Any]] = {
 
 def strategy_of(value: object) -> AllocationStrategy:
     """Returns a strategy from its name, from a mapping with its name and parameters, or itself."""
-    if isinstance(value, str):
-        value = {"strategy": value}
-    if isinstance(value, Mapping):
-        parameters = dict(value)
+    if isinstance(value, str | Mapping):
+        parameters = {"strategy": value} if isinstance(value, str) else dict(value)
         kind = STRATEGIES.get(str(parameters.pop("strategy", None)))
         if kind:
             strategy: AllocationStrategy = kind.of(parameters)
