@@ -7,14 +7,16 @@ from langchain_ctxbudget.messages.calls import (
 )  # fmt: skip
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
+from langchain_ctxbudget.messages.fingerprints import (
+    SeenMessages, as_json_data, content_id, fingerprint, message_data, plainly_same,
+)  # fmt: skip
 from langchain_ctxbudget.messages.media import (
     Medium, has_media, may_be_result, medium_of, shown_blocks, without_media,
 )  # fmt: skip
 from langchain_ctxbudget.messages.messages import (
-    WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn,
-    date_of, excerpt, fingerprint, flattened, instruction, message_data, model_of, own_words,
-    plain_text, plainly_same, preservation_of, require_preservation, speaker, split_instructions,
-    time_of, unread_time,
+    WHOLE, Preservation, as_sent, checked, current_turn, date_of, excerpt, flattened, instruction,
+    model_of, own_words, plain_text, preservation_of, require_preservation, speaker,
+    split_instructions, time_of, unread_time,
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (

@@ -223,11 +223,21 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     return message.model_copy(update={"content": blocks})
 
 
+def in_one_form(message: BaseMessage) -> BaseMessage:
+    """Returns a message with its calls, or its result, in the form that every provider reads."""
+    if isinstance(message, ToolMessage):
+        return with_text_result(message)
+    return with_calls(message)
+
+
 def _json_block(value: object) -> Block:
     """Returns a text, or another value as JSON, as a block."""
-    if isinstance(value, str):
-        return text_block(value)
-    return text_block(json.dumps(value, ensure_ascii=False, default=str))
+    return text_block(value if isinstance(value, str) else json_text(value))
+
+
+def json_text(value: object) -> str:
+    """Returns a value as JSON for a reader; what JSON cannot hold becomes a text."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:

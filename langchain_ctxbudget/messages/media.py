@@ -8,14 +8,20 @@ may hold texts (a search result, a document) and payloads that nobody reads (bas
 contents).
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_block, text_of
+from langchain_ctxbudget.messages.calls import (
+    Block,
+    blocks_of,
+    json_text,
+    opened,
+    text_block,
+    text_of,
+)
 from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
 MediumKind = Literal["image", "audio", "video", "file"]
@@ -235,7 +241,7 @@ def words_inside(block: Block) -> list[str]:
     """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
     fields = opened(block)
     if fields.get("type") == "json" and "json" in fields:
-        return [json.dumps(fields["json"], ensure_ascii=False, default=str)]
+        return [json_text(fields["json"])]
     return [text for text in _texts(fields) if text.strip() and not _is_payload(text)]
 
 

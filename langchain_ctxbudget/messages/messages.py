@@ -1,35 +1,30 @@
-"""Messages: who said what when, which one it is, and how it is shown to a model."""
+"""Messages: who said what when, which ones are accepted, and how one is shown to a model."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from copy import copy, deepcopy
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
-    ChatMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.messages.base import BaseMessageChunk, message_to_dict
+from langchain_core.messages.base import BaseMessageChunk
 from langchain_core.messages.modifier import RemoveMessage
 from langchain_core.messages.utils import message_chunk_to_message
-from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
-from langchain_ctxbudget.messages.calls import Block, blocks_of
+from langchain_ctxbudget.messages.calls import Block, blocks_of, text_block
+from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
 from langchain_ctxbudget.messages.media import medium_of, words_inside
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
     LABEL_CHARACTERS,
     clipped,
-    digest,
     fold,
     iso_date,
     one_line,
@@ -40,19 +35,14 @@ from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
-_SAID = ("text", "input_text", "output_text")
+_OWN_TEXTS = ("text", "input_text", "output_text")
 """Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's
 Responses."""
 _PLAIN_BLOCK = {"type", "text", "id", "index"}
-_PLAIN_TYPES = {"human", "ai", "system"}
-_CALLS = ("tool_calls", "invalid_tool_calls")
-_COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
-_SEEN = {"id", "content", "name", *_COMPARED}
-MOST_LOOKED_AT = 2_048
-"""Of more messages than this, older ones are known by identity alone."""
-_sorted_json = json.JSONEncoder(sort_keys=True).encode
-_ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
+
+# Who said it, and when
 
 
 def speaker(message: BaseMessage) -> str:
@@ -62,13 +52,12 @@ def speaker(message: BaseMessage) -> str:
     """
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
     name = one_line((message.name or "").replace(":", " ")).lstrip(_MARKS)
-    likeness = ENGLISH.no_letters.sub("", fold(name))
-    if likeness in _ROLE_NAMES and likeness != role:
+    letters = ENGLISH.no_letters.sub("", fold(name))
+    if letters in _ROLE_NAMES and letters != role:
         name = f"{role} named {name}"  # or words would pass for someone else's
-    said = (
-        " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
-    )
-    return fences.as_data(one_line(said))
+    if isinstance(message, ToolMessage):
+        name = f"tool {name}" if name else "tool"
+    return fences.as_data(one_line(name or role))
 
 
 def date_of(message: BaseMessage) -> str | None:
@@ -79,10 +68,11 @@ def date_of(message: BaseMessage) -> str | None:
     created_at = message.additional_kwargs.get("created_at")
     if created_at is None:
         return None
-    if day := iso_date(created_at):  # the day there, whatever the offset
+    day = iso_date(created_at)
+    if day:  # the day there, whatever the offset
         return day
-    at = read_time(created_at)
-    return at.date().isoformat() if at else None
+    time = read_time(created_at)
+    return time.date().isoformat() if time else None
 
 
 def time_of(message: BaseMessage) -> datetime | None:
@@ -90,19 +80,31 @@ def time_of(message: BaseMessage) -> datetime | None:
 
     See `read_time`.
     """
-    at = read_time(message.additional_kwargs.get("created_at"))
+    time = read_time(message.additional_kwargs.get("created_at"))
     try:
-        return at.astimezone(UTC) if at else None
+        return time.astimezone(UTC) if time else None
     except OverflowError:
         return None
 
 
 def unread_time(message: BaseMessage) -> str | None:
-    """Returns the `created_at` of a message where it has one that cannot be read as a time, shortened."""
+    """Returns the `created_at` of a message, shortened, where it cannot be read as a time."""
     created_at = message.additional_kwargs.get("created_at")
     if created_at is None or created_at == "" or date_of(message) is not None:
         return None
     return clipped(repr(created_at), LABEL_CHARACTERS)
+
+
+def model_of(answer: BaseMessage) -> str | None:
+    """Returns the model that a provider says has answered; None where it does not say."""
+    for key in ("model_name", "model"):
+        name = answer.response_metadata.get(key)
+        if isinstance(name, str) and name:
+            return name
+    return None
+
+
+# What was said
 
 
 def plain_text(message: BaseMessage) -> str:
@@ -112,26 +114,30 @@ def plain_text(message: BaseMessage) -> str:
 
     Of a search result, a document of text or another block with words these are told, too.
     """
-    message = (
-        calls.with_text_result(message)
-        if isinstance(message, ToolMessage)
-        else calls.with_calls(message)
-    )
-    parts: list[str] = []
-    for block in blocks_of(message):
-        if (text := _words(block)) is not None:
-            parts.append(text)
-        elif isinstance(block, dict):
-            kind = block.get("type", "content")
-            if kind not in (*calls.CALL_BLOCKS, *calls.THOUGHTS) or calls.is_raw(block, message):
-                parts.append(f"[{kind}]")
-                if kind not in calls.CALL_BLOCKS and medium_of(block) is None:
-                    parts += words_inside(block)
-    parts += [
-        f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
-        for call in calls.listed_calls(message)
-    ]
-    return "\n".join(part for part in map(str.strip, parts) if part)
+    formed = calls.in_one_form(message)
+    lines: list[str] = []
+    for block in blocks_of(formed):
+        lines += _lines_of(block, formed)
+    for call in calls.listed_calls(formed):
+        arguments = calls.json_text(call["args"])
+        lines.append(f"[called {call['name']}({arguments})]")
+    return "\n".join(filter(None, map(str.strip, lines)))
+
+
+def _lines_of(block: Block, message: BaseMessage) -> list[str]:
+    """Returns the words of a block, or a mention of it and the words inside."""
+    text = _words(block)
+    if text is not None:
+        return [text]
+    if isinstance(block, str):
+        return []
+    kind = block.get("type", "content")
+    is_call = kind in calls.CALL_BLOCKS
+    if (is_call or kind in calls.THOUGHTS) and not calls.is_raw(block, message):
+        return []  # listed calls are told on their own, thoughts not at all
+    if is_call or medium_of(block) is not None:
+        return [f"[{kind}]"]
+    return [f"[{kind}]", *words_inside(block)]
 
 
 def own_words(message: BaseMessage) -> str:
@@ -139,153 +145,26 @@ def own_words(message: BaseMessage) -> str:
 
     Of a user, nothing pasted or that LangChain wrote for them.
     """
-    if isinstance(message, HumanMessage) and message.additional_kwargs.get("lc_source"):
+    is_human = isinstance(message, HumanMessage)
+    if is_human and message.additional_kwargs.get("lc_source"):
         return ""
-    said = [
-        _words(block) or ""
+    own_blocks = [
+        block
         for block in blocks_of(message)
-        if isinstance(block, str) or block.get("type") in _SAID
+        if isinstance(block, str) or block.get("type") in _OWN_TEXTS
     ]
-    text = "\n".join(filter(None, map(str.strip, said)))
-    return without_pasted(text).strip() if isinstance(message, HumanMessage) else text
+    texts = [(_words(block) or "").strip() for block in own_blocks]
+    text = "\n".join(filter(None, texts))
+    return without_pasted(text).strip() if is_human else text
 
 
 def _words(block: Block) -> str | None:
+    """Returns the text of a block of any type; None where it has none."""
     text = block if isinstance(block, str) else block.get("text")
     return text if isinstance(text, str) else None
 
 
-def model_of(answer: BaseMessage) -> str | None:
-    """Returns the model that a provider says has answered; None where it does not say."""
-    names = (answer.response_metadata.get(key) for key in ("model_name", "model"))
-    return next((name for name in names if isinstance(name, str) and name), None)
-
-
-def fingerprint(message: BaseMessage) -> str:
-    """Returns a digest of a message.
-
-    Two messages with the same one are the same but for their ids.
-    """
-    said: dict[str, Any] = {"type": message.type, "content": message.content, "name": message.name}
-    said["kwargs"] = message.additional_kwargs
-    if isinstance(message, AIMessage):
-        made: dict[str, Any] = {"calls": message.tool_calls, "invalid": message.invalid_tool_calls}
-        said |= {
-            kind: [(call["name"], call["args"], call["id"]) for call in calls]
-            for kind, calls in made.items()
-        }
-    if isinstance(message, ToolMessage):
-        said["result"] = (message.tool_call_id, message.status)
-    if isinstance(message, ChatMessage):
-        said["role"] = message.role
-    text = _sorted_json(said if _is_plain(message) else as_json_data(said))
-    return digest(text).hex()
-
-
-def _is_plain(message: BaseMessage) -> bool:
-    """Tells at a glance if a message is text and nothing else, as most are.
-
-    No call, no result, no data.
-    """
-    given = message.additional_kwargs.items()
-    return (
-        message.type in _PLAIN_TYPES
-        and isinstance(message.content, str)
-        # A key may be what no UTF-8 can hold.
-        and all(isinstance(it, str) and isinstance(key, str) and key.isascii() for key, it in given)
-        and not any(getattr(message, calls, ()) for calls in _CALLS)
-    )
-
-
-def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Tells at a glance if two messages have the same fingerprint; True and 1 are not the same."""
-    if one is other:
-        return True
-    if type(one) is not type(other) or one.content != other.content or one.name != other.name:
-        return False
-    ours = one.__dict__
-    theirs = other.__dict__
-    with suppress(
-        Exception
-    ):  # arrays do not say whether they are equal, and others raise what they like
-        return all(
-            (mine := ours.get(name)) is (their := theirs.get(name))
-            or (mine == their and repr(mine) == repr(their))
-            for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
-            if ours.get(name) or theirs.get(name)
-        )
-    return False
-
-
-class SeenMessages(NamedTuple):
-    """Messages, and a copy of what the newest said when they were looked at, as somebody may change them in place."""
-
-    messages: Sequence[BaseMessage] = ()
-    said: tuple[Mapping[str, object], ...] = ()
-
-    def begin(self, given: Sequence[BaseMessage]) -> bool:
-        """Tells if the given messages begin with these very objects, unchanged as far as can be seen."""
-        with suppress(Exception):  # whatever an artifact raises that is compared
-            return same_beginning(self.messages, given) and self.said == (
-                *map(vars, self.messages[-len(self.said) :]),
-            )
-        return False
-
-    def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
-        """Returns all given messages, which begin with these, as they are now."""
-        new = given[max(len(self.messages), len(given) - MOST_LOOKED_AT) :]
-        return SeenMessages(given, (*self.said, *map(_as_seen, new))[-MOST_LOOKED_AT:])
-
-
-def _as_seen(message: BaseMessage) -> dict[str, object]:
-    """Returns what a message says, as a copy.
-
-    Most of it is text, or there is none, and that is copied fast.
-    """
-    mutable = (
-        (name, it)
-        for name, it in vars(message).items()
-        if name in _SEEN and not isinstance(it, str)
-    )
-    return {**vars(message), **{name: deepcopy(it) if it else copy(it) for name, it in mutable}}
-
-
-def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
-    """Returns a value as JSON can hold it.
-
-    Bytes as base64, NaN and infinities as text, all else as its `repr`.
-    """
-    try:
-        return json.loads(
-            json.dumps(to_jsonable_python(value, bytes_mode="base64", fallback=repr)),
-            parse_constant=str,
-        )
-    except (ValueError, RecursionError) as error:
-        raise UnsupportedContentError(
-            f"A message has something that JSON cannot hold ({error}): it is nested too deeply, contains itself, or "
-            f"has a number of thousands of digits. Store it as text"
-        ) from error
-
-
-def message_data(message: BaseMessage) -> dict[str, Any]:
-    """Returns a message as JSON can hold it; a tool's artifact that it cannot hold becomes None."""
-    artifact = getattr(message, "artifact", None)
-    bare = message if artifact is None else message.model_copy(update={"artifact": None})
-    data: dict[str, Any] = as_json_data(message_to_dict(bare))
-    if artifact is not None and not isinstance(artifact, Iterator):  # to read it would use it up
-        with suppress(
-            Exception
-        ):  # whatever an object of the application's raises when it is looked at
-            data["data"]["artifact"] = as_json_data(artifact)
-    return data
-
-
-def content_id(print_of_message: str, occurrence: int) -> str:
-    """Returns the id of a message that has none.
-
-    Its fingerprint, and how often it was said before.
-    """
-    return f"m-{print_of_message}-{occurrence}"
+# Which messages are accepted
 
 
 def checked(
@@ -293,46 +172,97 @@ def checked(
 ) -> list[BaseMessage]:
     """Returns messages whole, chunks in their plain class; refuses all else.
 
-    Of `known` ones it looks at the newest.
+    Args:
+        messages: What an application gave.
+        argument: The name of the argument, for errors.
+        known: Messages that were checked before; of these, only the newest are looked at again.
+
+    Raises:
+        UnsupportedContentError: One is no message that can be stored.
     """
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
         raise UnsupportedContentError(
             f"{argument} must be a list of LangChain messages, not {type(messages).__name__}"
         )
-    new = (
-        messages[max(0, len(known) - MOST_LOOKED_AT) :]
-        if same_beginning(known, messages)
-        else messages
-    )
-    if WHOLE.issuperset(map(type, new)) and not any(
-        KEY in message.additional_kwargs for message in new
-    ):
+    unchecked = messages
+    if same_beginning(known, messages):
+        unchecked = messages[max(0, len(known) - MOST_LOOKED_AT) :]
+    has_plain_types = WHOLE.issuperset(map(type, unchecked))
+    if has_plain_types and not any(KEY in message.additional_kwargs for message in unchecked):
         return list(messages)
+
     for index, message in enumerate(messages):
-        place = f"{argument}[{index}]"
-        if not isinstance(message, BaseMessage):
-            raise UnsupportedContentError(
-                f"{place} is a {type(message).__name__}, not a LangChain message; "
-                f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
-            )
-        if isinstance(message, RemoveMessage):
-            raise UnsupportedContentError(
-                f"{place} is a RemoveMessage: call `sync` with the messages that stay"
-            )
-        if KEY in message.additional_kwargs:
-            require_preservation(
-                message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]"
-            )
+        _require_message(message, f"{argument}[{index}]")
     return [
-        message_chunk_to_message(one) if isinstance(one, BaseMessageChunk) else one
-        for one in messages
+        message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
+        for message in messages
     ]
+
+
+def _require_message(message: object, place: str) -> None:
+    """Raises an error for what is no message that can be stored."""
+    if not isinstance(message, BaseMessage):
+        raise UnsupportedContentError(
+            f"{place} is a {type(message).__name__}, not a LangChain message; "
+            f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
+        )
+    if isinstance(message, RemoveMessage):
+        raise UnsupportedContentError(
+            f"{place} is a RemoveMessage: call `sync` with the messages that stay"
+        )
+    if KEY in message.additional_kwargs:
+        require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")
+
+
+def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Returns the current turn as a list: a string or a human message stands for itself.
+
+    Raises:
+        UnsupportedContentError: It is a single message of somebody else, or no message.
+        EmptyMessageError: There is nothing to answer.
+    """
+    if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
+        raise UnsupportedContentError(
+            f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
+            f"{type(message).__name__}"
+        )
+    if isinstance(message, str):
+        message = HumanMessage(message)
+    turn = checked([message] if isinstance(message, BaseMessage) else message, "message")
+    _require_question(turn)
+    return turn
+
+
+def _require_question(turn: Sequence[BaseMessage]) -> None:
+    """Raises an error for a turn in which there is nothing to answer."""
+    if not turn:
+        raise EmptyMessageError("message is an empty list: give at least the message to answer")
+    questions = [position for position, part in enumerate(turn) if isinstance(part, HumanMessage)]
+    for position in questions:
+        if is_empty(turn[position]):
+            raise EmptyMessageError(
+                f"message has no content at position {position}: say what is to be answered"
+            )
+    if questions:
+        return
+    groups, _ = group(turn)
+    if not groups:
+        raise EmptyMessageError(
+            "message has nothing that can be sent: no content, or results that answer no call"
+        )
+
+
+# System messages at the beginning
 
 
 def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list[BaseMessage]]:
     """Splits off the texts of the system messages that a conversation begins with."""
-    first = list(takewhile(lambda message: isinstance(message, SystemMessage), messages))
+    first = _first_system_messages(messages)
     return list(map(instruction, first)), list(messages[len(first) :])
+
+
+def _first_system_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    return list(takewhile(lambda message: isinstance(message, SystemMessage), messages))
 
 
 def instruction(message: BaseMessage) -> str:
@@ -341,56 +271,38 @@ def instruction(message: BaseMessage) -> str:
     Blocks without a blank between them are paragraphs of it.
     """
     text = ""
-    for part in (_words(block) or "" for block in blocks_of(message)):
-        apart = not (text and part) or text[-1].isspace() or part[0].isspace()
-        text += part if apart else f"\n\n{part}"
+    for block in blocks_of(message):
+        part = _words(block) or ""
+        is_joint = bool(text and part) and not (text[-1].isspace() or part[0].isspace())
+        text += f"\n\n{part}" if is_joint else part
     return text
 
 
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:
-    """Returns the report's line where the first system messages have more than text, which is not sent."""
-    first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
-    marks: dict[str, None] = {}
-    for block in (
-        block for message in first for block in blocks_of(message) if isinstance(block, dict)
-    ):
-        is_text = block.get("type") == "text"
-        other = f"a block of type {block.get('type')!r}"
-        marks |= dict.fromkeys(
-            (key for key in block if key not in _PLAIN_BLOCK) if is_text else [other]
-        )
-    for_cache = "for marks of a provider's cache set cache_markers"
-    return (
-        [f"system messages are sent as one text, without {', '.join(marks)}; {for_cache}"]
-        if marks
-        else []
-    )
+    """Returns the report's line on what the first system messages have besides text.
 
-
-def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Returns the current turn as a list: a string or a human message stands for itself.
-
-    Refuses an empty one.
+    It is not sent.
     """
-    if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
-        raise UnsupportedContentError(
-            f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
-            f"{type(message).__name__}"
-        )
-    given = HumanMessage(message) if isinstance(message, str) else message
-    turn = checked([given] if isinstance(given, BaseMessage) else given, "message")
-    if not turn:
-        raise EmptyMessageError("message is an empty list: give at least the message to answer")
-    for position, part in enumerate(turn):
-        if isinstance(part, HumanMessage) and is_empty(part):
-            raise EmptyMessageError(
-                f"message has no content at position {position}: say what is to be answered"
-            )
-    if not any(isinstance(part, HumanMessage) for part in turn) and not group(turn)[0]:
-        raise EmptyMessageError(
-            "message has nothing that can be sent: no content, or results that answer no call"
-        )
-    return turn
+    extras: dict[str, None] = {}
+    for message in _first_system_messages(messages):
+        for block in blocks_of(message):
+            extras |= dict.fromkeys(_extras_of(block))
+    if not extras:
+        return []
+    for_cache = "for marks of a provider's cache set cache_markers"
+    return [f"system messages are sent as one text, without {', '.join(extras)}; {for_cache}"]
+
+
+def _extras_of(block: Block) -> list[str]:
+    """Returns what a block has besides text."""
+    if isinstance(block, str):
+        return []
+    if block.get("type") == "text":
+        return [key for key in block if key not in _PLAIN_BLOCK]
+    return [f"a block of type {block.get('type')!r}"]
+
+
+# How a message is sent
 
 
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
@@ -399,17 +311,22 @@ def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     A name that every provider accepts, a heading on its own line.
     """
     changes: dict[str, Any] = {}
-    name = None if isinstance(message, ToolMessage) else message.name
-    if name and (clean := calls.provider_name(name)) != name:
-        changes["name"] = clean
+    if message.name and not isinstance(message, ToolMessage):
+        accepted_name = calls.provider_name(message.name)
+        if accepted_name != message.name:
+            changes["name"] = accepted_name
     if heading:
-        first = f"{heading}\n"
-        said = message.content
-        changes["content"] = (
-            first + said if isinstance(said, str) else [{"type": "text", "text": first}, *said]
-        )
+        changes["content"] = _with_heading(message.content, f"{heading}\n")
     return message.model_copy(update=changes) if changes else message
 
+
+def _with_heading(content: str | list[Block], heading: str) -> str | list[Block]:
+    if isinstance(content, str):
+        return heading + content
+    return [text_block(heading), *content]
+
+
+# What is to be kept of a message
 
 Preservation = Literal["keep", "summarize", "drop"]
 """Verbatim while it fits; only in short and in summaries; not in prompts at all (the recall tool
@@ -417,8 +334,9 @@ still finds it)."""
 KEY = "ctxbudget"
 """The key in `additional_kwargs`."""
 WHOLE = frozenset({HumanMessage, AIMessage, ToolMessage, SystemMessage})
+"""The classes of most messages, none of them chunks."""
 EXCERPT_CHARACTERS = 100
-"""The length of an excerpt of a message that is only summarised (seed 002)."""
+"""The length of an excerpt of a message that is only summarised."""
 
 
 def require_preservation(value: object, where: str) -> Preservation:
@@ -440,15 +358,17 @@ def excerpt(message: BaseMessage) -> BaseMessage:
     A short one stays as it is.
     """
     text = one_line(message.text)
-    is_text = isinstance(message.content, str)
     if len(text) > EXCERPT_CHARACTERS:
         text = f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
-    elif is_text:
+    elif isinstance(message.content, str):
         return message
-    kept = [
-        one
-        for one in blocks_of(message)
-        if isinstance(one, dict) and one.get("type") in calls.CALL_BLOCKS
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": text})
+
+    call_blocks = [
+        block
+        for block in blocks_of(message)
+        if isinstance(block, dict) and block.get("type") in calls.CALL_BLOCKS
     ]
-    said = [{"type": "text", "text": text or "[Earlier: an attachment]"}, *kept]
-    return message.model_copy(update={"content": text if is_text else said})
+    beginning = text_block(text or "[Earlier: an attachment]")
+    return message.model_copy(update={"content": [beginning, *call_blocks]})

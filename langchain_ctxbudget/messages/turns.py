@@ -438,10 +438,8 @@ def _in_role(message: BaseMessage) -> BaseMessage:
             return _in_role(_in_known_role(message))
         case SystemMessage():
             return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
-        case ToolMessage():
-            return calls.with_text_result(message)
         case _:
-            return calls.with_calls(message)
+            return calls.in_one_form(message)
 
 
 def _in_known_role(message: ChatMessage) -> BaseMessage:
