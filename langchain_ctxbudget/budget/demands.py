@@ -117,7 +117,9 @@ def topics_demand(situation: Situation, floor_tokens: int = TOPICS.floor_tokens)
         * _growth(situation.topic_count, TOPICS.growth)
     )
     wanted_under_pressure = int(wanted * (1 - pressure * POLICY.pressure_weight))
-    is_knowledge_heavy = situation.topic_count >= POLICY.many_topics or situation.depth == "deep"
+    priority = TOPICS.priority
+    if situation.topic_count >= POLICY.many_topics or situation.depth == "deep":
+        priority = POLICY.many_topics_priority
     return _knowledge_spec(
         Layer.TOPICS,
         TOPICS,
@@ -125,7 +127,7 @@ def topics_demand(situation: Situation, floor_tokens: int = TOPICS.floor_tokens)
         most_tokens=int(budget * TOPICS.cap),
         floor_tokens=floor_tokens,
         wanted_tokens=wanted_under_pressure,
-        priority=POLICY.many_topics_priority if is_knowledge_heavy else TOPICS.priority,
+        priority=priority,
     )
 
 

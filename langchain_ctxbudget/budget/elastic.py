@@ -39,6 +39,18 @@ class ElasticPolicy:
     history_elasticity: float = 0.4
 
 
+ELASTIC = ElasticPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogueRank:
+    """How much arc and history count against other layers."""
+
+    arc_priority: int
+    history_priority: int
+    history_elasticity: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptivePolicy:
     """What the profile `adaptive` adds."""
@@ -54,10 +66,20 @@ class AdaptivePolicy:
     """The most that the arc takes of what system prompt and preferences leave."""
     pinned_share: float = 0.25
     """The share of the pool for pinned messages, beside the rest of the history."""
-    arc_priority_behind: int = 72
-    """The arc's priority where history does not come first; the same for history below."""
-    history_priority_behind: int = 78
-    history_elasticity_behind: float = 0.6
+    first: DialogueRank = DialogueRank(
+        arc_priority=ELASTIC.arc_priority,
+        history_priority=ELASTIC.history_priority,
+        history_elasticity=ELASTIC.history_elasticity,
+    )
+    """With `prioritize_history`."""
+    behind: DialogueRank = DialogueRank(
+        arc_priority=72, history_priority=78, history_elasticity=0.6
+    )
+    """Without it."""
+
+    def rank_in(self, situation: Situation) -> DialogueRank:
+        """Returns how much arc and history count in a situation."""
+        return self.first if situation.prioritize_history else self.behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +117,6 @@ class SeedPolicy:
     """Its priority in a conversation of fewer messages, or where history does not come first."""
 
 
-ELASTIC = ElasticPolicy()
 ADAPTIVE = AdaptivePolicy()
 SEED = SeedPolicy()
 
@@ -221,13 +242,12 @@ class _Adaptive:
         most = ideal
         if ideal and situation.depth != "minimal":
             most = max(ideal, int(steady_tokens * ADAPTIVE.arc_cap))
-        is_first = situation.prioritize_history
         return LayerSpec(
             Layer.ARC,
             min(ideal, self.floor(ELASTIC.arc_floor)),
             ideal,
             most,
-            priority=ELASTIC.arc_priority if is_first else ADAPTIVE.arc_priority_behind,
+            priority=ADAPTIVE.rank_in(situation).arc_priority,
             elasticity=ELASTIC.arc_elasticity,
         )
 
@@ -239,16 +259,14 @@ class _Adaptive:
         pinned = min(situation.pinned_tokens, int(pool_tokens * ADAPTIVE.pinned_share))
         share = self._share_of_history(pool_tokens)
         ideal = min(held, pinned + max(least, int(pool_tokens * share)))
-        is_first = situation.prioritize_history
+        rank = ADAPTIVE.rank_in(situation)
         return LayerSpec(
             Layer.HISTORY,
             least,
             ideal,
             ideal,
-            priority=ELASTIC.history_priority if is_first else ADAPTIVE.history_priority_behind,
-            elasticity=(
-                ELASTIC.history_elasticity if is_first else ADAPTIVE.history_elasticity_behind
-            ),
+            priority=rank.history_priority,
+            elasticity=rank.history_elasticity,
         )
 
     def _share_of_history(self, pool_tokens: int) -> float:
@@ -265,8 +283,9 @@ class _Adaptive:
         floor = self.floor(ELASTIC.retrieval_floor)
         depth_share = min(1.0, DEPTH_FACTOR[situation.depth])
         ideal = max(floor, int(left_tokens * depth_share))
-        is_minimal = situation.depth == "minimal"  # what is left stays empty
-        most = ideal if is_minimal else max(ideal, situation.total_tokens)
+        most = ideal
+        if situation.depth != "minimal":  # there, what is left stays empty
+            most = max(ideal, situation.total_tokens)
         return LayerSpec(
             Layer.RETRIEVAL,
             floor,
@@ -356,10 +375,12 @@ class _Seed:
             situation.message_count > SEED.many_messages and situation.prioritize_history
         )
         share = self._share_by_size()
+        priority = SEED.history_priority
         if situation.prioritize_history:
             share *= SEED.prioritized
         if is_dialogue_heavy:
             share *= SEED.dialogue_heavy
+            priority = ELASTIC.history_priority
 
         low = min(held, max(ELASTIC.history_floor, situation.keep_tokens))
         high = max(low, min(held, int(budget * SEED.history_cap)))
@@ -368,7 +389,7 @@ class _Seed:
             low,
             min(high, max(low, share_of(budget, share))),
             high,
-            ELASTIC.history_priority if is_dialogue_heavy else SEED.history_priority,
+            priority,
             ELASTIC.history_elasticity,
             usable_tokens=held,
         )
@@ -380,4 +401,6 @@ class _Seed:
             return min(1.0, held / self.situation.total_tokens)
         if held <= SEED.medium_tokens:
             return SEED.medium_share
-        return SEED.large_share if held <= SEED.large_tokens else SEED.largest_share
+        if held <= SEED.large_tokens:
+            return SEED.large_share
+        return SEED.largest_share

@@ -386,7 +386,9 @@ class PrioritizedAllocation(Parameters):
     @property
     def name(self) -> str:
         """`prioritized`, with the order where it is not the default."""
-        return "prioritized" if self.order == ORDER else f"prioritized: {', '.join(self.order)}"
+        if self.order == ORDER:
+            return "prioritized"
+        return f"prioritized: {', '.join(self.order)}"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Fills the layers one after the other.

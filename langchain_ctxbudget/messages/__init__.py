@@ -19,12 +19,16 @@ from langchain_ctxbudget.messages.messages import (
     split_instructions, time_of, unread_time,
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
+from langchain_ctxbudget.messages.prose import (
+    MAX_SENTENCE_CHARACTERS, artifacts, begins_in_the_middle, units, without_pasted,
+)  # fmt: skip
+from langchain_ctxbudget.messages.claims import (
+    Statement, is_replaced_by, replaced, says_more, says_the_opposite, says_the_same,
+    statement_key, statements, words_of_thing,
+)  # fmt: skip
 from langchain_ctxbudget.messages.text import (
-    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, Statement, artifacts,
-    begins_in_the_middle, clipped, digest, fold, forget_texts, is_replaced_by, iso_date, mentions,
-    one_line, packaged, remembering, replaced, says_more, says_the_opposite, says_the_same,
-    sentences, statement_key, statements, stem, terms, units, vocabulary, without_mentions,
-    without_pasted, word_count, words_of_thing,
+    MARKS, STOP_WORDS, UNSPACED, clipped, digest, fold, forget_texts, iso_date, mentions, one_line,
+    packaged, remembering, sentences, stem, terms, vocabulary, without_mentions, word_count,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
     Group, OpenCalls, Repair, Used, as_note, distinct, group, joined_repairs, newest_that_fit,

@@ -44,7 +44,8 @@ _SAID_BEFORE = "[The same as before.]"
 
 def blocks_of(message: BaseMessage) -> list[Block]:
     """Returns the content of a message as a list of blocks."""
-    return [message.content] if isinstance(message.content, str) else message.content
+    content = message.content
+    return [content] if isinstance(content, str) else content
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -59,8 +60,11 @@ def opened(block: Block) -> dict[str, Any]:
     """
     if isinstance(block, str):
         return {}
-    value = block.get("value") if block.get("type") == "non_standard" else None
-    return value if isinstance(value, dict) else block
+    if block.get("type") == "non_standard":
+        value = block.get("value")
+        if isinstance(value, dict):
+            return value
+    return block
 
 
 def _kind(block: Block) -> str:
@@ -77,7 +81,9 @@ def text_of(block: Block) -> str | None:
     """Returns the text of a block that is text; None for any other."""
     if isinstance(block, str):
         return block
-    text = block.get("text") if block.get("type") == "text" else None
+    if block.get("type") != "text":
+        return None
+    text = block.get("text")
     return text if isinstance(text, str) else None
 
 
@@ -150,7 +156,9 @@ def call_name(call: Mapping[str, Any]) -> str:
 
 def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
     """Returns the calls of a message that has them in `tool_calls`."""
-    return [dict(call) for call in message.tool_calls] if isinstance(message, AIMessage) else []
+    if not isinstance(message, AIMessage):
+        return []
+    return [dict(call) for call in message.tool_calls]
 
 
 def call_ids(message: BaseMessage) -> tuple[str, ...]:
@@ -201,8 +209,10 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
     if kind not in CALL_BLOCKS:
         return False
     fields = opened(block)
-    key = "call_id" if "call_id" in fields else "id"  # OpenAI's blocks have an id of their own, too
-    return str(fields.get(key) or "") not in call_ids(message)
+    call_id = fields.get("id")
+    if "call_id" in fields:  # OpenAI's blocks have an id of their own, too
+        call_id = fields["call_id"]
+    return str(call_id or "") not in call_ids(message)
 
 
 def raw_text(block: Block) -> Block:
@@ -232,7 +242,9 @@ def in_one_form(message: BaseMessage) -> BaseMessage:
 
 def _json_block(value: object) -> Block:
     """Returns a text, or another value as JSON, as a block."""
-    return text_block(value if isinstance(value, str) else json_text(value))
+    if isinstance(value, str):
+        return text_block(value)
+    return text_block(json_text(value))
 
 
 def json_text(value: object) -> str:
@@ -289,8 +301,7 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], lis
 
     orphans: list[int] = []
     for position in early_results:
-        result = messages[position]
-        waiting = open_calls[result.tool_call_id] if isinstance(result, ToolMessage) else []
+        waiting = open_calls[_answered_id(messages[position])]
         if waiting:  # all after the last of these results, or they would have matched
             first = min(waiting)
             waiting.remove(first)
@@ -298,6 +309,11 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], lis
         else:
             orphans.append(position)
     return answers, orphans
+
+
+def _answered_id(message: BaseMessage) -> str:
+    """Returns the id of the call that a result answers; empty for any other message."""
+    return message.tool_call_id if isinstance(message, ToolMessage) else ""
 
 
 # Items of the Responses API
@@ -330,7 +346,9 @@ def _item_of(block: Block) -> _Item | None:
     if not isinstance(item_id, str):
         return None
     beginning = ENGLISH.item.match(item_id)
-    return _Item(item_id, bool(beginning[1])) if beginning else None
+    if beginning is None:
+        return None
+    return _Item(item_id, is_run_by_provider=bool(beginning[1]))
 
 
 def _item_id(fields: Mapping[str, Any]) -> object:
@@ -339,7 +357,9 @@ def _item_id(fields: Mapping[str, Any]) -> object:
     if kind in _STANDARD_CALLS:
         extras = fields.get("extras")
         return extras.get("item_id") if isinstance(extras, Mapping) else None
-    return fields.get("tool_call_id" if kind == "server_tool_result" else "id")
+    if kind == "server_tool_result":
+        return fields.get("tool_call_id")
+    return fields.get("id")
 
 
 def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
@@ -358,8 +378,8 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
             content.append(rest)
     if content:
         return message.model_copy(update={"content": content})
-    placeholder = "" if listed_calls(message) else _SAID_BEFORE
-    return message.model_copy(update={"content": placeholder})
+    has_calls = bool(listed_calls(message))
+    return message.model_copy(update={"content": "" if has_calls else _SAID_BEFORE})
 
 
 def _without_item(block: Block, sent: Collection[str]) -> Block | None:

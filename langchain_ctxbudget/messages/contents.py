@@ -95,12 +95,16 @@ def _without_empty_blocks(blocks: Sequence[Block], _message: BaseMessage) -> lis
 
 def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
     """Makes texts of calls and results that stand in the content alone; ids of items go then."""
-    is_raw = [calls.is_raw(block, message) for block in blocks]
-    if not any(is_raw):
-        return list(blocks)
-    content = [
-        calls.raw_text(block) if raw else block for block, raw in zip(blocks, is_raw, strict=True)
-    ]
+    content: list[Block] = []
+    has_raw = False
+    for block in blocks:
+        if calls.is_raw(block, message):
+            content.append(calls.raw_text(block))
+            has_raw = True
+        else:
+            content.append(block)
+    if not has_raw:
+        return content
     return blocks_of(calls.without_items(message.model_copy(update={"content": content})))
 
 
@@ -121,8 +125,9 @@ def _without_medium(block: Block) -> Block:
     if str(block.get("id")).startswith(_RESPONSES_IMAGE):
         return block
     text = block.get("text")
-    has_text = isinstance(text, str) and text.strip()
-    return text_block(str(text) if has_text else left_out(block))
+    if isinstance(text, str) and text.strip():
+        return text_block(text)
+    return text_block(left_out(block))
 
 
 def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:

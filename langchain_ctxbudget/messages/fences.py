@@ -28,9 +28,11 @@ class _PlainCharacters(dict[int, str]):
     """The plain character for each compatibility form of one (full-width, mathematical)."""
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        folded = unicodedata.normalize("NFKC", character)
-        return self.setdefault(code, folded if len(folded) == 1 else character)
+        plain = unicodedata.normalize("NFKC", chr(code))
+        if len(plain) != 1:
+            plain = chr(code)
+        self[code] = plain
+        return plain
 
 
 _PLAIN_CHARACTERS = _PlainCharacters({ord("\\"): "/"})
@@ -65,8 +67,12 @@ def as_item(text: str) -> str:
     Further lines are indented, so that none passes for an item or a heading.
     """
     lines = as_data(text).splitlines()
-    further_lines = [f" {line}" if line.strip() else "" for line in lines[1:]]
-    return "\n".join([*lines[:1], *further_lines])
+    return "\n".join([*lines[:1], *map(_indented, lines[1:])])
+
+
+def _indented(line: str) -> str:
+    """Returns a line behind a space; one of white space alone becomes empty."""
+    return f" {line}" if line.strip() else ""
 
 
 def item(speaker: str, text: str, reference: str = "") -> str:
@@ -74,8 +80,10 @@ def item(speaker: str, text: str, reference: str = "") -> str:
 
     `reference` is what it may be looked up by.
     """
-    colon = ": " if speaker else ""
-    return f"- {reference}{speaker}{colon}{as_item(text)}\n"
+    beginning = f"{reference}{speaker}"
+    if speaker:
+        beginning += ": "
+    return f"- {beginning}{as_item(text)}\n"
 
 
 def opening(name: str) -> str:

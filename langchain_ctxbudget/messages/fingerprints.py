@@ -45,8 +45,9 @@ def fingerprint(message: BaseMessage) -> str:
         fields["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
         fields["role"] = message.role
-    text = _sorted_json(fields if _is_plain(message) else as_json_data(fields))
-    return digest(text).hex()
+    if not _is_plain(message):
+        fields = as_json_data(fields)
+    return digest(_sorted_json(fields)).hex()
 
 
 def _is_plain(message: BaseMessage) -> bool:
@@ -77,7 +78,9 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
         return True
     if type(one) is not type(other) or one.content != other.content or one.name != other.name:
         return False
-    fields = _COMPARED if isinstance(one.content, str) else (*_COMPARED, "content")
+    fields: tuple[str, ...] = _COMPARED
+    if not isinstance(one.content, str):
+        fields = (*_COMPARED, "content")
     ours = one.__dict__
     theirs = other.__dict__
     # Arrays do not say whether they are equal, and others raise what they like.
@@ -149,8 +152,9 @@ def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
 def message_data(message: BaseMessage) -> dict[str, Any]:
     """Returns a message as JSON can hold it; a tool's artifact that it cannot hold becomes None."""
     artifact = getattr(message, "artifact", None)
-    bare = message if artifact is None else message.model_copy(update={"artifact": None})
-    data: dict[str, Any] = as_json_data(message_to_dict(bare))
+    if artifact is not None:
+        message = message.model_copy(update={"artifact": None})
+    data: dict[str, Any] = as_json_data(message_to_dict(message))
     if artifact is None or isinstance(artifact, Iterator):  # to read it would use it up
         return data
     with suppress(Exception):  # whatever an application's object raises when it is looked at

@@ -204,15 +204,18 @@ def without_media(message: BaseMessage, reference: str | None = None) -> BaseMes
     """Returns a message with lines in place of its media; the given one is not changed."""
     content: list[Block] = []
     for block in shown_blocks(message):
-        is_medium = medium_of(block) is not None
-        content.append(text_block(left_out(block, reference)) if is_medium else block)
+        if medium_of(block) is None:
+            content.append(block)
+        else:
+            content.append(text_block(left_out(block, reference)))
     return message.model_copy(update={"content": content})
 
 
 def may_be_result(block: Block) -> bool:
     """Tells if a block is a medium in a form in which LangChain lets a tool answer with it."""
-    kind = block.get("type") if isinstance(block, dict) else None
-    return medium_of(block) is not None and kind in _IN_RESULTS
+    if isinstance(block, str) or medium_of(block) is None:
+        return False
+    return block.get("type") in _IN_RESULTS
 
 
 # The text that stands for a block
@@ -259,10 +262,13 @@ def left_out(block: Block, reference: str | None = None) -> str:
         payloads = filter(_is_payload, _texts(opened(block)))
         kind = kind_name(block)
         details = [_size(sum(map(len, payloads)))]
+    line = f"{kind} left out"
     description = ", ".join(filter(None, details))
-    colon = ": " if description else ""
-    recall = f'; recall "{reference}"' if reference and may_be_result(block) else ""
-    return f"[{kind} left out{colon}{description}{recall}]"
+    if description:
+        line += f": {description}"
+    if reference and may_be_result(block):
+        line += f'; recall "{reference}"'
+    return f"[{line}]"
 
 
 def kind_name(block: Block) -> str:

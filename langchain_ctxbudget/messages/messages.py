@@ -21,6 +21,7 @@ from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_block
 from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
 from langchain_ctxbudget.messages.media import medium_of, words_inside
+from langchain_ctxbudget.messages.prose import without_pasted
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
     LABEL_CHARACTERS,
@@ -29,7 +30,6 @@ from langchain_ctxbudget.messages.text import (
     iso_date,
     one_line,
     read_time,
-    without_pasted,
 )
 from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
@@ -56,7 +56,7 @@ def speaker(message: BaseMessage) -> str:
     if letters in _ROLE_NAMES and letters != role:
         name = f"{role} named {name}"  # or words would pass for someone else's
     if isinstance(message, ToolMessage):
-        name = f"tool {name}" if name else "tool"
+        name = f"tool {name}"
     return fences.as_data(one_line(name or role))
 
 
@@ -155,12 +155,16 @@ def own_words(message: BaseMessage) -> str:
     ]
     texts = [(_words(block) or "").strip() for block in own_blocks]
     text = "\n".join(filter(None, texts))
-    return without_pasted(text).strip() if is_human else text
+    if is_human:
+        return without_pasted(text).strip()
+    return text
 
 
 def _words(block: Block) -> str | None:
     """Returns the text of a block of any type; None where it has none."""
-    text = block if isinstance(block, str) else block.get("text")
+    if isinstance(block, str):
+        return block
+    text = block.get("text")
     return text if isinstance(text, str) else None
 
 
@@ -193,10 +197,12 @@ def checked(
 
     for index, message in enumerate(messages):
         _require_message(message, f"{argument}[{index}]")
-    return [
-        message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
-        for message in messages
-    ]
+    return list(map(_without_chunks, messages))
+
+
+def _without_chunks(message: BaseMessage) -> BaseMessage:
+    """Returns a message in its plain class."""
+    return message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
 
 
 def _require_message(message: object, place: str) -> None:
@@ -228,7 +234,9 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
         )
     if isinstance(message, str):
         message = HumanMessage(message)
-    turn = checked([message] if isinstance(message, BaseMessage) else message, "message")
+    if isinstance(message, BaseMessage):
+        message = [message]
+    turn = checked(message, "message")
     _require_question(turn)
     return turn
 
@@ -273,8 +281,9 @@ def instruction(message: BaseMessage) -> str:
     text = ""
     for block in blocks_of(message):
         part = _words(block) or ""
-        is_joint = bool(text and part) and not (text[-1].isspace() or part[0].isspace())
-        text += f"\n\n{part}" if is_joint else part
+        if text and part and not (text[-1].isspace() or part[0].isspace()):
+            text += "\n\n"
+        text += part
     return text
 
 

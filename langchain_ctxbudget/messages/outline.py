@@ -110,9 +110,12 @@ def outlined(
     if json_form:
         return json_form + mark(len(text) - len(json_form))
 
-    is_short_gap = bool(worth) or characters < POLICY.small_room
-    gap_mark = SHORT_GAP if is_short_gap else GAP
-    reserved = 0 if worth else int(characters * (1 - POLICY.marked_share))
+    gap_mark = GAP
+    if worth or characters < POLICY.small_room:
+        gap_mark = SHORT_GAP
+    reserved = 0
+    if not worth:
+        reserved = int(characters * (1 - POLICY.marked_share))
     pieces = _pieces_of(text, focus, worth)
     choice = _Choice(pieces.texts, characters, len(gap_mark))
     choice.take_best(pieces.worth, reserved)
@@ -146,7 +149,8 @@ class _Choice:
         ]
         candidates.sort(key=lambda at: (-values[at], at))
         for rank, at in enumerate(candidates):
-            room = self.characters_left - (reserved if rank else 0)
+            is_best = rank == 0
+            room = self.characters_left if is_best else self.characters_left - reserved
             cost = self._cost_of(at)
             if cost <= room:
                 self._is_chosen[at] = True
@@ -211,8 +215,9 @@ def _with_gaps(
         gap_text = gap_mark.format(len(gap))
         if gap is largest:
             gap_text = begun_line + mark(left_out)
-        is_line_start = not outline or outline.endswith("\n")
-        outline += gap_text.lstrip("\n") if is_line_start else gap_text
+        if not outline or outline.endswith("\n"):
+            gap_text = gap_text.lstrip("\n")
+        outline += gap_text
         shown_to = gap.stop
     return outline + "".join(pieces[shown_to:])
 
@@ -234,10 +239,10 @@ def _pieces_of(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> _P
             given_worth += [value] * len(line)
         return _Pieces(pieces, given_worth, [0.0] * len(pieces))
 
-    values = [
-        value if piece.strip() else 0.0
-        for value, piece in zip(_worth_by_kind(pieces), pieces, strict=True)
-    ]
+    values = _worth_by_kind(pieces)
+    for at, piece in enumerate(pieces):
+        if not piece.strip():
+            values[at] = 0.0
     if focus:
         focus_values = _worth_by_focus(pieces, focus)
         values = [value + more for value, more in zip(values, focus_values, strict=True)]
@@ -347,7 +352,7 @@ def _worth_of_first_hits(files: Sequence[str]) -> list[float]:
     seen = {""}
     values: list[float] = []
     for file in files:
-        values.append(0.0 if file in seen else 1.0)
+        values.append(float(file not in seen))
         seen.add(file)
     return values
 

@@ -117,8 +117,9 @@ class OpenCalls(NamedTuple):
             waiting = list(self.waiting)
             waiting.remove(call_id)
             return self._replace(waiting=tuple(waiting))
-        is_room = len(self.early) < HELD_MESSAGES
-        return self._replace(early=(*self.early, call_id) if is_room else ())
+        if len(self.early) >= HELD_MESSAGES:
+            return self._replace(early=())
+        return self._replace(early=(*self.early, call_id))
 
 
 def _open_after_calls(open_before: OpenCalls, call_ids: Sequence[str]) -> OpenCalls:
@@ -279,7 +280,10 @@ def _results_of(
     results: list[_Part | None] = []
     for number in range(len(calls.listed_calls(parts[place].message))):
         result_place = answers.get(CallPlace(place, number))
-        results.append(None if result_place is None else parts[result_place])
+        if result_place is None:
+            results.append(None)
+        else:
+            results.append(parts[result_place])
     return results
 
 

@@ -1,0 +1,165 @@
+"""Sentences of a message, without what was pasted, and the files and functions that it names."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, one_line, sentences
+
+MAX_SENTENCE_CHARACTERS = 400
+"""A longer sentence is cut here, with an ellipsis."""
+SYMBOL_SHARE = 0.2
+"""A line with more brackets and operators than this is no sentence."""
+_FENCE = "```"
+_LEFT_OUT = "\n[\u2026]\n"
+"""No sentence, so that nobody reads what stands before and after it as one."""
+
+
+def units(text: str) -> list[str]:
+    """Returns a text sentence by sentence, each on one line and cut where it is too long.
+
+    Code, tables, JSON and lines without words are no sentences; a tool call is one.
+    """
+    found: list[str] = []
+    for prose in text.split(_FENCE)[::2]:
+        for line in prose.split("\n"):
+            found.extend(_prose_of(line.strip()))
+    return [_cut_sentence(sentence) for sentence in found]
+
+
+def _cut_sentence(sentence: str) -> str:
+    if len(sentence) <= MAX_SENTENCE_CHARACTERS:
+        return sentence
+    return sentence[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"
+
+
+def without_pasted(text: str) -> str:
+    """Returns a text without everything between its first and last mark of a paste.
+
+    A paste may imitate its own end.
+
+    Where something is left open, nothing of the end of the text stays; where no word is left,
+    nothing.
+    """
+    marks = list(ENGLISH.paste.finditer(text))
+    if not marks:
+        return text
+    rest = text[: marks[0].start()] + _LEFT_OUT
+    if not _leave_open(marks):
+        rest += text[marks[-1].end() :]
+    has_words = any(map(str.isalnum, rest))
+    return rest if has_words else ""
+
+
+def _leave_open(marks: Sequence[re.Match[str]]) -> bool:
+    """Tells if marks open a fence or a tag that none of them closes."""
+    is_open: dict[str, bool] = {}
+    for mark in marks:
+        fence = mark["fence"]
+        tag = mark["name"]
+        if fence:
+            character = fence[-1]
+            is_open[character] = not is_open.get(character)
+        elif tag:
+            is_open[tag.casefold()] = not mark["closes"]
+    return any(is_open.values())
+
+
+def begins_in_the_middle(sentence: str) -> bool:
+    """Tells if a sentence begins with a word that refers to the one before it."""
+    return bool(ENGLISH.anaphor.match(sentence))
+
+
+def _prose_of(line: str) -> list[str]:
+    """Returns the sentences of a line: none where it is no prose; a call as one, its beginning."""
+    if ENGLISH.called.match(line):
+        if len(line) > LINE_CHARACTERS:
+            line = f"{line[: LINE_CHARACTERS - 2].rstrip()}…]"
+        return [line]
+    if not _is_prose(line):
+        return []
+    whole_sentences = _joined_sentences(sentences(ENGLISH.markup.sub("", line)))
+    return [sentence for sentence in whole_sentences if _is_in_words(sentence)]
+
+
+def _is_prose(line: str) -> bool:
+    """Tells if a line is neither of a table, nor JSON, a ruler or code."""
+    if line.startswith("|") and line.count("|") > 1:
+        return False
+    if line.startswith(("{", "[")) and line.endswith(("}", "]")) and not line[1:2].isalpha():
+        return False
+    return not (ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line))
+
+
+def _is_in_words(sentence: str) -> bool:
+    """Tells if a sentence has few enough brackets and operators."""
+    return len(ENGLISH.symbol.findall(sentence)) <= SYMBOL_SHARE * len(sentence)
+
+
+def _joined_sentences(parts: Iterable[str]) -> list[str]:
+    """Joins a sentence to the one before it where it was split from it, or refers to it."""
+    joined: list[str] = []
+    for part in map(one_line, parts):
+        if joined and _continues(joined[-1], part):
+            joined[-1] += f" {part}"
+        else:
+            joined.append(part)
+    return joined
+
+
+def _continues(before: str, sentence: str) -> bool:
+    """Tells if a sentence goes on from the one before it."""
+    if ENGLISH.abbreviation.search(before[-12:]):
+        return True
+    is_short = len(before) + len(sentence) < 2 * LINE_CHARACTERS
+    return is_short and " " in before and begins_in_the_middle(sentence)
+
+
+def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of files in texts, and of functions and classes in code.
+
+    The most mentioned first.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        parts = ENGLISH.called.sub("[", text).split(_FENCE)
+        for code in parts[1::2]:
+            counts.update(_defined_in(code))
+        for prose in parts[::2]:
+            named = map(_named, ENGLISH.token.findall(prose))
+            counts.update(filter(None, named))
+    return tuple(name for name, _ in counts.most_common())
+
+
+def _defined_in(code: str) -> list[str]:
+    """Returns the names of functions and classes that code defines."""
+    names: list[str] = []
+    for function_word, name in ENGLISH.definition.findall(code):
+        if function_word:
+            names.append(f"{name}()")
+        elif ENGLISH.looks_like_code.search(name):
+            names.append(name)
+    return names
+
+
+def _named(token: str) -> str:
+    """Returns the file or the function that a token of a text names, or nothing."""
+    if "." not in token and "(" not in token:
+        return ""
+    name = token.lstrip(":-@").rstrip(".:-@")
+    if len(name) > LINE_CHARACTERS or "://" in name:
+        return ""
+    if "(" in name:
+        return _function_of(name)
+    if ENGLISH.file.fullmatch(name):
+        return name.removeprefix("./")
+    return ""
+
+
+def _function_of(call: str) -> str:
+    """Returns the function that a token with a bracket calls, or nothing."""
+    function = call.rstrip("()").rsplit("/", 1)[-1]
+    if not ENGLISH.named_in_code.fullmatch(function):
+        return ""
+    is_function = call.endswith(")") or ENGLISH.looks_like_code.search(function)
+    return f"{function}()" if is_function else ""
