@@ -140,7 +140,8 @@ class Standing:
 
         0.2 of a dollar, not 0.19999999999999996.
         """
-        return min(1.0, max(0.0, round((self.allowed - self.used) / self.allowed, 12)))
+        share = (self.allowed - self.used) / self.allowed
+        return min(1.0, max(0.0, round(share, 12)))
 
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:

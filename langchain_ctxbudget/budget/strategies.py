@@ -399,7 +399,8 @@ class PrioritizedAllocation(Parameters):
         free = situation.free_tokens
         usable = _usable_tokens(situation)
         order = self._whole_order(situation, usable)
-        tokens_ahead = sum(usable[name] for name in order[: order.index("history")])
+        layers_ahead = order[: order.index("history")]
+        tokens_ahead = sum(usable[name] for name in layers_ahead)
         fits_whole = situation.history_tokens <= free - tokens_ahead
         arc = 0
         if not fits_whole:

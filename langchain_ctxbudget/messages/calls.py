@@ -53,7 +53,7 @@ def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def opened(block: Block) -> dict[str, Any]:
+def unwrapped(block: Block) -> dict[str, Any]:
     """Returns a block without the one in which LangChain wraps a provider's own.
 
     Empty for a text.
@@ -69,7 +69,7 @@ def opened(block: Block) -> dict[str, Any]:
 
 def _kind(block: Block) -> str:
     """Returns the type of a block; empty for a text."""
-    return str(opened(block).get("type", ""))
+    return str(unwrapped(block).get("type", ""))
 
 
 def block_types(message: BaseMessage) -> set[str]:
@@ -135,7 +135,7 @@ def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
     ids: set[str] = set()
     for block in blocks:
         if _kind(block) in CALL_BLOCKS:
-            fields = opened(block)
+            fields = unwrapped(block)
             ids |= {str(fields.get("id")), str(fields.get("call_id"))}
     return ids.issuperset(call_ids(message))
 
@@ -208,7 +208,7 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
         return True
     if kind not in CALL_BLOCKS:
         return False
-    fields = opened(block)
+    fields = unwrapped(block)
     call_id = fields.get("id")
     if "call_id" in fields:  # OpenAI's blocks have an id of their own, too
         call_id = fields["call_id"]
@@ -217,7 +217,7 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
 
 def raw_text(block: Block) -> Block:
     """Returns such a block as a text."""
-    return _json_block(opened(block))
+    return _json_block(unwrapped(block))
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:
@@ -227,7 +227,7 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     blocks: list[Block] = []
     for block in blocks_of(message):
         if _kind(block) == _CUSTOM_RESULT:
-            blocks.append(_json_block(opened(block).get("output") or ""))
+            blocks.append(_json_block(unwrapped(block).get("output") or ""))
         else:
             blocks.append(block)
     return message.model_copy(update={"content": blocks})
@@ -252,7 +252,7 @@ def json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
+def with_call_ids(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
     """Gives the calls of a message these ids, and names that providers accept.
 
     Their blocks and items go.
@@ -279,7 +279,7 @@ class CallPlace(NamedTuple):
     """Its place among the calls of that message."""
 
 
-def answered(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], list[int]]:
+def answers_of(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], list[int]]:
     """Returns the position of the result of every answered call, and results that answer none.
 
     Ids may repeat: a result answers the newest open call before it, else the first one after it
@@ -297,7 +297,8 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[CallPlace, int], lis
                 early_results.append(position)
         calls = listed_calls(message)
         for number in reversed(range(len(calls))):
-            open_calls[calls[number]["id"] or ""].append(CallPlace(position, number))
+            call_id = calls[number]["id"] or ""
+            open_calls[call_id].append(CallPlace(position, number))
 
     orphans: list[int] = []
     for position in early_results:
@@ -342,7 +343,7 @@ def loses_items(message: BaseMessage, shorter: BaseMessage) -> bool:
 
 def _item_of(block: Block) -> _Item | None:
     """Returns the item that a block is, if it is one."""
-    item_id = _item_id(opened(block))
+    item_id = _item_id(unwrapped(block))
     if not isinstance(item_id, str):
         return None
     beginning = ENGLISH.item.match(item_id)
@@ -389,7 +390,7 @@ def _without_item(block: Block, sent: Collection[str]) -> Block | None:
         return block
     if item.is_run_by_provider and item.id not in sent:
         return block
-    fields = opened(block)
+    fields = unwrapped(block)
     if fields["type"] in _STANDARD_CALLS:
         return {**fields, "extras": _without_key(fields["extras"], "item_id")}
     if item.is_run_by_provider or fields["type"] == "reasoning":

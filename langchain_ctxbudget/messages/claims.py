@@ -23,28 +23,28 @@ _NUMBERS = ENGLISH["numbers"].split()
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 
-def says_the_same(one: str, other: str) -> bool:
+def says_the_same(text: str, other: str) -> bool:
     """Tells if two texts are near-duplicates.
 
     Nearly the same terms, the same numbers, both negated or neither.
     """
-    first = _compared(one)
+    first = _compared(text)
     second = _compared(other)
     if not first.terms or not second.terms:
-        return fold(one_line(one)) == fold(one_line(other))
+        return fold(one_line(text)) == fold(one_line(other))
     return first.is_negated == second.is_negated and _are_alike(first, second)
 
 
-def says_the_opposite(one: str, other: str) -> bool:
+def says_the_opposite(text: str, other: str) -> bool:
     """Tells if one of two texts is the other one, negated.
 
     Or two terms and more that the other one begins with, negated.
     """
-    first = _compared(one)
+    first = _compared(text)
     second = _compared(other)
     if first.is_negated == second.is_negated:
         return False
-    affirmed, negated = sorted((first, second), key=lambda text: text.is_negated)
+    affirmed, negated = sorted((first, second), key=lambda compared: compared.is_negated)
     if not negated.terms:
         return False
     term_count = len(negated.terms)
@@ -67,10 +67,17 @@ class _Compared:
     is_negated: bool
 
 
+def _digits_of(word: re.Match[str]) -> str:
+    """Returns a number in words as digits."""
+    return str(_NUMBERS.index(word[0]) + 1)
+
+
 @remembering(4_096)
 def _compared(text: str) -> _Compared:
-    plain = ENGLISH.thousands.sub("", ENGLISH.not_contracted.sub(" not ", fold(text)))
-    plain = _NUMBER_WORD.sub(lambda word: str(_NUMBERS.index(word[0]) + 1), plain)
+    """Returns a text as it is compared."""
+    plain = ENGLISH.not_contracted.sub(" not ", fold(text))
+    plain = ENGLISH.thousands.sub("", plain)
+    plain = _NUMBER_WORD.sub(_digits_of, plain)
     capitalized = [word for word in text.split()[1:] if word[:1].isupper()]
     negations = ENGLISH.negation.finditer(plain)
     return _Compared(
@@ -120,19 +127,19 @@ class Statement(NamedTuple):
     """True if the thing has this value no longer."""
 
 
-def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+def replaced(messages: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
     """Yields what a speaker's newest statement replaces: the old place, the new one, the thing.
 
     Args:
-        said: Speaker and text of messages by their place in the conversation.
+        messages: Speaker and text of messages by their place in the conversation.
     """
     newest: dict[object, tuple[int, Statement]] = {}
-    for at, (speaker, text) in sorted(said.items(), reverse=True):
+    for at, (speaker, text) in sorted(messages.items(), reverse=True):
         for statement in statements(text):
             key = statement_key(speaker, statement)
-            later, new = newest.setdefault(key, (at, statement))
-            if later > at and new.is_change and is_replaced_by(statement, new):
-                yield at, later, statement.thing
+            later_at, later = newest.setdefault(key, (at, statement))
+            if later_at > at and later.is_change and is_replaced_by(statement, later):
+                yield at, later_at, statement.thing
 
 
 def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozenset[str]]:

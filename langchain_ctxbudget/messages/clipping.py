@@ -25,8 +25,14 @@ from langchain_ctxbudget.messages.calls import (
     text_of,
     without_items,
 )
-from langchain_ctxbudget.messages.media import has_media, left_out, medium_of, shown_blocks, told
-from langchain_ctxbudget.messages.outline import outlined
+from langchain_ctxbudget.messages.media import (
+    has_media,
+    medium_of,
+    placeholder_of,
+    readable_text_of,
+    shown_blocks,
+)
+from langchain_ctxbudget.messages.outline import outline_of
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
@@ -110,7 +116,7 @@ def clip_text(
         return _marker(round(total_tokens * left_out_characters / len(text)), reference)
 
     def outline(characters: int) -> str:
-        return outlined(text, characters, focus, mark, worth)
+        return outline_of(text, characters, focus, mark, worth)
 
     search = _SizeSearch(
         text_characters=len(text),
@@ -333,12 +339,12 @@ class _MessageClipping:
         has_thoughts = len(without_thoughts) < len(blocks)
         # An item of the Responses API and what led to it: both stay, or none.
         if has_thoughts and item_ids(self.message):
-            yield self._told_blocks(without_thoughts, keeps_media=False)
+            yield self._readable_blocks(without_thoughts, keeps_media=False)
             return
         yield blocks
         if has_thoughts:
             yield without_thoughts
-        as_text = self._told_blocks(without_thoughts, keeps_media=True)
+        as_text = self._readable_blocks(without_thoughts, keeps_media=True)
         if as_text != without_thoughts:
             yield as_text
         if not keeps_media:
@@ -358,7 +364,7 @@ class _MessageClipping:
                 break
         yield self._without_media(blocks, places)
 
-    def _told_blocks(self, blocks: Sequence[Block], *, keeps_media: bool) -> list[Block]:
+    def _readable_blocks(self, blocks: Sequence[Block], *, keeps_media: bool) -> list[Block]:
         """Returns blocks with texts in place of all that is neither a text nor a call."""
         shown: list[Block] = []
         for block in blocks:
@@ -366,20 +372,23 @@ class _MessageClipping:
             if is_kept or _is_text_or_call(block, self.message):
                 shown.append(block)
             else:
-                shown.append(self._told(block))
+                shown.append(self._readable(block))
         return shown
 
     def _without_media(self, blocks: Sequence[Block], places: Sequence[int]) -> list[Block]:
         """Returns blocks with lines in place of those at some places."""
-        return [self._told(block) if at in places else block for at, block in enumerate(blocks)]
+        shown = list(blocks)
+        for at in places:
+            shown[at] = self._readable(blocks[at])
+        return shown
 
-    def _told(self, block: Block) -> Block:
+    def _readable(self, block: Block) -> Block:
         """Returns the text that stands for a block.
 
         With the line that stands for it where there is no room for words.
         """
-        line = left_out(block, self.media_reference)
-        return {**text_block(told(block, self.media_reference)), _LINE: line}
+        line = placeholder_of(block, self.media_reference)
+        return {**text_block(readable_text_of(block, self.media_reference)), _LINE: line}
 
     def _least_tokens(self, blocks: Sequence[Block]) -> int:
         """Returns the tokens of the message with the least text that media leave room for."""

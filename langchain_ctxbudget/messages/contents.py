@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_block
-from langchain_ctxbudget.messages.media import left_out
+from langchain_ctxbudget.messages.media import placeholder_of
 
 OLD_FORMS = frozenset(
     {"function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__"}
@@ -127,7 +127,7 @@ def _without_medium(block: Block) -> Block:
     text = block.get("text")
     if isinstance(text, str) and text.strip():
         return text_block(text)
-    return text_block(left_out(block))
+    return text_block(placeholder_of(block))
 
 
 def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
@@ -135,7 +135,7 @@ def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Blo
 
     Texts of an assistant in a row are joined, as each would be a message of its own to Responses.
     """
-    formed = [text_block(block) if isinstance(block, str) else block for block in blocks]
+    formed = list(map(_as_object, blocks))
     if isinstance(message, AIMessage):
         return _with_texts_joined(formed)
     if isinstance(message, HumanMessage):
@@ -143,12 +143,17 @@ def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Blo
     return list(formed)
 
 
+def _as_object(block: Block) -> dict[str, Any]:
+    return text_block(block) if isinstance(block, str) else block
+
+
 def _with_texts_joined(blocks: Sequence[dict[str, Any]]) -> list[Block]:
     """Joins texts in a row that have nothing but their words."""
     joined: list[Block] = []
     for is_plain_text, run in groupby(blocks, lambda block: block.keys() == {"type", "text"}):
         if is_plain_text:
-            joined.append(text_block("\n".join(str(block["text"]) for block in run)))
+            texts = [str(block["text"]) for block in run]
+            joined.append(text_block("\n".join(texts)))
         else:
             joined.extend(run)
     return joined

@@ -18,9 +18,9 @@ from langchain_ctxbudget.messages.calls import (
     Block,
     blocks_of,
     json_text,
-    opened,
     text_block,
     text_of,
+    unwrapped,
 )
 from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
@@ -111,19 +111,26 @@ def medium_of(block: Block) -> Medium | None:
         return None
 
     nested = [fields[key] for key in _NESTED if isinstance(fields.get(key), Mapping)]
-    places = [fields, *nested]
+    medium = _medium_in([fields, *nested], kind)
+    if block_type == "media":
+        return medium._replace(kind=_kind_of(medium.mime_type))
+    return medium
+
+
+def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
+    """Returns a medium by what a block, and the objects in it, say of it."""
     payload = _first(places, _PAYLOADS)
     mime_type = _first_text(places, _MIME_TYPES)
     for text in (payload, _first_text(places, _ADDRESSES)):
         if isinstance(text, str) and text.startswith("data:"):
             header, _, payload = text.partition(",")
-            mime_type = header.removeprefix("data:").partition(";")[0] or mime_type
+            mime_type = _type_in_header(header) or mime_type
 
     output_format = _first_text(places, ("output_format",))
     if not mime_type and output_format:  # of an image that was generated
         mime_type = f"{kind}/{output_format}"
     return Medium(
-        kind=_kind_of(mime_type) if block_type == "media" else kind,
+        kind=kind,
         mime_type=mime_type,
         name=_first_text(places, _NAMES),
         payload=payload if isinstance(payload, str) else "",
@@ -131,9 +138,15 @@ def medium_of(block: Block) -> Medium | None:
     )
 
 
+def _type_in_header(header: str) -> str:
+    """Returns the MIME type in what stands before the comma of a data URL."""
+    mime_type, _, _ = header.removeprefix("data:").partition(";")
+    return mime_type
+
+
 def _shown_fields(block: Block) -> dict[str, Any]:
     """Returns the fields of a block; of a computer tool's output, those of the screen in it."""
-    fields = opened(block)
+    fields = unwrapped(block)
     output = fields.get("output")
     if fields.get("type") == _SCREEN and isinstance(output, Mapping):
         return dict(output)
@@ -207,7 +220,7 @@ def without_media(message: BaseMessage, reference: str | None = None) -> BaseMes
         if medium_of(block) is None:
             content.append(block)
         else:
-            content.append(text_block(left_out(block, reference)))
+            content.append(text_block(placeholder_of(block, reference)))
     return message.model_copy(update={"content": content})
 
 
@@ -221,7 +234,7 @@ def may_be_result(block: Block) -> bool:
 # The text that stands for a block
 
 
-def told(block: Block, reference: str | None = None) -> str:
+def readable_text_of(block: Block, reference: str | None = None) -> str:
     """Returns the text that stands for a content block.
 
     What a reader would read of it, and a line for its payload.
@@ -230,25 +243,25 @@ def told(block: Block, reference: str | None = None) -> str:
     if text is not None:
         return text
     if medium_of(block) is not None:
-        return left_out(block, reference)
+        return placeholder_of(block, reference)
     words = words_inside(block)
     if not words:
-        return left_out(block)
+        return placeholder_of(block)
     lines = [f"[{kind_name(block)}]", *words]
-    if any(map(_is_payload, _texts(opened(block)))):
-        lines.append(left_out(block))
+    if any(map(_is_payload, _texts(unwrapped(block)))):
+        lines.append(placeholder_of(block))
     return "\n".join(lines)
 
 
 def words_inside(block: Block) -> list[str]:
     """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
-    fields = opened(block)
+    fields = unwrapped(block)
     if fields.get("type") == "json" and "json" in fields:
         return [json_text(fields["json"])]
     return [text for text in _texts(fields) if text.strip() and not _is_payload(text)]
 
 
-def left_out(block: Block, reference: str | None = None) -> str:
+def placeholder_of(block: Block, reference: str | None = None) -> str:
     """Returns the line in place of a block: `[image left out: image/png, 150 KB; recall "#12"]`.
 
     It names the reference under which the recall tool shows the block again, where one is given and
@@ -259,7 +272,7 @@ def left_out(block: Block, reference: str | None = None) -> str:
         kind: str = medium.kind
         details = [_file_name(medium.name), medium.mime_type, _size(medium.size_bytes)]
     else:
-        payloads = filter(_is_payload, _texts(opened(block)))
+        payloads = filter(_is_payload, _texts(unwrapped(block)))
         kind = kind_name(block)
         details = [_size(sum(map(len, payloads)))]
     line = f"{kind} left out"
@@ -276,7 +289,8 @@ def kind_name(block: Block) -> str:
 
     Its type, without what providers put around it.
     """
-    return str(opened(block).get("type") or "content").removeprefix("input_").removesuffix("_url")
+    block_type = str(unwrapped(block).get("type") or "content")
+    return block_type.removeprefix("input_").removesuffix("_url")
 
 
 def _file_name(name: str) -> str:

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, NamedTuple
 
 from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, remembering, terms
@@ -68,7 +68,9 @@ class _JsonSize(NamedTuple):
     def at(cls, level: int) -> "_JsonSize":
         """Returns the size at a level: 0 is the finest, every further one shows a fifth less."""
         scale = 0.8**level
-        return cls(items=max(1, int(8_192 * scale)), characters=max(20, int(4_096 * scale)))
+        items = max(1, int(8_192 * scale))
+        characters = max(20, int(4_096 * scale))
+        return cls(items, characters)
 
 
 _JSON_SIZES = [_JsonSize.at(level) for level in range(41)]
@@ -86,7 +88,7 @@ class _Pieces:
     """How near each piece is to the start or the end of the text, from 0 to 1."""
 
 
-def outlined(
+def outline_of(
     text: str,
     characters: int,
     focus: frozenset[str],
@@ -373,8 +375,11 @@ def _shorter_json(text: str, characters: int) -> str:
     def form(size: _JsonSize) -> str:
         return json.dumps(_smaller(value, size), ensure_ascii=False)
 
+    def is_fit(size: _JsonSize) -> bool:
+        return len(form(size)) <= characters
+
     try:
-        finest = bisect_left(_JSON_SIZES, x=True, key=lambda size: len(form(size)) <= characters)
+        finest = bisect_left(_JSON_SIZES, x=True, key=is_fit)
         return form(_JSON_SIZES[finest]) if finest < len(_JSON_SIZES) else ""
     except RecursionError:  # it is nested deeper than can be written
         return ""
@@ -404,9 +409,10 @@ def _smaller(value: Any, size: _JsonSize) -> Any:  # noqa: ANN401 - JSON can be 
 
 def _smaller_text(text: str, characters: int) -> str:
     """Returns the beginning of a text, and how many characters follow."""
-    if len(text) <= characters:
+    left_out = len(text) - characters
+    if left_out <= 0:
         return text
-    return f"{text[:characters]}… {len(text) - characters:,} more"
+    return f"{text[:characters]}… {left_out:,} more"
 
 
 def _ends_of_list(items: list[Any], most: int) -> list[Any]:
@@ -423,9 +429,10 @@ def _ends_of_list(items: list[Any], most: int) -> list[Any]:
 def _smaller_object(fields: dict[str, Any], size: _JsonSize) -> dict[str, Any]:
     """Returns the first fields of a JSON object: a few more of them than items of a list."""
     most = 4 * size.items + 8
-    smaller = {key: _smaller(value, size) for key, value in list(fields.items())[:most]}
-    if len(fields) > most:
-        smaller["…"] = f"{len(fields) - most:,} more"
+    smaller = {key: _smaller(value, size) for key, value in islice(fields.items(), most)}
+    left_out = len(fields) - most
+    if left_out > 0:
+        smaller["…"] = f"{left_out:,} more"
     return smaller
 
 
@@ -442,7 +449,8 @@ def _ends_of(text: str, characters: int, mark: Callable[[int], str]) -> str:
     tail = text[_tail_start(text, len(text) - tail_characters) :]
     if not head and not tail:
         return ""
-    return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}"
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}{mark(left_out)}{tail}"
 
 
 def head_end(text: str, end: int) -> int:

@@ -20,11 +20,11 @@ def units(text: str) -> list[str]:
 
     Code, tables, JSON and lines without words are no sentences; a tool call is one.
     """
-    found: list[str] = []
-    for prose in text.split(_FENCE)[::2]:
-        for line in prose.split("\n"):
-            found.extend(_prose_of(line.strip()))
-    return [_cut_sentence(sentence) for sentence in found]
+    prose: list[str] = []
+    for outside_code in text.split(_FENCE)[::2]:
+        for line in outside_code.split("\n"):
+            prose += _prose_of(line.strip())
+    return list(map(_cut_sentence, prose))
 
 
 def _cut_sentence(sentence: str) -> str:

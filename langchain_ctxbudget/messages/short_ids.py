@@ -43,8 +43,10 @@ def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
     if isinstance(message.content, list):
         changes["content"] = [_block_with_short_ids(block, longest) for block in message.content]
 
-    changed = {name: value for name, value in changes.items() if value != getattr(message, name)}
-    return message.model_copy(update=changed) if changed else message
+    for name in list(changes):
+        if changes[name] == getattr(message, name):
+            del changes[name]
+    return message.model_copy(update=changes) if changes else message
 
 
 def _calls_with_short_ids(message: AIMessage, longest: int) -> dict[str, Any]:

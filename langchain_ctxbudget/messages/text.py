@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import resources
+from itertools import pairwise
 from typing import ParamSpec, TypeVar, cast
 
 from Stemmer import Stemmer
@@ -135,18 +136,20 @@ def terms(text: str) -> list[str]:
         words = ENGLISH.ascii_words.findall(text.lower())
         return [stem(word) for word in words if word not in STOP_WORDS]
 
-    found: list[str] = []
+    word_terms: list[str] = []
     for word in _any_word().findall(fold(text)):
         if not word.isascii() and _is_unspaced(word):
-            found.extend(_pairs(word))
+            word_terms += _pairs(word)
         elif word not in STOP_WORDS:
-            found.append(stem(word))
-    return found
+            word_terms.append(stem(word))
+    return word_terms
 
 
 def _pairs(word: str) -> list[str]:
-    """Returns the pairs of characters in a row; of a single character, itself."""
-    return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
+    """Returns every two characters in a row; of a single character, itself."""
+    if len(word) == 1:
+        return [word]
+    return list(map("".join, pairwise(word)))
 
 
 def word_count(text: str) -> int:
@@ -179,14 +182,18 @@ def without_mentions(folded: str, name: str) -> str:
 def _whole_words(name: str) -> re.Pattern[str]:
     """Returns the pattern of a name as whole words, in scripts with spaces."""
     words = fold(name).split()
-    left = rf"(?<![\w{MARKS}])" if _has_borders(words[0][0]) else ""
-    right = rf"(?![\w{MARKS}])" if _has_borders(words[-1][-1]) else ""
-    return re.compile(left + r"\s+".join(map(re.escape, words)) + right)
+    pattern = r"\s+".join(map(re.escape, words))
+    if _has_borders(words[0][0]):
+        pattern = rf"(?<![\w{MARKS}]){pattern}"
+    if _has_borders(words[-1][-1]):
+        pattern = rf"{pattern}(?![\w{MARKS}])"
+    return re.compile(pattern)
 
 
 def _has_borders(character: str) -> bool:
     """Tells if a character belongs to words that are set off from others by spaces."""
-    return bool(re.match(rf"[\w{MARKS}]", character)) and not _is_unspaced(character)
+    is_of_word = re.match(rf"[\w{MARKS}]", character) is not None
+    return is_of_word and not _is_unspaced(character)
 
 
 def fold(text: str) -> str:

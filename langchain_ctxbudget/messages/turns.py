@@ -177,7 +177,7 @@ def group(
         longest: The most characters of an id that replaces another; None: any number.
     """
     parts, repairs = _parts_of(messages, at)
-    answers, orphans = calls.answered([part.message for part in parts])
+    answers, orphans = calls.answers_of([part.message for part in parts])
     call_counts, item_ids = before or ids_used()
     used = _UsedIds(call_counts, item_ids, longest)
 
@@ -324,7 +324,7 @@ def _with_accepted_calls(message: BaseMessage, ids: list[str]) -> tuple[BaseMess
         detail = f"calls of {original_names} are sent as calls of {names}"
         changes.append(Change("call_name", detail))
     if changes and isinstance(message, AIMessage):
-        return calls.renamed(message, ids), changes
+        return calls.with_call_ids(message, ids), changes
     return message, changes
 
 
