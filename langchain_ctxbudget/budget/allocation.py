@@ -236,7 +236,7 @@ class Allocation:
     def spec_of(self, layer: str) -> LayerSpec:
         """Returns the demand behind a layer's tokens.
 
-        What is not divided, as the current turn, has priority 100.
+        A layer that takes no part in the division, such as the current turn, has priority 100.
         """
         rigid = LayerSpec(layer, 0, 0, self.tokens.get(layer, 0), priority=100)
         return next((spec for spec in self.specs if spec.layer == layer), rigid)
@@ -313,7 +313,7 @@ def _divided_above_floors(
 
 
 def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
-    """Divides tokens between layers, independent of the order in which they are given.
+    """Divides tokens between layers; their order does not matter.
 
     Floors first, the keenest layers' before the others: one whose floor does not fit gets nothing.
     Then every layer grows towards its ideal, as fast as `(ideal - min) * keenness`; the rest goes
@@ -347,7 +347,7 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
 def _growth_to_ideals(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
     """Returns how far layers grow together from floor towards ideal.
 
-    The keenest come first in `specs`.
+    In `specs`, the keenest layers come first.
     """
     demands = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
     if sum(demands.values()) <= tokens:

@@ -11,7 +11,7 @@ DEPTH_FACTOR = {"minimal": 0.5, "standard": 1.0, "deep": 1.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgePolicy:
-    """What topics, or entities, want by their number."""
+    """How much topics, or entities, want."""
 
     budget_share: float
     """The share of the budget that one of them wants."""
@@ -34,7 +34,7 @@ ENTITIES = KnowledgePolicy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandPolicy:
-    """What layers want besides."""
+    """What topics and entities want together, and what arc, preferences and facts want."""
 
     most_growth: float = 2.0
     """However many topics or entities there are, they want at most so many times what one wants."""
@@ -67,7 +67,7 @@ MEMORY_MAX = POLICY.memory_max
 def share_of(tokens: int, share: float) -> int:
     """Returns a share of tokens, rounded down.
 
-    0.3 - 0.1 is a fifth, although in binary it is a little less.
+    0.3 - 0.1 counts as a fifth, although in binary it is a little less.
     """
     return int(tokens * share + 1e-6)
 
@@ -165,7 +165,7 @@ def _knowledge_spec(
 
 
 def _growth(count: int, growth: float) -> float:
-    """Returns how many times more than one of them so many topics or entities want."""
+    """Returns what so many topics or entities want, as a multiple of what one wants."""
     if not count:
         return 0.0
     return min(POLICY.most_growth, 1.0 + (count - 1) * growth)

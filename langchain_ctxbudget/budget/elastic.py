@@ -123,10 +123,7 @@ SEED = SeedPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Lean:
-    """The division of the pool that history and retrieval share.
-
-    Retrieval finds, and history is cached.
-    """
+    """How the pool of history and retrieval is divided: retrieval finds, history is cached."""
 
     least_share: float
     """The share of the pool that history keeps, however long it is."""
@@ -306,7 +303,7 @@ class _Seed:
     situation: Situation
 
     def floor(self, tokens: int) -> int:
-        """Returns a floor as it is."""
+        """Returns a floor as it is: in this profile it does not scale with the budget."""
         return tokens
 
     def preferences(self) -> LayerSpec:

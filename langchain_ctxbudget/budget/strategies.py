@@ -265,7 +265,7 @@ def _fitted_buckets(
 
 
 def _shrunk(buckets: Mapping[Bucket, int], tokens: int) -> dict[Bucket, int]:
-    """Returns buckets that are together at most so many tokens, all of them shrunk alike."""
+    """Returns buckets that fit into so many tokens; all of them shrink by the same factor."""
     total = sum(buckets.values())
     if total <= tokens:
         return dict(buckets)
@@ -318,7 +318,7 @@ def _divide_buckets(
 
 
 def _exactly(layer: str, tokens: int, priority: int) -> LayerSpec:
-    """Returns the demand of a layer that wants so many tokens, no more."""
+    """Returns the demand of a layer that wants exactly so many tokens."""
     return LayerSpec(layer, 0, tokens, tokens, priority)
 
 
@@ -377,7 +377,7 @@ ORDER = ("preferences", "history", "topics", "entities", "retrieval")
 class PrioritizedAllocation(Parameters):
     """Fills layers in a given order, each with all it can use.
 
-    Others follow, custom ones by priority.
+    The layers that the order does not name follow, custom ones by priority.
     """
 
     order: tuple[Text, ...] = ORDER

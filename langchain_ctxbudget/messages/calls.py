@@ -54,9 +54,9 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def unwrapped(block: Block) -> dict[str, Any]:
-    """Returns a block without the one in which LangChain wraps a provider's own.
+    """Returns the fields of a block, of a provider's own without LangChain's wrapping.
 
-    Empty for a text.
+    A text has no fields.
     """
     if isinstance(block, str):
         return {}
@@ -88,7 +88,7 @@ def text_of(block: Block) -> str | None:
 
 
 def says_something(block: Block) -> bool:
-    """Tells if a content block has anything in it beyond white space."""
+    """Tells if a content block holds more than white space."""
     if isinstance(block, dict) and block.get("type") != "text":
         return True
     text = text_of(block)
@@ -96,7 +96,10 @@ def says_something(block: Block) -> bool:
 
 
 def is_text(message: BaseMessage) -> bool:
-    """Tells at a glance if a message is a user's or a model's text without calls, as most are."""
+    """Tells if a message is plain text of a user or a model, without calls, as most are.
+
+    It is a quick look: a message of a subclass is not recognised.
+    """
     if not isinstance(message.content, str):
         return False
     if type(message) is AIMessage:
@@ -105,7 +108,7 @@ def is_text(message: BaseMessage) -> bool:
 
 
 def is_user(message: BaseMessage) -> bool:
-    """Tells if the user says a message."""
+    """Tells if a message is the user's."""
     # Many times as fast as what pydantic makes of `isinstance`.
     return HumanMessage in type(message).__mro__
 
@@ -131,7 +134,7 @@ def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> 
 
 
 def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
-    """Tells if all calls of a message stand among some blocks, too."""
+    """Tells if every call of a message has a block among these."""
     ids: set[str] = set()
     for block in blocks:
         if _kind(block) in CALL_BLOCKS:
@@ -155,7 +158,7 @@ def call_name(call: Mapping[str, Any]) -> str:
 
 
 def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
-    """Returns the calls of a message that has them in `tool_calls`."""
+    """Returns the valid calls of a message, which LangChain lists in `tool_calls`."""
     if not isinstance(message, AIMessage):
         return []
     return [dict(call) for call in message.tool_calls]
@@ -164,7 +167,7 @@ def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
 def call_ids(message: BaseMessage) -> tuple[str, ...]:
     """Returns the ids of the tool calls that a message makes, valid or not.
 
-    Empty for one without an id.
+    A call without an id has an empty one.
     """
     if not isinstance(message, AIMessage):
         return ()
@@ -175,7 +178,7 @@ def call_ids(message: BaseMessage) -> tuple[str, ...]:
 def with_calls(message: BaseMessage) -> BaseMessage:
     """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
 
-    The message itself where they are.
+    A message that has them there already is returned as it is.
     """
     if not isinstance(message, AIMessage):
         return message
@@ -189,7 +192,7 @@ def with_calls(message: BaseMessage) -> BaseMessage:
 
 
 def _with_valid_calls(message: AIMessage) -> AIMessage:
-    """Returns a message whose invalid calls are valid: their arguments are a text in one."""
+    """Makes the invalid calls of a message valid: their text becomes their only argument."""
     calls = list(message.tool_calls)
     for call in message.invalid_tool_calls:
         arguments = {_UNREADABLE: call["args"] or ""}
@@ -216,7 +219,7 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
 
 
 def raw_text(block: Block) -> Block:
-    """Returns such a block as a text."""
+    """Returns a block as text: its own text, or its JSON."""
     return _json_block(unwrapped(block))
 
 
@@ -253,9 +256,9 @@ def json_text(value: object) -> str:
 
 
 def with_call_ids(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
-    """Gives the calls of a message these ids, and names that providers accept.
+    """Returns a message whose calls have these ids, and names that providers accept.
 
-    Their blocks and items go.
+    Blocks and items that still name the former ids are left out.
     """
     calls = [
         {**call, "id": call_id, "name": call_name(call)}
@@ -321,7 +324,7 @@ def _answered_id(message: BaseMessage) -> str:
 
 
 class _Item(NamedTuple):
-    """An item that a block is."""
+    """An item of the Responses API, which a content block stands for."""
 
     id: str
     is_run_by_provider: bool
@@ -329,7 +332,7 @@ class _Item(NamedTuple):
 
 
 def item_ids(message: BaseMessage) -> set[str]:
-    """Returns the ids of the items in a message."""
+    """Returns the ids of the items of the Responses API in a message."""
     if isinstance(message.content, str):
         return set()
     items = map(_item_of, message.content)
@@ -337,12 +340,12 @@ def item_ids(message: BaseMessage) -> set[str]:
 
 
 def loses_items(message: BaseMessage, shorter: BaseMessage) -> bool:
-    """Tells if a message in short has no longer all ids of items that the message has."""
+    """Tells if the shorter form of a message lacks an item that the message has."""
     return not item_ids(message) <= item_ids(shorter)
 
 
 def _item_of(block: Block) -> _Item | None:
-    """Returns the item that a block is, if it is one."""
+    """Returns the item that a block stands for; None if it stands for none."""
     item_id = _item_id(unwrapped(block))
     if not isinstance(item_id, str):
         return None
@@ -353,7 +356,7 @@ def _item_of(block: Block) -> _Item | None:
 
 
 def _item_id(fields: Mapping[str, Any]) -> object:
-    """Returns what a block has where the id of its item would stand."""
+    """Returns the value in the place where a block of this type keeps the id of its item."""
     kind = fields.get("type")
     if kind in _STANDARD_CALLS:
         extras = fields.get("extras")
@@ -398,5 +401,5 @@ def _without_item(block: Block, sent: Collection[str]) -> Block | None:
     return _without_key(fields, "id")
 
 
-def _without_key(fields: Mapping[str, Any], left_out: str) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key != left_out}
+def _without_key(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}

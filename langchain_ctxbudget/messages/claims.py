@@ -26,7 +26,7 @@ _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 def says_the_same(text: str, other: str) -> bool:
     """Tells if two texts are near-duplicates.
 
-    Nearly the same terms, the same numbers, both negated or neither.
+    They have nearly the same terms and the same numbers, and both are negated or neither is.
     """
     first = _compared(text)
     second = _compared(other)
@@ -38,7 +38,7 @@ def says_the_same(text: str, other: str) -> bool:
 def says_the_opposite(text: str, other: str) -> bool:
     """Tells if one of two texts is the other one, negated.
 
-    Or two terms and more that the other one begins with, negated.
+    It may also negate the beginning of the other one, if that is at least two terms long.
     """
     first = _compared(text)
     second = _compared(other)
@@ -143,10 +143,7 @@ def replaced(messages: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int
 
 
 def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozenset[str]]:
-    """Returns what statements about the same thing have in common.
-
-    The speaker, the kind of value, the thing.
-    """
+    """Returns what statements about the same thing share: speaker, kind of value, thing."""
     return speaker, statement.kind, frozenset(_terms_of_thing(statement))
 
 
@@ -157,9 +154,9 @@ def is_replaced_by(statement: Statement, later: Statement) -> bool:
 
 
 def words_of_thing(statement: Statement) -> tuple[list[str], bool]:
-    """Returns search terms of messages about a thing, and whether such a message has all of them.
+    """Returns the search terms of messages about the thing that a statement is about.
 
-    Else it has any one.
+    The second value is True if such a message has all of the terms, False if any one is enough.
     """
     if statement.thing in UNNAMED_THINGS:
         return terms(ENGLISH[statement.thing]), False
@@ -179,7 +176,7 @@ def _terms_of_thing(statement: Statement) -> list[str]:
 def statements(text: str) -> list[Statement]:
     """Returns what a message states for sure.
 
-    Nothing that is asked, supposed, planned, quoted, or of the past.
+    What it asks, supposes, plans or quotes is not among it, nor what it says of the past.
     """
     if len(text) > MOST_STATED:
         return []
@@ -208,7 +205,11 @@ def _statement_of(match: re.Match[str], sentence: str) -> Statement:
 
 
 def _form_of(kind: str, match: re.Match[str]) -> object:
-    """Returns the form of a value: its unit, or whether the thing moved there, or is in words."""
+    """Returns what tells values of one kind apart.
+
+    For a number that is its unit, for a name whether the thing moved there, for other kinds
+    whether the value has letters.
+    """
     unit = re.sub(r"[\d\W_]", "", match[kind]).casefold()
     if kind == "number":
         return unit

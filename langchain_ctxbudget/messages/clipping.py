@@ -183,9 +183,9 @@ class _SizeSearch:
 
 
 def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
-    """Returns the level to which costs are cut, none below its least, to fit together.
+    """Returns the level to which costs are cut so that they fit together.
 
-    The largest cost if all fit.
+    No cost is cut below its least. If all fit, the level is the largest cost.
     """
     lowest = least or [0] * len(costs)
     bounds = list(zip(costs, lowest, strict=True))
@@ -409,7 +409,7 @@ class _MessageClipping:
 def _own_and_lines(blocks: Sequence[Block]) -> str:
     """Returns the own texts of a message and a line for each other block.
 
-    Where there are none, the texts in these.
+    A message without own texts has those inside its other blocks.
     """
     own_text = _joined(block for block in blocks if not _was_inside(block))
     if not own_text:

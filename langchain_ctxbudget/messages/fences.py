@@ -47,7 +47,7 @@ def _imitation() -> re.Pattern[str]:
 
 
 def as_data(text: str) -> str:
-    """Makes every imitation of a fence in a text harmless; returns any other text as it is."""
+    """Returns a text in which every imitation of a fence is harmless."""
     plain = text.translate(_PLAIN_CHARACTERS)  # as long as the text
     brackets = [match.start() for match in _imitation().finditer(plain)]
     if not brackets:

@@ -26,9 +26,9 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 
 def fingerprint(message: BaseMessage) -> str:
-    """Returns a digest of a message.
+    """Returns a digest of what a message says.
 
-    Two messages with the same one are the same but for their ids.
+    Two messages with the same digest differ in their ids at most.
     """
     fields: dict[str, Any] = {
         "type": message.type,
@@ -51,10 +51,7 @@ def fingerprint(message: BaseMessage) -> str:
 
 
 def _is_plain(message: BaseMessage) -> bool:
-    """Tells at a glance if a message is text and nothing else, as most are.
-
-    No call, no result, no data.
-    """
+    """Tells if a message is text and nothing else, as most are: no call, no result, no data."""
     if message.type not in _PLAIN_TYPES or not isinstance(message.content, str):
         return False
     for key, value in message.additional_kwargs.items():
@@ -65,15 +62,18 @@ def _is_plain(message: BaseMessage) -> bool:
 
 
 def content_id(print_of_message: str, occurrence: int) -> str:
-    """Returns the id of a message that has none.
+    """Returns an id for a message that has none.
 
-    Its fingerprint, and how often it was said before.
+    It is made of the fingerprint, and of how often the same was said before.
     """
     return f"m-{print_of_message}-{occurrence}"
 
 
 def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Tells at a glance if two messages have the same fingerprint; True and 1 are not the same."""
+    """Tells if two messages surely have the same fingerprint, without computing one.
+
+    True and 1 are not the same.
+    """
     if one is other:
         return True
     if type(one) is not type(other) or one.content != other.content or one.name != other.name:
@@ -122,9 +122,9 @@ class SeenMessages:
 
 
 def _copy_of(message: BaseMessage) -> dict[str, object]:
-    """Returns the fields of a message, copied where they are compared later.
+    """Returns the fields of a message, those that are compared later as copies.
 
-    Most are text, or there is nothing in them, and that is copied fast.
+    Most are texts or empty, and copying these costs little.
     """
     fields = dict(vars(message))
     for name in _SEEN.intersection(fields):
@@ -137,7 +137,7 @@ def _copy_of(message: BaseMessage) -> dict[str, object]:
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
     """Returns a value as JSON can hold it.
 
-    Bytes as base64, NaN and infinities as text, all else as its `repr`.
+    Bytes become base64, NaN and infinities become text, all else becomes its `repr`.
     """
     try:
         plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)

@@ -237,7 +237,7 @@ def may_be_result(block: Block) -> bool:
 def readable_text_of(block: Block, reference: str | None = None) -> str:
     """Returns the text that stands for a content block.
 
-    What a reader would read of it, and a line for its payload.
+    It has what a reader would read of the block, and a line in place of the payload.
     """
     text = text_of(block)
     if text is not None:
@@ -287,16 +287,16 @@ def placeholder_of(block: Block, reference: str | None = None) -> str:
 def kind_name(block: Block) -> str:
     """Returns what a block is called in a text that tells of it.
 
-    Its type, without what providers put around it.
+    This is its type, without what providers put around that.
     """
     block_type = str(unwrapped(block).get("type") or "content")
     return block_type.removeprefix("input_").removesuffix("_url")
 
 
 def _file_name(name: str) -> str:
-    """Returns the name of a file on one line, its beginning where it is long.
+    """Returns the name of a file on one line, or the beginning of a long one.
 
-    A bracket in it ends no line.
+    Its square brackets become round ones, since the line that names it ends with a square one.
     """
     plain = one_line(name.replace("[", "(").replace("]", ")"))
     return plain if len(plain) <= LABEL_CHARACTERS else f"{plain[:LABEL_CHARACTERS]}…"

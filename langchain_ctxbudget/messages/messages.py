@@ -46,9 +46,9 @@ _PLAIN_BLOCK = {"type", "text", "id", "index"}
 
 
 def speaker(message: BaseMessage) -> str:
-    """Returns who said it: the name, else the role.
+    """Returns who said a message: the name, else the role.
 
-    On one line, and as data, since names may come from anywhere.
+    It is on one line, and data, since names may come from anywhere.
     """
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
     name = one_line((message.name or "").replace(":", " ")).lstrip(_MARKS)
@@ -61,9 +61,9 @@ def speaker(message: BaseMessage) -> str:
 
 
 def date_of(message: BaseMessage) -> str | None:
-    """Returns the day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells.
+    """Returns the day on which a message was said, `YYYY-MM-DD`.
 
-    See `read_time`.
+    It is read from `additional_kwargs["created_at"]` (see `read_time`); None if that tells none.
     """
     created_at = message.additional_kwargs.get("created_at")
     if created_at is None:
@@ -76,9 +76,9 @@ def date_of(message: BaseMessage) -> str | None:
 
 
 def time_of(message: BaseMessage) -> datetime | None:
-    """Returns the time it was said, in UTC; None where it tells none, or none that can be read.
+    """Returns the time at which a message was said, in UTC.
 
-    See `read_time`.
+    It is read from `additional_kwargs["created_at"]` (see `read_time`); None if that tells none.
     """
     time = read_time(message.additional_kwargs.get("created_at"))
     try:
@@ -110,9 +110,8 @@ def model_of(answer: BaseMessage) -> str | None:
 def plain_text(message: BaseMessage) -> str:
     """Returns a message as text.
 
-    Its words, a mention of its calls, and of blocks that are not text or thoughts.
-
-    Of a search result, a document of text or another block with words these are told, too.
+    It has the words, and mentions calls and all blocks but thoughts. Of a search result, a document
+    of text or another block with words in it, it has these, too.
     """
     formed = calls.in_one_form(message)
     lines: list[str] = []
@@ -143,7 +142,7 @@ def _lines_of(block: Block, message: BaseMessage) -> list[str]:
 def own_words(message: BaseMessage) -> str:
     """Returns the words that somebody says themselves.
 
-    Of a user, nothing pasted or that LangChain wrote for them.
+    What a user has pasted is not among them, nor what LangChain wrote in the user's name.
     """
     is_human = isinstance(message, HumanMessage)
     if is_human and message.additional_kwargs.get("lc_source"):
@@ -174,7 +173,7 @@ def _words(block: Block) -> str | None:
 def checked(
     messages: Sequence[BaseMessage], argument: str, known: Sequence[object] = ()
 ) -> list[BaseMessage]:
-    """Returns messages whole, chunks in their plain class; refuses all else.
+    """Returns messages after a check, chunks in their plain class.
 
     Args:
         messages: What an application gave.
@@ -206,7 +205,7 @@ def _without_chunks(message: BaseMessage) -> BaseMessage:
 
 
 def _require_message(message: object, place: str) -> None:
-    """Raises an error for what is no message that can be stored."""
+    """Raises an error unless this is a message that can be stored."""
     if not isinstance(message, BaseMessage):
         raise UnsupportedContentError(
             f"{place} is a {type(message).__name__}, not a LangChain message; "
@@ -276,7 +275,7 @@ def _first_system_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]
 def instruction(message: BaseMessage) -> str:
     """Returns the text of a system message.
 
-    Blocks without a blank between them are paragraphs of it.
+    Blocks become paragraphs unless there is white space between them.
     """
     text = ""
     for block in blocks_of(message):
@@ -290,7 +289,7 @@ def instruction(message: BaseMessage) -> str:
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns the report's line on what the first system messages have besides text.
 
-    It is not sent.
+    That is not sent. Without such extras there is no line.
     """
     extras: dict[str, None] = {}
     for message in _first_system_messages(messages):
@@ -317,7 +316,7 @@ def _extras_of(block: Block) -> list[str]:
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     """Returns a message as it is sent.
 
-    A name that every provider accepts, a heading on its own line.
+    Its name is one that every provider accepts, and its heading stands on a line of its own.
     """
     changes: dict[str, Any] = {}
     if message.name and not isinstance(message, ToolMessage):
@@ -356,7 +355,7 @@ def require_preservation(value: object, where: str) -> Preservation:
 
 
 def preservation_of(message: BaseMessage) -> Preservation | None:
-    """Returns the wish in a message, or None."""
+    """Returns what an application wishes for a message; None if it wishes nothing."""
     value = message.additional_kwargs.get(KEY)
     return cast("Preservation", value) if value in get_args(Preservation) else None
 

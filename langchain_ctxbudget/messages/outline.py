@@ -95,9 +95,9 @@ def outline_of(
     mark: Callable[[int], str],
     worth: tuple[float, ...] = (),
 ) -> str:
-    """Returns about `characters` characters of a text, with the marks of gaps.
+    """Returns about `characters` characters of a text, with marks in its gaps.
 
-    Empty if nothing would stay.
+    Returns an empty text if nothing would stay.
 
     Args:
         text: What is too large.
@@ -456,7 +456,7 @@ def _ends_of(text: str, characters: int, mark: Callable[[int], str]) -> str:
 def head_end(text: str, end: int) -> int:
     """Returns where to cut a text to keep at most `end` characters.
 
-    At a line break, else at white space, where there is one near.
+    It is the place of a line break, else of white space, if one is near.
     """
     nearest = end - int(end * POLICY.edge_share)
     for pattern in (_LINE_BREAK, _SPACE):

@@ -36,10 +36,8 @@ def _cut_sentence(sentence: str) -> str:
 def without_pasted(text: str) -> str:
     """Returns a text without everything between its first and last mark of a paste.
 
-    A paste may imitate its own end.
-
-    Where something is left open, nothing of the end of the text stays; where no word is left,
-    nothing.
+    All of that goes, since a paste may imitate its own end. If a mark is never closed, the end of
+    the text goes, too. A text without words is empty.
     """
     marks = list(ENGLISH.paste.finditer(text))
     if not marks:
@@ -71,7 +69,7 @@ def begins_in_the_middle(sentence: str) -> bool:
 
 
 def _prose_of(line: str) -> list[str]:
-    """Returns the sentences of a line: none where it is no prose; a call as one, its beginning."""
+    """Returns the sentences of a line: none if it is no prose; of a call, its beginning."""
     if ENGLISH.called.match(line):
         if len(line) > LINE_CHARACTERS:
             line = f"{line[: LINE_CHARACTERS - 2].rstrip()}…]"
@@ -83,7 +81,7 @@ def _prose_of(line: str) -> list[str]:
 
 
 def _is_prose(line: str) -> bool:
-    """Tells if a line is neither of a table, nor JSON, a ruler or code."""
+    """Tells if a line is neither a row of a table, nor JSON, a ruler or code."""
     if line.startswith("|") and line.count("|") > 1:
         return False
     if line.startswith(("{", "[")) and line.endswith(("}", "]")) and not line[1:2].isalpha():
@@ -118,7 +116,7 @@ def _continues(before: str, sentence: str) -> bool:
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the names of files in texts, and of functions and classes in code.
 
-    The most mentioned first.
+    The most mentioned come first.
     """
     counts: Counter[str] = Counter()
     for text in texts:
@@ -143,7 +141,7 @@ def _defined_in(code: str) -> list[str]:
 
 
 def _named(token: str) -> str:
-    """Returns the file or the function that a token of a text names, or nothing."""
+    """Returns the file or the function that a token of a text names; empty if it names none."""
     if "." not in token and "(" not in token:
         return ""
     name = token.lstrip(":-@").rstrip(".:-@")
@@ -157,7 +155,7 @@ def _named(token: str) -> str:
 
 
 def _function_of(call: str) -> str:
-    """Returns the function that a token with a bracket calls, or nothing."""
+    """Returns the function that a token with a bracket calls; empty if it calls none."""
     function = call.rstrip("()").rsplit("/", 1)[-1]
     if not ENGLISH.named_in_code.fullmatch(function):
         return ""

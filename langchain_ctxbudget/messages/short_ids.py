@@ -23,7 +23,7 @@ _CALLS_BY_ID = frozenset(
 def short_id(call_id: str, longest: int | None) -> str:
     """Returns an id, or a digest of 37 characters in place of one that has more than `longest`.
 
-    None allows all.
+    With None, an id may have any length.
     """
     if longest is None or len(call_id) <= longest:
         return call_id
@@ -33,7 +33,7 @@ def short_id(call_id: str, longest: int | None) -> str:
 def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
     """Returns a message whose calls, or whose result, go by ids of at most `longest` characters.
 
-    The message itself if they do.
+    A message with such ids is returned as it is.
     """
     changes: dict[str, Any] = {}
     if isinstance(message, ToolMessage):

@@ -85,16 +85,16 @@ def remembering(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def forget_texts() -> None:
-    """Lets go of the texts of users that were kept to read them faster.
+    """Empties the caches that hold texts of users.
 
-    To be done once some are erased.
+    Whoever erases stored texts calls this.
     """
     for clear in _cache_clearers:
         clear()
 
 
 def digest(text: str, size: int = 16) -> bytes:
-    """Returns so many bytes by which a text is known without being kept alive."""
+    """Returns a digest of a text, by which it is recognised without being kept in memory."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
@@ -128,7 +128,7 @@ def _is_unspaced(word: str) -> bool:
 def terms(text: str) -> list[str]:
     """Returns the search terms of a text: stems without stop words.
 
-    Scripts without spaces as pairs of characters.
+    In scripts without spaces, every pair of characters is a term.
     """
     if "'" in text or "\u2019" in text:
         text = ENGLISH.contracted.sub(" ", text)
@@ -168,7 +168,7 @@ def word_count(text: str) -> int:
 def mentions(folded: str, names: Iterable[str]) -> int:
     """Counts how often a folded text has one of these names as whole words.
 
-    In any case and spacing.
+    Case and spacing of the names do not matter.
     """
     return sum(len(_whole_words(name).findall(folded)) for name in names)
 
@@ -199,7 +199,7 @@ def _has_borders(character: str) -> bool:
 def fold(text: str) -> str:
     """Returns one form for all ways to write the same text.
 
-    Compatibility forms composed, no case.
+    Unicode's compatibility forms are composed, and there is no case.
     """
     return unicodedata.normalize("NFKC", text).casefold()
 
@@ -218,12 +218,10 @@ EARLIEST_MILLISECONDS = EARLIEST_SECONDS * 1_000
 
 
 def read_time(created_at: object) -> datetime | None:
-    """Returns the time that a value tells, in UTC where it names no offset.
+    """Returns the time that a value tells, in UTC if it names no offset; None if it tells none.
 
-    None where it tells none.
-
-    It is a datetime, a date, a text in ISO 8601, or Unix time: seconds or milliseconds, as a number
-    or a text of one.
+    The value is a datetime, a date, a text in ISO 8601, or Unix time: seconds or milliseconds, as a
+    number or a text of one.
     """
     if isinstance(created_at, str):
         return _time_from_text(created_at.strip())

@@ -70,7 +70,7 @@ again."""
 def is_empty(message: BaseMessage) -> bool:
     """Tells if a message says nothing.
 
-    No content beyond white space and thoughts, no call, no result.
+    It has no content beyond white space and thoughts, makes no call and answers none.
     """
     if isinstance(message, ToolMessage | FunctionMessage) or calls.call_ids(message):
         return False
@@ -202,9 +202,9 @@ def group(
 def distinct(
     groups: Sequence[Group], before: Iterable[Group] = (), longest: int | None = None
 ) -> Grouped:
-    """Replaces ids that the groups before these use, by at most `longest` characters.
+    """Returns groups in which no id is one of the groups before them, and the repairs.
 
-    Also returns the repairs.
+    An id that replaces another has at most `longest` characters; with None, any number.
     """
     changed, repairs = group(_messages_of(groups), ids_used(before), longest=longest)
     if not repairs:
@@ -375,7 +375,7 @@ def with_short_call_ids(
 ) -> tuple[list[BaseMessage], list[Repair]]:
     """Returns messages whose ids of calls have at most `longest` characters, and the repairs.
 
-    None allows all ids.
+    With None, ids may have any length.
     """
     if longest is None:
         return list(messages), []
@@ -394,7 +394,7 @@ def with_short_call_ids(
 def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[Repair]:
     """Returns the repairs of two passes in order.
 
-    Where both gave a message other ids of calls, the later one tells.
+    If both gave a message other ids of calls, the repair of the later pass stands for both.
     """
     later = list(later)
     told_again = Counter(repair.message_id for repair in later if repair.kind == "call_id")
@@ -413,7 +413,7 @@ def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[R
 def as_note(message: BaseMessage) -> BaseMessage:
     """Returns a message as it may stand after the first.
 
-    In a role, a form of calls and a content that all read.
+    Its role, its calls and its content are in a form that every provider reads.
     """
     formed, _ = in_readable_form(_in_role(message))
     return formed
@@ -433,7 +433,7 @@ def _role_changes(message: BaseMessage, in_role: BaseMessage) -> list[Change]:
 
 
 def _in_role(message: BaseMessage) -> BaseMessage:
-    """Returns a message in a role that it may have after the first, its calls in one form."""
+    """Returns a message in a role that is allowed after the first, with its calls in one form."""
     match message:
         case FunctionMessage():  # of 2023, when calls had no ids: it answers none
             call_id = f"function {message.name}"
@@ -447,7 +447,7 @@ def _in_role(message: BaseMessage) -> BaseMessage:
 
 
 def _in_known_role(message: ChatMessage) -> BaseMessage:
-    """Returns a message of a role that LangChain knows: others name a human speaker."""
+    """Returns a message in a role that LangChain knows: any other becomes a human's name."""
     role = message.role.lower()
     name = message.name
     if not name and role not in _ROLES:
