@@ -7,7 +7,7 @@ import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 
 from langchain_ctxbudget.messages import has_media, medium_of, plain_text, without_media
-from langchain_ctxbudget.messages.media import left_out, told
+from langchain_ctxbudget.messages.media import placeholder_of, readable_text_of
 
 DATA = base64.b64encode(bytes(range(250)) * 36).decode()
 ADDRESS = "https://example.org/a.png"
@@ -115,13 +115,13 @@ def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
     ],
 )
 def test_the_line_says_what_is_left_out(block: dict[str, Any], line: str) -> None:
-    assert left_out(block) == line
+    assert placeholder_of(block) == line
 
 
 def test_the_line_names_the_reference_under_which_it_is_shown_again() -> None:
     block = {"type": "image", "base64": DATA, "mime_type": "image/png"}
-    assert left_out(block, "#12") == '[image left out: image/png, 9 KB; recall "#12"]'
-    assert left_out({"type": "hologram", "data": DATA}, "#12") == "[hologram left out: 12 KB]"
+    assert placeholder_of(block, "#12") == '[image left out: image/png, 9 KB; recall "#12"]'
+    assert placeholder_of({"type": "hologram", "data": DATA}, "#12") == "[hologram left out: 12 KB]"
 
 
 RESULT = {
@@ -155,7 +155,7 @@ RESULT = {
     ],
 )
 def test_a_block_is_told_by_the_words_in_it(block: dict[str, Any], text: str) -> None:
-    assert told(block) == text
+    assert readable_text_of(block) == text
 
 
 def test_the_words_of_a_search_result_are_among_those_of_its_message() -> None:
@@ -165,7 +165,7 @@ def test_the_words_of_a_search_result_are_among_those_of_its_message() -> None:
 def test_a_block_that_contains_itself_is_told() -> None:
     block: dict[str, Any] = {"type": "hologram", "note": "It turns."}
     block["parts"] = [block]
-    assert told(block).startswith("[hologram]\nIt turns.")
+    assert readable_text_of(block).startswith("[hologram]\nIt turns.")
 
 
 def test_a_message_without_its_media_keeps_its_texts() -> None:
