@@ -139,7 +139,8 @@ def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
     for block in blocks:
         if _kind(block) in CALL_BLOCKS:
             fields = unwrapped(block)
-            ids |= {str(fields.get("id")), str(fields.get("call_id"))}
+            ids.add(str(fields.get("id")))
+            ids.add(str(fields.get("call_id")))
     return ids.issuperset(call_ids(message))
 
 
@@ -230,7 +231,8 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     blocks: list[Block] = []
     for block in blocks_of(message):
         if _kind(block) == _CUSTOM_RESULT:
-            blocks.append(_json_block(unwrapped(block).get("output") or ""))
+            output = unwrapped(block).get("output") or ""
+            blocks.append(_json_block(output))
         else:
             blocks.append(block)
     return message.model_copy(update={"content": blocks})

@@ -44,7 +44,11 @@ def says_the_opposite(text: str, other: str) -> bool:
     second = _compared(other)
     if first.is_negated == second.is_negated:
         return False
-    affirmed, negated = sorted((first, second), key=lambda compared: compared.is_negated)
+    negated = second
+    affirmed = first
+    if first.is_negated:
+        negated = first
+        affirmed = second
     if not negated.terms:
         return False
     term_count = len(negated.terms)
@@ -54,7 +58,9 @@ def says_the_opposite(text: str, other: str) -> bool:
 
 def says_more(text: str, other: str) -> bool:
     """Tells if a text has more terms than another one."""
-    return len(_compared(text).terms) > len(_compared(other).terms)
+    terms_of_text = _compared(text).terms
+    terms_of_other = _compared(other).terms
+    return len(terms_of_text) > len(terms_of_other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ def _compared(text: str) -> _Compared:
     plain = ENGLISH.not_contracted.sub(" not ", fold(text))
     plain = ENGLISH.thousands.sub("", plain)
     plain = _NUMBER_WORD.sub(_digits_of, plain)
-    capitalized = [word for word in text.split()[1:] if word[:1].isupper()]
+    words_after_first = text.split()[1:]
+    capitalized = [word for word in words_after_first if word[0].isupper()]
     negations = ENGLISH.negation.finditer(plain)
     return _Compared(
         terms=tuple(dict.fromkeys(terms(ENGLISH.negation.sub(" ", plain)))),

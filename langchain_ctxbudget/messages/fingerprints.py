@@ -7,7 +7,14 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    InvalidToolCall,
+    ToolCall,
+    ToolMessage,
+)
 from langchain_core.messages.base import message_to_dict
 from pydantic_core import to_jsonable_python
 
@@ -37,10 +44,8 @@ def fingerprint(message: BaseMessage) -> str:
         "kwargs": message.additional_kwargs,
     }
     if isinstance(message, AIMessage):
-        fields["calls"] = [(call["name"], call["args"], call["id"]) for call in message.tool_calls]
-        fields["invalid"] = [
-            (call["name"], call["args"], call["id"]) for call in message.invalid_tool_calls
-        ]
+        fields["calls"] = _what_is_called(message.tool_calls)
+        fields["invalid"] = _what_is_called(message.invalid_tool_calls)
     if isinstance(message, ToolMessage):
         fields["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
@@ -48,6 +53,13 @@ def fingerprint(message: BaseMessage) -> str:
     if not _is_plain(message):
         fields = as_json_data(fields)
     return digest(_sorted_json(fields)).hex()
+
+
+def _what_is_called(
+    calls: Sequence[ToolCall] | Sequence[InvalidToolCall],
+) -> list[tuple[object, object, object]]:
+    """Returns the names, arguments and ids of calls."""
+    return [(call["name"], call["args"], call["id"]) for call in calls]
 
 
 def _is_plain(message: BaseMessage) -> bool:

@@ -279,8 +279,9 @@ def _nearness(pieces: Sequence[str], text_length: int) -> list[float]:
     nearness: list[float] = []
     start = 0
     for piece in pieces:
-        nearness.append(abs(1 - (2 * start + len(piece)) / text_length))
-        start += len(piece)
+        end = start + len(piece)
+        nearness.append(abs(1 - (start + end) / text_length))
+        start = end
     return nearness
 
 
@@ -307,8 +308,11 @@ def _spread(values: Sequence[float], around: int) -> list[float]:
     for at, value in enumerate(values):
         if value <= 0:
             continue
-        for near in range(max(0, at - around), min(len(values), at + around + 1)):
-            spread[near] += value * (1 - abs(near - at) / (around + 1))
+        first = max(0, at - around)
+        end = min(len(values), at + around + 1)
+        for near in range(first, end):
+            distance = abs(near - at)
+            spread[near] += value * (1 - distance / (around + 1))
     return spread
 
 
@@ -322,17 +326,21 @@ def _worth_by_kind(pieces: Sequence[str]) -> list[float]:
     if hit_count > len(pieces) / 2:
         return _worth_of_first_hits(files)
 
-    is_signature = [ENGLISH.signature.match(piece) is not None for piece in pieces]
-    if sum(is_signature) > 1:
-        return [POLICY.signature_worth * is_start for is_start in is_signature]
+    signatures = _ones_where(ENGLISH.signature.match, pieces)
+    if sum(signatures) > 1:
+        return [POLICY.signature_worth * value for value in signatures]
 
-    is_error = [float(ENGLISH.error.search(piece) is not None) for piece in pieces]
-    near_errors = _spread(is_error, POLICY.pieces_around_errors)
-    is_heading = [float(ENGLISH.heading.match(piece) is not None) for piece in pieces]
+    errors = _ones_where(ENGLISH.error.search, pieces)
+    near_errors = _spread(errors, POLICY.pieces_around_errors)
+    headings = _ones_where(ENGLISH.heading.match, pieces)
     return [
-        max(min(value, 1.0), heading)
-        for value, heading in zip(near_errors, is_heading, strict=True)
+        max(min(value, 1.0), heading) for value, heading in zip(near_errors, headings, strict=True)
     ]
+
+
+def _ones_where(find: Callable[[str], re.Match[str] | None], pieces: Sequence[str]) -> list[float]:
+    """Returns 1 for every piece in which a pattern is found, 0 for all others."""
+    return [float(find(piece) is not None) for piece in pieces]
 
 
 def _worth_in_diff(piece: str) -> float:
@@ -445,8 +453,10 @@ def _ends_of(text: str, characters: int, mark: Callable[[int], str]) -> str:
     Empty if nothing would stay.
     """
     tail_characters = characters // 2
-    head = text[: head_end(text, characters - tail_characters)]
-    tail = text[_tail_start(text, len(text) - tail_characters) :]
+    end_of_head = head_end(text, characters - tail_characters)
+    start_of_tail = _tail_start(text, len(text) - tail_characters)
+    head = text[:end_of_head]
+    tail = text[start_of_tail:]
     if not head and not tail:
         return ""
     left_out = len(text) - len(head) - len(tail)
@@ -468,7 +478,8 @@ def head_end(text: str, end: int) -> int:
 
 def _tail_start(text: str, start: int) -> int:
     """Returns where the tail of a text begins that begins at `start` or a little later."""
-    furthest = start + int((len(text) - start) * POLICY.edge_share)
+    tail_characters = len(text) - start
+    furthest = start + int(tail_characters * POLICY.edge_share)
     for pattern in (_LINE_BREAK, _SPACE):
         line_break = pattern.search(text, max(0, start - 1), furthest)
         if line_break:

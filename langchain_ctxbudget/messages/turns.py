@@ -351,7 +351,8 @@ class _UsedIds:
         while not candidate or candidate in self.call_counts:
             count = self.call_counts.get(call_id, 0) + 1
             self.call_counts[call_id] = count
-            candidate = short_id(f"{call_id or 'call'}-{count}", self.longest)
+            numbered_id = f"{call_id or 'call'}-{count}"
+            candidate = short_id(numbered_id, self.longest)
         self.call_counts[candidate] = 1
         return candidate
 
