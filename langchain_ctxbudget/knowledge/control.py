@@ -27,6 +27,7 @@ from langchain_ctxbudget.knowledge.presence import Heartbeat
 from langchain_ctxbudget.knowledge.profiles import as_of, slug
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
+    MOST_CHARACTERS,
     EntityProfile,
     Fact,
     LearnedFact,
@@ -39,7 +40,6 @@ from langchain_ctxbudget.stores import Scope, require_id
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", TopicProfile, EntityProfile)
-MOST_CHARACTERS = 2_000
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
     Fact: ("text", "category", "confidence", "memory_type"),
     TopicProfile: (

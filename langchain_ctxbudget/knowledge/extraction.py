@@ -19,7 +19,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorO
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import ENGLISH, Fact, FactCategory, Profile, Said
+from langchain_ctxbudget.knowledge.records import (
+    ENGLISH,
+    MOST_TEXT_CHARACTERS,
+    Fact,
+    FactCategory,
+    Profile,
+    Said,
+)
 from langchain_ctxbudget.messages import (
     CONTEXT,
     clip_text,
@@ -37,9 +44,8 @@ KNOWN_SHARE = 1 / 4
 EARLIER_SHARE = 1 / 10
 """Shares of what the instructions and the reply leave, for what is known and for earlier
 messages."""
-TEXT_CHARACTERS = 200
 NAME_CHARACTERS = 80
-"""The longest text of a fact or an attribute, and the longest name, label, slot or relation."""
+"""The longest name, label, slot or relation."""
 EARLIER_TOKENS = 300
 """The most of an earlier message that is shown: of a longer one, its head and its tail."""
 
@@ -56,7 +62,7 @@ def _or(default: object) -> WrapValidator:
     return WrapValidator(read)
 
 
-def _text(value: object, characters: int = TEXT_CHARACTERS) -> str:
+def _text(value: object, characters: int = MOST_TEXT_CHARACTERS) -> str:
     text = messages.clipped(encodable(value), characters) if isinstance(value, str) else ""
     if not any(map(str.isalnum, text)):
         raise ValueError("no text")
@@ -162,7 +168,7 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
 
 
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
-_INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
+_INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=MOST_TEXT_CHARACTERS, CONTEXT=CONTEXT)
 _AS_JSON = (
     f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 )
@@ -274,7 +280,7 @@ def _shown_of(
 
 
 def _flat(text: str) -> str:
-    return fences.as_data(messages.clipped(encodable(text), TEXT_CHARACTERS))
+    return fences.as_data(messages.clipped(encodable(text), MOST_TEXT_CHARACTERS))
 
 
 def _fact_item(number: int, fact: Fact) -> str:

@@ -64,12 +64,7 @@ _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 
 def eviction_score(fact: Fact, now: datetime) -> float:
     """Returns the days since a fact was said last, times its category's weight, by its confidence."""
-    return (
-        (now - fact.last_seen)
-        / _DAY
-        * WEIGHTS[fact.category]
-        / max(LEAST_CONFIDENCE, fact.confidence)
-    )
+    return (now - fact.last_seen) / _DAY * WEIGHTS[fact.category] / fact.confidence
 
 
 def is_expired(fact: Fact, now: datetime) -> bool:

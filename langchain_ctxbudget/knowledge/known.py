@@ -44,8 +44,9 @@ from langchain_ctxbudget.worker import keep_newest, new_mutex
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
 ERASED = "All that was known of the user was erased elsewhere at the same moment: nothing is kept"
-MOST_ENDED = 500
-"""Ended facts that are kept; of more, those that ended last."""
+MOST_ITEMS = 1_000
+"""Ended facts, topics, and entities that are kept of a user: those that ended last, and the most
+important ones."""
 Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]
 MIN_CONFIDENCE = 0.35
@@ -420,7 +421,7 @@ def save(
     """
     ended = tuple(
         nlargest(
-            MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
+            MOST_ITEMS, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
         )
     )
     puts = [

@@ -62,16 +62,12 @@ LEAST_WORDS = 100
 """Words of the user for which a model is asked, unless the session ends; until then it waits for
 more messages."""
 MOST_MARKS = 32
+"""The newest marks of progress, and the newest passages, that are kept of a conversation."""
 MOST_REFUSALS = 6
 """Times in a row that a model is asked about messages where its server refuses, or its replies are
 of no use."""
-MOST_SPANS = 8
-"""Passages of a conversation that are told of."""
 MOST_BEGUN = 256
 """Conversations that are waited for; of more, the sessions of the oldest end."""
-MOST_FACTS = 10
-MOST_PROFILES = 1_000
-"""Topics, and entities, of one user; of more, the least important ones go."""
 DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
 """The fields of an entity that are said of it."""
 
@@ -173,7 +169,7 @@ class Work:
             else:
                 spans.append((places[entry.id], places[entry.id]))
                 goes_on = True
-        return tuple(spans[-MOST_SPANS:])
+        return tuple(spans[-MOST_MARKS:])
 
 
 def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
@@ -275,7 +271,7 @@ def measured_again(state: Knowledge, now: datetime) -> Knowledge:
             for p in renewed
             if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER
         ]
-        return tuple(sorted(sorted(left, key=rank)[:MOST_PROFILES], key=lambda one: one.id))
+        return tuple(sorted(sorted(left, key=rank)[: known.MOST_ITEMS], key=lambda one: one.id))
 
     after = replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
     return replace(
@@ -406,10 +402,10 @@ def compiled(
     by_slug = {topic.slug: topic for topic in state.topics}
     made = [
         *(
-            compiler.topic(one, about[one.id][:MOST_FACTS], by_slug.get(one.parent_slug or ""))
+            compiler.topic(one, about[one.id], by_slug.get(one.parent_slug or ""))
             for one in state.topics
         ),
-        *(compiler.entity(one, about[one.id][:MOST_FACTS]) for one in state.entities),
+        *(compiler.entity(one, about[one.id]) for one in state.entities),
         *(compiler.of_facts(kind, ranked) for kind in profiles.OF_FACTS),
     ]
     made += [

@@ -13,26 +13,28 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import ENGLISH, PRESENCE, ClientPresence, Profile
+from langchain_ctxbudget.knowledge.records import (
+    ENGLISH,
+    MOST_CHARACTERS,
+    PRESENCE,
+    ClientPresence,
+    Profile,
+)
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER = timedelta(minutes=30)
 OFFLINE_AFTER = timedelta(minutes=2)
 """Silence that ends a session; silence of a device that is still online."""
 FORGOTTEN_AFTER = timedelta(days=90)
-MOST_VISITS = 50
-MOST_VISIBLE = 100
-MOST_CHARACTERS = 2_000
-"""Places in a device's history, conversations on its screen, characters of an id or a path."""
+MOST_LISTED = 100
+"""Places in a device's history, and conversations on its screen."""
 OPEN = 0.5
 RECENT = 0.3
 USUAL = 0.2
 """Weights in a prediction, whose score is from 0 to 1."""
 ACTIVE = 1.0
 VISIBLE = 0.6
-BESIDE = 0.5
-"""Weight of a conversation in front, and of what is named; of one that can be seen; of a message an
-hour away."""
+"""Weight of a conversation in front, and of what is named; of one that can be seen."""
 HALF_LIFE = timedelta(days=7)
 NO_HABIT = 5
 """Messages added to a topic's at other hours, so that a single one is no habit."""
@@ -52,7 +54,7 @@ class Heartbeat(BaseModel):
     device_id: Annotated[_Text, Field(min_length=1)]
     active_conversation_id: _Text | None = None
     visible_conversation_ids: Annotated[
-        tuple[_Text, ...] | list[_Text], Field(max_length=MOST_VISIBLE)
+        tuple[_Text, ...] | list[_Text], Field(max_length=MOST_LISTED)
     ] = ()
     active_notebook_id: _Text | None = None
     active_persona_id: _Text | None = None
@@ -70,7 +72,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     is_new = now - before.last_heartbeat_at > NEW_SESSION_AFTER
     history = before.navigation_history
     if beat.path not in (None, before.last_navigation_path):
-        history = (*history, (beat.path, now))[-MOST_VISITS:]
+        history = (*history, (beat.path, now))[-MOST_LISTED:]
     changes = {
         "visible_conversation_ids": tuple(beat.visible_conversation_ids),
         "navigation_history": history,
@@ -92,7 +94,7 @@ def predict(
     """Predicts the topics and the entities that are likely to come up next.
 
     A score adds up what is open on a device that is online, how lately it came up, and its share of
-    messages at this hour. One below `FLOOR` is left out. Messages without a time count as of when
+    messages within an hour of now. One below `FLOOR` is left out. Messages without a time count as of when
     they were learned from.
     """
     online = [device for device in devices if is_online(device, now)]
@@ -121,7 +123,7 @@ def predict(
         hour = utc(now).hour
         usual = hours[profile.id]
         recent = 0.0 if last is None else float(0.5 ** (max(now - last, timedelta()) / HALF_LIFE))
-        near = usual[hour] + BESIDE * (usual[hour - 1] + usual[(hour + 1) % 24])
+        near = usual[hour - 1] + usual[hour] + usual[(hour + 1) % 24]
         return round(
             OPEN * opened[profile.id] + RECENT * recent + USUAL * near / (sum(usual) + NO_HABIT), 6
         )

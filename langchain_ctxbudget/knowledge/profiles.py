@@ -40,9 +40,7 @@ UNKNOWN_IMPORTANCE = 0.5
 MANY_MESSAGES = 100
 MANY_CONVERSATIONS = 10
 MOST_ITEMS = 12
-MOST_CHARACTERS = 200
-"""Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of
-one text about it."""
+"""Aliases, attributes, relations and facts of an entity: the newest."""
 OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
     "identity_core": "identity",
     "global_prefs": "preference",
@@ -57,7 +55,6 @@ CAPS: Mapping[str, int] = {
 """The most tokens that a text may cost."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
-MOST_RELATIONS = 8
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
 """What tells "C", "C++" and "C#" apart, and ".NET" from "net"."""
 
@@ -281,7 +278,7 @@ def _same_entity(
 
 
 def _short(text: str) -> str:
-    return one_line(text)[:MOST_CHARACTERS]
+    return one_line(text)[: records.MOST_TEXT_CHARACTERS]
 
 
 def _names(label: str, others: Sequence[str]) -> tuple[str, ...]:
@@ -339,8 +336,8 @@ class Compiler:
         }  # the newest of each
         place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
         names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))
-        most = MOST_RELATIONS if self.entities.relationships else 0
-        related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:most])
+        relations = profile.relations if self.entities.relationships else ()
+        related = ", ".join(one_line(" ".join(one)) for one in relations)
         head = f"{one_line(profile.name)} ({profile.type})"
         texts = [
             self._by_hand("entity", head, profile),

@@ -27,6 +27,10 @@ BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "compos
 BY_RULES = "rules"
 BY_USER = "user"
 """Values of `made_by`; anything else is the name of a model."""
+MOST_CHARACTERS = 2_000
+"""Characters of a text that an application gives, or of the name of a place."""
+MOST_TEXT_CHARACTERS = 200
+"""Characters of one text that is learned about a person or a thing."""
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
 ENGLISH = vocabulary("knowledge")

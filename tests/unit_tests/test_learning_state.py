@@ -16,9 +16,8 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget import knowledge
-from langchain_ctxbudget.knowledge.known import Kept
+from langchain_ctxbudget.knowledge.known import MOST_ITEMS, Kept
 from langchain_ctxbudget.knowledge.learning import (
-    MOST_PROFILES,
     Work,
     as_said,
     others_in,
@@ -96,9 +95,9 @@ def test_a_phrase_is_no_longer_counted_for_them() -> None:
 
 def test_of_too_many_topics_the_least_important_go() -> None:
     many = []
-    for n, by in enumerate([knowledge.BY_USER] * 2 + [knowledge.BY_RULES] * MOST_PROFILES):
+    for n, by in enumerate([knowledge.BY_USER] * 2 + [knowledge.BY_RULES] * MOST_ITEMS):
         named = {"id": f"topic/t{n}", "slug": f"t{n}", "label": f"T{n}", "made_by": by}
-        at = NOW - timedelta(hours=MOST_PROFILES + 2 - n)
+        at = NOW - timedelta(hours=MOST_ITEMS + 2 - n)
         many.append(
             knowledge.TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at)
         )

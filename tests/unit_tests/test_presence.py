@@ -99,7 +99,7 @@ def test_what_came_up_lately_counts_by_its_half_life() -> None:
 def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
     cases: list[tuple[dict[int, int], float]] = [
         ({9: 95}, 0.19),  # .2 * 95 / (95 + 5)
-        ({8: 95, 10: 100}, 0.0975),  # .2 * (47.5 + 50) / 200
+        ({8: 95, 10: 100}, 0.195),  # .2 * (95 + 100) / 200
         ({9: 1}, 0.033333),  # .2 * 1 / 6: once is no habit
     ]
     for hours, usual in cases:
@@ -113,7 +113,9 @@ def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
             link("t", "c3"),
         ]
         now = NOW.replace(hour=hour).astimezone(timezone(5.5 * HOUR))
-        assert predicted([], [topic("t")], [], links, now)[0] == (("t", 0.15),)  # .2 * 75 / 100
+        assert predicted([], [topic("t")], [], links, now)[0] == (
+            ("t", 0.19),
+        )  # .2 * (55 + 40) / 100
 
 
 def test_a_device_is_forgotten_after_ninety_silent_days() -> None:
