@@ -4,7 +4,8 @@ Facts, topics, entities, their compiled texts, presence, and how they are learne
 """
 
 from langchain_ctxbudget.knowledge import facts, known, presence, records, subjects
-from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
+from langchain_ctxbudget.knowledge.control import UserKnowledge
+from langchain_ctxbudget.knowledge.control_flows import KnownItem, SourceMessage
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning

@@ -1,79 +1,111 @@
-"""Topics and entities: their ids, attributes and scores, and the texts that prompts show.
+"""Topics and entities: their ids and names, how much they matter, and how learned ones are merged.
 
-Numbers are added up from one link per conversation; adding up or merging again gives the same. Days
-and hours are UTC. A text (a bundle) has one field per line, most important first, and never costs
-more than its cap.
+Their numbers are sums over one link per conversation, so adding up or merging the same again gives
+the same. Days and hours are UTC.
 """
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from math import log
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import (
     ENGLISH,
-    ContextBundle,
     EntityProfile,
-    Fact,
+    LearnedEntity,
+    LearnedTopic,
+    Profile,
     Source,
+    TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.messages import digest, fold, one_line, terms
-from langchain_ctxbudget.report import plural
-from langchain_ctxbudget.search import shrink_to
-from langchain_ctxbudget.settings import ContextSettings, EntityContext
+from langchain_ctxbudget.messages import fold, one_line, terms
 from langchain_ctxbudget.stores import utc
-from langchain_ctxbudget.tokens import estimate_tokens
 
 P = TypeVar("P", TopicProfile, EntityProfile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportancePolicy:
+    """How the importance of a topic or an entity, 0 to 1, is made up."""
+
+    recency: float = 0.4
+    """The weight of how lately it came up."""
+    frequency: float = 0.35
+    """The weight of how many messages are about it."""
+    breadth: float = 0.25
+    """The weight of how many conversations are about it."""
+    half_life: timedelta = timedelta(days=30)
+    """The time after which recency counts half."""
+    many_messages: int = 100
+    """Messages of which the frequency is full."""
+    many_conversations: int = 10
+    """Conversations of which the breadth is full."""
+    unknown: float = 0.5
+    """The importance of what has not come up yet."""
+
+
+IMPORTANCE = ImportancePolicy()
 MOST_DAYS = 100
 """Days that a link remembers, the newest; no streak within one conversation is longer."""
-RECENCY = 0.4
-FREQUENCY = 0.35
-BREADTH = 0.25
-HALF_LIFE = timedelta(days=30)
-UNKNOWN_IMPORTANCE = 0.5
-MANY_MESSAGES = 100
-MANY_CONVERSATIONS = 10
-MOST_ITEMS = 12
-"""Aliases, attributes, relations and facts of an entity: the newest."""
-OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
-    "identity_core": "identity",
-    "global_prefs": "preference",
-}
-CAPS: Mapping[str, int] = {
-    "topic": 120,
-    "entity": 80,
-    "identity_core": 500,
-    "global_prefs": 500,
-    "composite": 500,
-}
-"""The most tokens that a text may cost."""
-FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
-"""Attributes that come first, in this order (seed 004)."""
+MOST_DETAILS = 12
+"""Aliases, attributes, relations and facts that an entity keeps; of more, the newest."""
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
-"""What tells "C", "C++" and "C#" apart, and ".NET" from "net"."""
+"""The signs that tell "C", "C++" and "C#" apart, and ".NET" from "net"."""
+
+
+# Names
 
 
 def slug(label: str) -> str:
-    """Returns folded words joined by hyphens.
-
-    "C" and "C++" have different slugs ("c", "c-plus-plus").
-    """
-    folded = ENGLISH.telling_signs.sub(
-        lambda found: "".join(f" {_SIGNS[sign]} " for sign in found[0]), fold(label)
+    """Returns the folded words of a label, joined by hyphens: "c-plus-plus" for "C++"."""
+    spelled_out = ENGLISH.telling_signs.sub(
+        lambda match: "".join(f" {_SIGNS[sign]} " for sign in match[0]), fold(label)
     )
-    words = "".join(
-        character if unicodedata.category(character)[0] in "LNM" else " " for character in folded
-    )
-    return "-".join(words.split())
+    characters = [
+        character if unicodedata.category(character)[0] in "LNM" else " "
+        for character in spelled_out
+    ]
+    return "-".join("".join(characters).split())
 
 
-class Engagement(NamedTuple):
+def is_called(topic: TopicProfile, label: str) -> bool:
+    """Returns whether a label has the stems of one of a topic's names, in any order."""
+    stems = _stems_of(label)
+    return any(_stems_of(name) == stems for name in topic.names)
+
+
+def _stems_of(name: str) -> tuple[str, ...]:
+    """Returns the stems of a name in a fixed order, and the signs that tell it from others."""
+    folded = fold(name)
+    stems = set(terms(folded)) or {one_line(folded)}
+    return (*sorted(stems), *ENGLISH.telling_signs.findall(folded))
+
+
+def _short(text: str) -> str:
+    return one_line(text)[: records.MOST_TEXT_CHARACTERS]
+
+
+def _aliases_beside(name: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Returns other names than the first one, each once, spelled as it was at first."""
+    spellings: dict[str, str] = {}
+    for other in reversed(others):
+        spellings[fold(one_line(other))] = _short(other)
+    aliases = [
+        spelling for key, spelling in reversed(spellings.items()) if key not in ("", fold(name))
+    ]
+    return tuple(aliases[:MOST_DETAILS])
+
+
+# Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Engagement:
     """A message that names a topic or an entity."""
 
     at: datetime | None
@@ -82,324 +114,286 @@ class Engagement(NamedTuple):
 
 
 def engaged(
-    link: records.TopicConversation, messages: Sequence[Engagement], *, until: int = 0
-) -> records.TopicConversation:
-    """Returns a link with more messages of its conversation.
+    link: TopicConversation, messages: Sequence[Engagement], *, until: int = 0
+) -> TopicConversation:
+    """Returns the link to a conversation with more of its messages counted.
 
-    `until` of its messages are counted then.
+    Args:
+        link: What was counted of the conversation so far.
+        messages: The messages that name the topic or entity, none of them counted yet.
+        until: How many messages of the conversation, from its first, have been looked at then.
     """
     times = [utc(message.at) for message in messages if message.at is not None]
-    known = [time for time in (link.first_at, link.last_at, *times) if time is not None]
+    all_times = [time for time in (link.first_at, link.last_at, *times) if time is not None]
     hours = Counter(dict(enumerate(link.hours))) + Counter(time.hour for time in times)
-    counted = link.messages + len(messages)
+    days = {*link.days, *(time.date().isoformat() for time in times)}
+    count = link.messages + len(messages)
+    relevance = link.relevance_score
+    if until:
+        relevance = min(1.0, count / until)
     changes = {
-        "messages": counted,
+        "messages": count,
         "exchanges": link.exchanges + sum(message.from_user for message in messages),
         "tokens": link.tokens + sum(message.tokens for message in messages),
-        "first_at": min(known, default=None),
-        "last_at": max(known, default=None),
+        "first_at": min(all_times, default=None),
+        "last_at": max(all_times, default=None),
         "hours": tuple(hours[hour] for hour in range(24)) if hours else (),
-        "days": tuple(
-            sorted({*link.days, *(time.date().isoformat() for time in times)})[-MOST_DAYS:]
-        ),
+        "days": tuple(sorted(days)[-MOST_DAYS:]),
         "until": max(link.until, until),
-        "relevance_score": min(1.0, counted / until) if until else link.relevance_score,
+        "relevance_score": relevance,
     }
     return link.model_copy(update=changes)
 
 
-def measured(profile: P, links: Iterable[records.TopicConversation]) -> P:
+def measured(profile: P, links: Iterable[TopicConversation]) -> P:
     """Returns a topic or an entity with its numbers computed from its conversations."""
     counted = [link for link in links if link.messages]
-    hours = [
-        sum(column) for column in zip(*(link.hours for link in counted if link.hours), strict=True)
-    ]
-    days = {date.fromisoformat(day).toordinal() for link in counted for day in link.days}
-    last_day = max(days, default=0)
+    first_times = [utc(link.first_at) for link in counted if link.first_at]
+    last_times = [utc(link.last_at) for link in counted if link.last_at]
     changes = {
         "total_conversations": len(counted),
         "total_messages": sum(link.messages for link in counted),
         "total_acus": sum(link.exchanges for link in counted),
         "total_tokens_spent": sum(link.tokens for link in counted),
-        "first_engaged_at": min(
-            (utc(link.first_at) for link in counted if link.first_at), default=None
-        ),
-        "last_engaged_at": max(
-            (utc(link.last_at) for link in counted if link.last_at), default=None
-        ),
-        "engagement_streak": next(
-            length for length in range(len(days) + 1) if last_day - length not in days
-        ),
-        "peak_hour": hours.index(max(hours)) if hours else None,
+        "first_engaged_at": min(first_times, default=None),
+        "last_engaged_at": max(last_times, default=None),
+        "engagement_streak": _streak_of(counted),
+        "peak_hour": _peak_hour_of(counted),
     }
     return profile.model_copy(update=changes)
 
 
+def _streak_of(links: Iterable[TopicConversation]) -> int:
+    """Returns how many days in a row, up to the last one, something came up."""
+    days: set[int] = set()
+    for link in links:
+        days.update(date.fromisoformat(day).toordinal() for day in link.days)
+    last_day = max(days, default=0)
+    streak = 0
+    while last_day - streak in days:
+        streak += 1
+    return streak
+
+
+def _peak_hour_of(links: Iterable[TopicConversation]) -> int | None:
+    """Returns the hour of the day with the most messages; None where no message has a time."""
+    columns = [link.hours for link in links if link.hours]
+    if not columns:
+        return None
+    totals = [sum(hour) for hour in zip(*columns, strict=True)]
+    return totals.index(max(totals))
+
+
 def as_of(profile: P, now: datetime) -> P:
-    """Returns a topic or an entity with its importance at a time instead of when it was counted last."""
+    """Returns a topic or an entity with its importance at a time."""
     return profile.model_copy(update={"importance_score": importance_at(profile, now)})
 
 
-def importance_at(profile: records.Profile, now: datetime) -> float:
+def importance_at(profile: Profile, now: datetime) -> float:
     """Returns the importance of a topic or an entity at a time, 0 to 1; that of a pinned one is 1.
 
-    `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, each at most 1: `0.5 ** (days since the last time / 30)`,
-    `log(1 + messages) / log(101)` and `conversations / 10`.
+    `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, each at most 1:
+    `0.5 ** (days since the last time / 30)`, `log(1 + messages) / log(101)`, `conversations / 10`.
     """
-    if profile.pinned or not profile.total_messages:
-        return 1.0 if profile.pinned else UNKNOWN_IMPORTANCE
-    last = profile.last_engaged_at
-    ago = max(utc(now) - utc(last), timedelta()) if last else timedelta.max
-    frequency = min(1.0, log(1 + profile.total_messages) / log(1 + MANY_MESSAGES))
-    breadth = min(1.0, profile.total_conversations / MANY_CONVERSATIONS)
-    return RECENCY * float(0.5 ** (ago / HALF_LIFE)) + FREQUENCY * frequency + BREADTH * breadth
+    if profile.pinned:
+        return 1.0
+    if not profile.total_messages:
+        return IMPORTANCE.unknown
+
+    recency = 0.0
+    if profile.last_engaged_at:
+        age = max(utc(now) - utc(profile.last_engaged_at), timedelta())
+        recency = float(0.5 ** (age / IMPORTANCE.half_life))
+    most = log(1 + IMPORTANCE.many_messages)
+    frequency = min(1.0, log(1 + profile.total_messages) / most)
+    breadth = min(1.0, profile.total_conversations / IMPORTANCE.many_conversations)
+    return (
+        IMPORTANCE.recency * recency
+        + IMPORTANCE.frequency * frequency
+        + IMPORTANCE.breadth * breadth
+    )
 
 
-# What is learned of them
+# Learned topics
 
 
 def merge_topics(
-    known: Sequence[TopicProfile],
+    known: Iterable[TopicProfile],
     learned: records.Learned,
     sources: Mapping[str, Source],
     now: datetime,
 ) -> tuple[TopicProfile, ...]:
-    """Merges learned topics into the known ones; one is the same under any of its names."""
+    """Returns the known topics with the learned ones merged into them.
+
+    Two topics are the same if one is called by any name of the other. A topic that names no message
+    of `sources` is not learned.
+    """
     topics = {topic.slug: topic for topic in known}
-
-    def called(label: str) -> TopicProfile | None:
-        same = (one for one in topics.values() if label and is_called(one, label))
-        return topics.get(slug(label)) or next(same, None)
-
-    for new in learned.topics:
-        came_from = [sources[key] for key in new.message_ids if key in sources]
-        label = _short(new.label)
-        if not came_from or not (key := slug(label)):
-            continue
-        blank = TopicProfile(
-            id=f"topic/{key}", slug=key, label=label, made_by=learned.made_by, created_at=now
-        )
-        old = called(label) or blank
-        changes: dict[str, object] = {
-            "aliases": _names(old.label, (*old.aliases, *new.aliases, new.label))
-        }
-        if old.made_by != records.BY_USER and not {*came_from} <= {*old.sources}:
-            changes["domain"] = new.domain or old.domain
-            changes["proficiency_level"] = (
-                old.proficiency_level if new.proficiency == "unknown" else new.proficiency
-            )
-        topics[old.slug] = _changed(old, changes, came_from, now)
-    for new in learned.topics:
-        child = called(new.label)
-        parent = called(new.parent)
-        if (
-            child
-            and parent
-            and child.slug not in (parent.slug, parent.parent_slug)
-            and not child.parent_slug
-        ):
+    for note in learned.topics:
+        topic = _merged_topic(note, topics, learned.made_by, sources, now)
+        if topic is not None:
+            topics[topic.slug] = topic
+    for note in learned.topics:
+        child = _topic_called(note.label, topics)
+        parent = _topic_called(note.parent, topics)
+        if child and parent and _can_be_part_of(child, parent):
             topics[child.slug] = child.model_copy(update={"parent_slug": parent.slug})
     return tuple(topics.values())
 
 
-def is_called(topic: TopicProfile, label: str) -> bool:
-    """Returns whether a label has the stems of one of a topic's names, in any order."""
+def _merged_topic(
+    note: LearnedTopic,
+    topics: Mapping[str, TopicProfile],
+    made_by: str,
+    sources: Mapping[str, Source],
+    now: datetime,
+) -> TopicProfile | None:
+    """Returns the topic of a note, with what the note adds; None where it says nothing usable."""
+    note_sources = _sources_of(note, sources)
+    label = _short(note.label)
+    key = slug(label)
+    if not note_sources or not key:
+        return None
 
-    def key(name: str) -> tuple[str, ...]:
-        folded = fold(name)
-        return (
-            *sorted(set(terms(folded)) or {one_line(folded)}),
-            *ENGLISH.telling_signs.findall(folded),
+    topic = _topic_called(label, topics)
+    if topic is None:
+        topic = TopicProfile(
+            id=f"topic/{key}", slug=key, label=label, made_by=made_by, created_at=now
         )
+    changes: dict[str, object] = {
+        "aliases": _aliases_beside(topic.label, (*topic.aliases, *note.aliases, note.label))
+    }
+    is_new = not set(note_sources) <= set(topic.sources)
+    if is_new and topic.made_by != records.BY_USER:
+        if note.domain:
+            changes["domain"] = note.domain
+        if note.proficiency != "unknown":
+            changes["proficiency_level"] = note.proficiency
+    return _changed(topic, changes, note_sources, now)
 
-    return key(label) in map(key, topic.names)
+
+def _topic_called(label: str, topics: Mapping[str, TopicProfile]) -> TopicProfile | None:
+    """Returns the topic with the slug of a label, else the first one that is called so."""
+    topic = topics.get(slug(label))
+    if topic is not None or not label:
+        return topic
+    return next((topic for topic in topics.values() if is_called(topic, label)), None)
+
+
+def _can_be_part_of(child: TopicProfile, parent: TopicProfile) -> bool:
+    """Returns whether a topic without a parent can get one, so that neither is part of itself."""
+    return not child.parent_slug and child.slug not in (parent.slug, parent.parent_slug)
+
+
+# Learned entities
 
 
 def merge_entities(
-    known: Sequence[EntityProfile],
+    known: Iterable[EntityProfile],
     learned: records.Learned,
     sources: Mapping[str, Source],
     now: datetime,
 ) -> tuple[EntityProfile, ...]:
-    """Merges learned entities into the known ones; one that was written by hand stays as it is.
+    """Returns the known entities with the learned ones merged into them.
 
-    It is the same one if a name of one is a name of the other and they are of one type, or one of
-    them is only a concept. A person's first name is that person where no other known one has it.
+    Two are the same if they share a name and are of one type, or one of them is only a concept. A
+    first name alone is a known person where no other known one has it. What was written by hand
+    stays as it is.
     """
     entities = {entity.id: entity for entity in known}
-    for new in learned.entities:
-        came_from = [sources[key] for key in new.message_ids if key in sources]
-        name = _short(new.name)
-        if not came_from or not name:
-            continue
-        key = f"entity/{new.type}/{one_line(fold(name))}"
-        blank = EntityProfile(
-            id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now
-        )
-        old = _same_entity(entities.values(), new, name) or entities.get(key, blank)
-        changes: dict[str, object] = {}
-        if old.made_by != records.BY_USER:
-            told = {what: _short(value) for what, value in new.attributes}
-            longest = max(old.name, name, key=lambda one: len(one.split()))
-            shown = longest if old.type == "person" else old.name
-            changes = {
-                "name": shown,
-                "type": new.type if old.type == "concept" else old.type,
-                "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
-                "relationship": new.relationship or old.relationship,
-                "attributes": tuple((dict(old.attributes) | told).items())[-MOST_ITEMS:],
-                "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
-                "facts": tuple(dict.fromkeys((*old.facts, *map(_short, new.facts))))[-MOST_ITEMS:],
-            }
-        entities[old.id] = _changed(old, changes, came_from, now)
+    for note in learned.entities:
+        entity = _merged_entity(note, entities, learned.made_by, sources, now)
+        if entity is not None:
+            entities[entity.id] = entity
     return tuple(entities.values())
 
 
-def _same_entity(
-    known: Iterable[EntityProfile], new: records.LearnedEntity, name: str
+def _merged_entity(
+    note: LearnedEntity,
+    entities: Mapping[str, EntityProfile],
+    made_by: str,
+    sources: Mapping[str, Source],
+    now: datetime,
 ) -> EntityProfile | None:
-    names = {fold(one) for one in (name, *new.aliases)}
-    alike = [
+    """Returns the entity of a note, with what the note adds; None where it says nothing usable."""
+    note_sources = _sources_of(note, sources)
+    name = _short(note.name)
+    if not note_sources or not name:
+        return None
+
+    key = f"entity/{note.type}/{one_line(fold(name))}"
+    entity = _same_entity(note, name, entities.values()) or entities.get(key)
+    if entity is None:
+        entity = EntityProfile(id=key, name=name, type=note.type, made_by=made_by, created_at=now)
+    changes: dict[str, object] = {}
+    if entity.made_by != records.BY_USER:
+        changes = _details_of(note, name, entity)
+    return _changed(entity, changes, note_sources, now)
+
+
+def _details_of(note: LearnedEntity, name: str, entity: EntityProfile) -> dict[str, object]:
+    """Returns the fields of an entity after what a note says of it; of a person the longer name."""
+    best_name = entity.name
+    if entity.type == "person" and len(name.split()) > len(entity.name.split()):
+        best_name = name
+    attributes = dict(entity.attributes)
+    attributes.update((attribute, _short(value)) for attribute, value in note.attributes)
+    relations = dict.fromkeys((*entity.relations, *note.relations))
+    sentences = dict.fromkeys((*entity.facts, *map(_short, note.facts)))
+    return {
+        "name": best_name,
+        "type": note.type if entity.type == "concept" else entity.type,
+        "aliases": _aliases_beside(best_name, (*entity.aliases, *note.aliases, entity.name, name)),
+        "relationship": note.relationship or entity.relationship,
+        "attributes": tuple(attributes.items())[-MOST_DETAILS:],
+        "relations": tuple(relations)[-MOST_DETAILS:],
+        "facts": tuple(sentences)[-MOST_DETAILS:],
+    }
+
+
+def _same_entity(
+    note: LearnedEntity, name: str, entities: Iterable[EntityProfile]
+) -> EntityProfile | None:
+    """Returns the known entity that a note is about, by any of its names; None where it is new."""
+    candidates = [
         entity
-        for entity in known
-        if entity.type == new.type or "concept" in (entity.type, new.type)
+        for entity in entities
+        if entity.type == note.type or "concept" in (entity.type, note.type)
     ]
-    if same := next((entity for entity in alike if names & set(map(fold, entity.names))), None):
-        return same
-    first, *rest = fold(name).split()
-    # "Sarah Chen", where "Sarah" is known, or the other way round.
-    people = [
-        (entity, fold(entity.name)) for entity in alike if "person" == entity.type == new.type
-    ]
-    namesakes = [
-        entity for entity, called in people if (called if rest else called.split()[0]) == first
-    ]
+    names = {fold(one) for one in (name, *note.aliases)}
+    for entity in candidates:
+        if not names.isdisjoint(map(fold, entity.names)):
+            return entity
+    if note.type != "person":
+        return None
+    people = [entity for entity in candidates if entity.type == "person"]
+    namesakes = list(_namesakes(fold(name), people))
     return namesakes[0] if len(namesakes) == 1 else None
 
 
-def _short(text: str) -> str:
-    return one_line(text)[: records.MOST_TEXT_CHARACTERS]
+def _namesakes(name: str, people: Iterable[EntityProfile]) -> Iterator[EntityProfile]:
+    """Yields the people of whom one name is the first name: "Sarah" and "Sarah Chen"."""
+    first_name, *rest = name.split()
+    for person in people:
+        known_name = fold(person.name)
+        compared = known_name if rest else known_name.split()[0]
+        if compared == first_name:
+            yield person
 
 
-def _names(label: str, others: Sequence[str]) -> tuple[str, ...]:
-    found = {fold(one_line(other)): _short(other) for other in reversed(others)}
-    return tuple(name for key, name in reversed(found.items()) if key not in ("", fold(label)))[
-        :MOST_ITEMS
-    ]
+# What both have in common
+
+
+def _sources_of(note: LearnedTopic | LearnedEntity, sources: Mapping[str, Source]) -> list[Source]:
+    return [sources[key] for key in note.message_ids if key in sources]
 
 
 def _changed(
-    old: P, changes: Mapping[str, object], came_from: Iterable[Source], now: datetime
+    profile: P, changes: Mapping[str, object], note_sources: Iterable[Source], now: datetime
 ) -> P:
-    new = old.model_copy(update={**changes, "sources": records.joined(old.sources, came_from)})
-    return old if new == old else new.model_copy(update={"updated_at": now})
-
-
-# Their texts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compiler:
-    """Compiles texts.
-
-    One of the `old` ones (by id) that shows nothing new stays the same object.
-    """
-
-    now: datetime
-    old: Mapping[str, ContextBundle] = field(default_factory=dict)
-    entities: EntityContext = field(default_factory=EntityContext)
-
-    def topic(
-        self, profile: TopicProfile, facts: Sequence[Fact] = (), parent: TopicProfile | None = None
-    ) -> ContextBundle:
-        """Compiles the text of a topic and the facts about it; empty if only its name is known."""
-        head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-        lines = [head, self._by_hand("topic", head, profile)]
-        if profile.proficiency_level != "unknown":
-            lines.append(f"The user's level: {profile.proficiency_level}")
-        if profile.total_conversations:
-            times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
-            span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
-            lines.append(
-                f"Came up in {plural(profile.total_conversations, 'conversation')}{', ' * bool(span)}{span}"
-            )
-        shown = lines if lines[1] or facts else []
-        return self._made("topic", shown, facts, profile.id, importance_at(profile, self.now))
-
-    def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
-        """Compiles the text of a person or a thing, in the order of seed 004.
-
-        Empty if only its name is known.
-        """
-        values = {
-            name: value for name, value in profile.attributes if value.strip()
-        }  # the newest of each
-        place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
-        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))
-        relations = profile.relations if self.entities.relationships else ()
-        related = ", ".join(one_line(" ".join(one)) for one in relations)
-        head = f"{one_line(profile.name)} ({profile.type})"
-        texts = [
-            self._by_hand("entity", head, profile),
-            profile.relationship or "",
-            *(f"{name}: {values[name]}" for name in names[: self.entities.attributes_per_entity]),
-            f"Related: {related}" if related else "",
-            *reversed(profile.facts),
-        ]
-        lines = [head, *map(one_line, texts)] if any(map(str.strip, texts)) or facts else []
-        return self._made("entity", lines, facts, profile.id, importance_at(profile, self.now))
-
-    def of_facts(self, kind: records.BundleType, facts: Sequence[Fact]) -> ContextBundle:
-        """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
-        return self._made(
-            kind, [], [fact for fact in facts if fact.category == OF_FACTS[kind]], kind
-        )
-
-    def persona(self, persona_id: str, settings: ContextSettings) -> ContextBundle:
-        """Compiles who the assistant is as a persona, and how it answers."""
-        lines = [*map(one_line, (*settings.manner, *settings.preferences))]
-        return self._made("composite", lines, (), f"persona/{persona_id}")
-
-    def _by_hand(self, kind: records.BundleType, head: str, profile: records.Profile) -> str:
-        """Returns the description written by hand, as much of it as fits behind the name."""
-        text = one_line(profile.compiled_context or "")
-        return (
-            shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split)
-            or ""
-        )
-
-    def _made(
-        self,
-        kind: records.BundleType,
-        lines: Sequence[str],
-        facts: Sequence[Fact],
-        key: str,
-        priority: float = 1.0,
-    ) -> ContextBundle:
-        """Takes the name, and of the lines and facts behind it those that fit the cap, each text once."""
-        every = list(
-            dict.fromkeys(filter(None, (*lines, *(one_line(fact.shown) for fact in facts))))
-        )
-        made_from = digest("\n".join(every)).hex()
-        old = self.old.get(key)
-        if old and old.made_from == made_from:
-            return old
-        shown: list[str] = []
-        for line in every:
-            if estimate_tokens("\n".join((*shown, line))) <= CAPS[kind]:
-                shown.append(line)
-            elif not shown:
-                break
-        text = "\n".join(shown)
-        made: dict[str, object] = {
-            "compiled_prompt": text,
-            "token_count": estimate_tokens(text) if text else 0,
-            "made_from": made_from,
-            "version": old.version + (text != old.compiled_prompt) if old else 1,
-            "priority": priority,
-            "compiled_at": self.now,
-        }
-        blank = ContextBundle(
-            id=key, bundle_type=kind, compiled_prompt="", token_count=0, compiled_at=self.now
-        )
-        return (old or blank).model_copy(update=made)
+    """Returns a profile with other fields and more sources, updated now if anything changes."""
+    all_sources = records.joined(profile.sources, note_sources)
+    changed = profile.model_copy(update={**changes, "sources": all_sources})
+    if changed == profile:
+        return profile
+    return changed.model_copy(update={"updated_at": now})

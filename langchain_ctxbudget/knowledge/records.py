@@ -1,8 +1,8 @@
-"""The records of the knowledge about a user (seeds 000 and 001), their places in a store, and learning's values.
+"""The records of the knowledge about a user, their places in a store, and the values of learning.
 
-Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace
-itself holds a mark that every change renews. Progress and snapshots stand with their conversation.
-Nothing here gets into a vector index.
+Below `(ROOT, user, "knowledge")` every kind of record has a namespace with one item per record. The
+namespace itself holds a mark that every change renews. Progress and snapshots stand with their
+conversation. Nothing here gets into a vector index.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,11 @@ MOST_TEXT_CHARACTERS = 200
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
 ENGLISH = vocabulary("knowledge")
-_is_relative = remembering(4_096)(lambda text: bool(ENGLISH.relative_day.search(fold(text))))
+
+
+@remembering(4_096)
+def _speaks_of_a_relative_day(text: str) -> bool:
+    return bool(ENGLISH.relative_day.search(fold(text)))
 
 
 class Source(Record):
@@ -54,9 +58,15 @@ class Source(Record):
 
 
 def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
-    """Returns old and new sources, each message once with what it says now, as many as an item keeps."""
-    both = tuple({one.place: one for one in (*old, *new)}.values())
-    return both if len(both) <= MOST_SOURCES else (both[0], *both[1 - MOST_SOURCES :])
+    """Returns old and new sources, each message once with what it says now.
+
+    Of more than an item keeps, the first one and the newest ones stay.
+    """
+    by_place = {source.place: source for source in (*old, *new)}
+    sources = tuple(by_place.values())
+    if len(sources) <= MOST_SOURCES:
+        return sources
+    return (sources[0], *sources[1 - MOST_SOURCES :])
 
 
 def quotation(words: str) -> str:
@@ -65,12 +75,12 @@ def quotation(words: str) -> str:
 
 
 def is_quotation(text: str) -> bool:
-    """Returns whether the text of a fact is somebody's own words, from its first character to its last."""
+    """Returns whether the text of a fact is nothing but the user's own words."""
     return len(text) > len(quotation("")) and text[0] == text[-1] == '"'
 
 
 class Fact(Record):
-    """A statement about the user (seed 001, `MemoryFact`)."""
+    """A statement about the user."""
 
     id: str
     text: str
@@ -80,7 +90,7 @@ class Fact(Record):
     confidence: float = Field(default=0.8, gt=0, le=1, strict=True)
     pinned: bool = False
     memory_type: MemoryType | None = None
-    """The type of memory that the application gave it (seeds 002, 004); None: by its category."""
+    """The type of memory that the application gave it; None: by its category."""
     slot: str = ""
     """The questions that it answers ("home", or "job, employer"), of which a newer value supersedes
     it. Empty: none."""
@@ -94,28 +104,29 @@ class Fact(Record):
 
     @property
     def is_current(self) -> bool:
-        """Tells that the fact still counts."""
+        """Whether the fact still counts."""
         return self.ended is None
 
     @property
     def is_kept_by_hand(self) -> bool:
-        """Tells that the user has pinned or written it."""
+        """Whether the user has pinned or written it."""
         return self.pinned or self.made_by == BY_USER
 
     @property
     def shown(self) -> str:
         """The text that a prompt shows.
 
-        A quotation, or what speaks of "next week", with the day it was said on.
+        A quotation, and what speaks of "next week", is followed by the day on which it was said.
         """
-        is_dated = is_quotation(self.text) or _is_relative(self.text)
-        return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_dated else self.text
+        if is_quotation(self.text) or _speaks_of_a_relative_day(self.text):
+            return f"{self.text} (said {self.last_seen.date().isoformat()})"
+        return self.text
 
 
 class TopicConversation(Record):
-    """The share of a topic or entity in a conversation (seed 000), in absolute numbers.
+    """How much of a conversation is about a topic or an entity.
 
-    Counting again is harmless.
+    The numbers are totals, so counting again is harmless.
     """
 
     topic_id: str
@@ -162,11 +173,13 @@ class _Profile(Record):
     @property
     def avg_session_depth(self) -> float:
         """How many messages of a conversation are about it, on average."""
-        return self.total_messages / self.total_conversations if self.total_conversations else 0.0
+        if not self.total_conversations:
+            return 0.0
+        return self.total_messages / self.total_conversations
 
 
 class TopicProfile(_Profile):
-    """A topic that a user comes back to (seed 000); its id is `topic/` and the slug."""
+    """A topic that a user comes back to; its id is `topic/` and the slug."""
 
     slug: str
     label: str
@@ -181,9 +194,7 @@ class TopicProfile(_Profile):
 
 
 class EntityProfile(_Profile):
-    """A person, project, organisation, tool or concept that a user speaks of (seed 000.
-
-    Attributes of seed 004).
+    """A person, project, organisation, tool or concept that a user speaks of.
 
     Its id is `entity/`, the type and the folded name.
     """
@@ -208,7 +219,7 @@ Profile: TypeAlias = TopicProfile | EntityProfile
 
 
 class ContextBundle(Record):
-    """A text compiled before it is needed (seed 000); that of a topic or an entity has its id."""
+    """A text compiled before it is needed; that of a topic or an entity has its id."""
 
     id: str
     bundle_type: BundleType
@@ -225,7 +236,7 @@ class ContextBundle(Record):
 
 
 class ClientPresence(Record):
-    """A device of a user, and the things open on it (seed 000)."""
+    """A device of a user, and what is open on it."""
 
     device_id: str
     active_conversation_id: str | None = None
@@ -233,7 +244,7 @@ class ClientPresence(Record):
     active_notebook_id: str | None = None
     active_persona_id: str | None = None
     navigation_history: tuple[tuple[str, datetime], ...] = ()
-    """Places of the application, and when the user has come there."""
+    """Places of the application, and when the user came there."""
     local_time: datetime | None = None
     session_started_at: datetime
     idle_since: datetime | None = None
@@ -245,7 +256,10 @@ class ClientPresence(Record):
     @property
     def last_navigation_path(self) -> str | None:
         """The place in the application; None for a device that tells none."""
-        return self.navigation_history[-1][0] if self.navigation_history else None
+        if not self.navigation_history:
+            return None
+        path, _ = self.navigation_history[-1]
+        return path
 
 
 class PhraseRecord(Record):
@@ -260,13 +274,13 @@ class PhraseRecord(Record):
 class Passage(Record):
     """A passage in which a part is played, or texts are worked on.
 
-    By rules, its messages say nothing of the user.
+    Rules learn nothing about the user from its messages.
     """
 
     left: int = 0
-    """The number of the user's next messages that belong to it, unless it ends before."""
+    """How many of the user's next messages belong to it, unless it ends before."""
     at: datetime | None = None
-    """The time of its last message, where that tells one."""
+    """The time of its last message, where that has one."""
     spans: tuple[tuple[int, int], ...] = ()
     """The first and the last message of the newest passages so far, counted from 1."""
 
@@ -276,7 +290,7 @@ NO_PASSAGE = Passage()
 
 
 class ReadAhead(Record):
-    """What rules have read of a conversation while its model is not to be had.
+    """What rules have read of a conversation while its model cannot be reached.
 
     The model reads it later.
     """
@@ -292,26 +306,26 @@ class ProgressRecord(Record):
     at: datetime | None = None
     """When it was learned from last."""
     marks: tuple[tuple[int, str], ...] = ()
-    """Positions with the digest of all messages before each, the newest last. What is behind the
-    last was not read."""
+    """Positions with the digest of all messages before each, the newest last.
+
+    What is behind the last one was not read."""
     played: bool = False
-    """Written by earlier versions in place of a passage: a part is played. Never written now."""
+    """A part is played. Earlier versions wrote this in place of a passage; it is only read now."""
     passage: Passage = NO_PASSAGE
     waits_until: datetime | None = None
     """The model has failed on the messages behind the last mark, and is not asked again before this
     time."""
     failures: int = 0
-    """The times in a row that it has failed on them."""
+    """How often in a row it has failed on them."""
     refusals: int = 0
-    """The times of these that it gave an answer that cannot be used, or that its server refused the
-    request."""
+    """How often of these its reply could not be used, or its server refused the request."""
     meanwhile: ReadAhead | None = None
 
 
 class KnowledgeMark(Record):
     """A token that every change of a user's knowledge renews.
 
-    Who has seen it need not read again.
+    Whoever has seen it need not read again.
     """
 
     mark: str
@@ -329,7 +343,7 @@ class Said(NamedTuple):
     digest: str
     text: str
     from_user: bool = True
-    """False: the assistant's, or another person's."""
+    """False: the assistant or another person says it."""
     speaker: str = ""
     at: datetime | None = None
 
@@ -346,12 +360,11 @@ class LearnedFact(NamedTuple):
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
     is_narrow: bool = False
-    """It holds at some times or in some cases only, so it takes the place of nothing that holds
-    always."""
+    """It holds at some times or in some cases only, so it does not end what holds always."""
 
 
 class LearnedEntity(NamedTuple):
-    """Something or somebody that was spoken of; the details are those of `EntityProfile`."""
+    """Somebody or something that was spoken of; the details are those of `EntityProfile`."""
 
     name: str
     type: EntityType = "concept"
@@ -393,32 +406,35 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class Repository(Generic[R]):
-    """All records of one kind; `key` returns the name of one, unique for the user."""
+    """All records of one kind."""
 
     kind: str
+    """The last part of their namespace."""
     record: type[R]
     key: Callable[[R], str]
+    """Returns the name of a record, unique for the user."""
 
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
         """Reads every record of a user, sorted by key.
 
-        One that cannot be read is a `StoreDataError` that names it.
+        Raises:
+            StoreDataError: One cannot be read; the message names it.
         """
-        items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
-        return sorted((one for item in items if (one := self.record.found(item))), key=self.key)
+        items = yield from bulk.read_all(store, (*_namespace_of(user_id), self.kind))
+        found = [self.record.found(item) for item in items]
+        return sorted((record for record in found if record is not None), key=self.key)
 
     def place(self, user_id: str, name: str) -> GetOp:
-        """Returns the place of a record."""
-        return GetOp((*_of_user(user_id), self.kind), label(name))
+        """Returns the place of the record with a name."""
+        return GetOp((*_namespace_of(user_id), self.kind), label(name))
 
     def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
         """Returns the writes that turn some records into others, deletions first."""
-        old, new = ({self.key(one): one for one in some} for some in (before, after))
-        differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        return [
-            written(self.place(user_id, key), new.get(key))
-            for key in sorted(differ, key=new.__contains__)
-        ]
+        old = {self.key(record): record for record in before}
+        new = {self.key(record): record for record in after}
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        deletions_first = sorted(changed, key=new.__contains__)
+        return [written(self.place(user_id, key), new.get(key)) for key in deletions_first]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
@@ -434,8 +450,8 @@ PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
 
 def mark_place(user_id: str) -> GetOp:
     """Returns the place of the mark of a user's knowledge."""
-    return GetOp(_of_user(user_id), "mark")
+    return GetOp(_namespace_of(user_id), "mark")
 
 
-def _of_user(user_id: str) -> tuple[str, ...]:
+def _namespace_of(user_id: str) -> tuple[str, ...]:
     return (ROOT, label(require_id("user_id", user_id)), KNOWLEDGE)

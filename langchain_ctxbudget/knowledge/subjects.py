@@ -1,4 +1,4 @@
-"""The topics and entities that a message is about (L2, L3), and layers of the application's own, as text."""
+"""The topics and entities that a message is about (L2, L3), and the application's own layers."""
 
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,14 +7,8 @@ from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.knowledge.known import (
-    NOTHING,
-    Detectable,
-    Detection,
-    Detector,
-    Knowledge,
-    Vector,
-)
+from langchain_ctxbudget.knowledge.detection import Detectable, Detection, Detector, Vector
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.messages import (
     Count,
     clip_text,
@@ -30,8 +24,9 @@ from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, L
 
 SECTIONS = {Layer.TOPICS: "## Topics\n", Layer.ENTITIES: "## People and things\n"}
 MAX_TOPICS = 2
+"""Topics that a prompt shows."""
 PRIMARY_PERCENT = 70
-"""Share of the first of two topics (seed 000)."""
+"""The share of their room that the first of two topics gets."""
 Declared = tuple[Topic | Entity, ...]
 
 
@@ -71,22 +66,35 @@ class Detected:
     @property
     def compiled(self) -> dict[str, dict[str, bool]]:
         """By layer, the compiled texts that are used, and whether each was there."""
-        found = self.subjects.items()
-        return {
-            layer: {one.id: bool(one.line) for one in several if one.is_learned}
-            for layer, several in found
-        }
+        compiled: dict[str, dict[str, bool]] = {}
+        for layer, subjects in self.subjects.items():
+            compiled[layer] = {
+                subject.id: bool(subject.line) for subject in subjects if subject.is_learned
+            }
+        return compiled
 
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """The texts of the detected subjects, and the account of everything left out."""
+    """The texts of a layer, and the account of everything left out."""
 
     fragments: tuple[Fragment, ...] = ()
     omitted: tuple[tuple[str, ReportItem], ...] = ()
     more_omitted: Mapping[Layer, dict[Reason, int]] = field(default_factory=dict)
     is_given: bool = False
     """Somebody else has written it, so it is not written anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LayerDetected:
+    """The topics, or the entities, that a message is about."""
+
+    subjects: tuple[Subject, ...]
+    """The surest first."""
+    omitted: tuple[ReportItem, ...]
+    """Declared ones that are not among them, no more than a report lists."""
+    more_omitted: dict[Reason, int]
+    """The number of all others, by reason."""
 
 
 def detect(
@@ -101,89 +109,221 @@ def detect(
 ) -> Detected:
     """Finds the topics and entities that a text is about.
 
-    Declared ones are found by their names; learned ones also by their terms and the message's
-    vector (`query`), and entities by having been named in `recent` messages. Of two with one name,
-    the declared one counts; of two found as surely, the one that is `expected`, likeliest first.
+    Declared ones are found by their names. Learned ones are also found by their terms and their
+    vectors, and entities by having been named just before. Of two with one name, the declared one
+    counts.
+
+    Args:
+        text: The text.
+        settings: The settings, which declare topics and entities.
+        knowledge: What is known about the user.
+        recent: The messages before it, newest last.
+        query: The vector of the text, where vectors are compared.
+        expected: The ids of what is likely to come up, likeliest first, which decides between those
+            found as surely.
+        count: Counts the tokens of a text, for the report.
     """
-    names = {
-        one_line(fold(name))
-        for items in _by_layer(settings).values()
-        for item in items
-        for name in item.names
-    }
-    detectors = {Layer.TOPICS: knowledge.topic_detector, Layer.ENTITIES: knowledge.entity_detector}
-    found: dict[Layer, tuple[Subject, ...]] = {}
-    omitted: list[tuple[Layer, ReportItem]] = []
-    more: dict[Layer, dict[Reason, int]] = {}
-    for layer, declared in _by_layer(settings).items():
-        is_on = layer is Layer.TOPICS or settings.include_entities
-        before = recent if layer is Layer.ENTITIES else ()
-        least = settings.entity_context.min_relevance if layer is Layer.ENTITIES else 0.0
-        own = _declared(text, declared) if is_on else []
-        others = detectors[layer].detect(text, query=query, recent=before) if is_on else []
-        learned = _learned(
-            [one for one in others if one.confidence >= least], knowledge, names, expected
+    declared_names: set[str] = set()
+    all_declared: Declared = (*settings.topics, *settings.entities)
+    for item in all_declared:
+        declared_names.update(one_line(fold(name)) for name in item.names)
+
+    found_topics = knowledge.topic_detector.detect(text, query=query)
+    topics = _in_layer(
+        _declared_subjects(text, settings.topics),
+        _learned_subjects(found_topics, knowledge, declared_names, expected),
+        settings.topics,
+        known=len(knowledge.topic_detector),
+        count=count,
+    )
+    if settings.include_entities:
+        found_entities = _relevant_entities(text, settings, knowledge, recent=recent, query=query)
+        entities = _in_layer(
+            _declared_subjects(text, settings.entities),
+            _learned_subjects(found_entities, knowledge, declared_names, expected),
+            settings.entities,
+            known=len(knowledge.entity_detector),
+            count=count,
         )
-        reason = Reason.NOT_DETECTED if is_on else Reason.SWITCHED_OFF
-        rest = [item for item in declared if item.names[0] not in {one.id for one in own}]
-        omitted += [
-            (layer, _left_out(i.names[0], declared_line(i), reason, count))
-            for i in rest[:LISTED_OMISSIONS]
-        ]
-        if number := len(detectors[layer]) - len(learned) + len(rest[LISTED_OMISSIONS:]):
-            more[layer] = {reason: number}
-        found[layer] = tuple(sorted((*own, *learned), key=lambda one: -one.confidence))
-    return Detected(found, tuple(omitted), more)
+    else:
+        entities = _in_layer(
+            (),
+            (),
+            settings.entities,
+            known=len(knowledge.entity_detector),
+            count=count,
+            reason=Reason.SWITCHED_OFF,
+        )
+
+    layers = {Layer.TOPICS: topics, Layer.ENTITIES: entities}
+    omitted: list[tuple[Layer, ReportItem]] = []
+    for layer, found in layers.items():
+        omitted += [(layer, item) for item in found.omitted]
+    return Detected(
+        {layer: found.subjects for layer, found in layers.items()},
+        tuple(omitted),
+        {layer: found.more_omitted for layer, found in layers.items() if found.more_omitted},
+    )
 
 
-def _by_layer(settings: ContextSettings) -> dict[Layer, Declared]:
-    """Returns the topics and entities that the application declares."""
-    return {Layer.TOPICS: settings.topics, Layer.ENTITIES: settings.entities}
+def _relevant_entities(
+    text: str,
+    settings: ContextSettings,
+    knowledge: Knowledge,
+    *,
+    recent: Sequence[str],
+    query: Vector | None,
+) -> list[Detection]:
+    """Returns the known entities that a text is about, as sure as the settings ask for."""
+    least = settings.entity_context.min_relevance
+    detections = knowledge.entity_detector.detect(text, query=query, recent=recent)
+    return [detection for detection in detections if detection.confidence >= least]
+
+
+def _in_layer(
+    own: Sequence[Subject],
+    learned: Sequence[Subject],
+    declared: Declared,
+    *,
+    known: int,
+    count: Count,
+    reason: Reason = Reason.NOT_DETECTED,
+) -> _LayerDetected:
+    """Returns the subjects of a layer, the surest first, and the account of those left out.
+
+    Args:
+        own: The declared ones that were found.
+        learned: The learned ones that were found.
+        declared: All that are declared.
+        known: The number of all that were learned.
+        count: Counts the tokens of a text.
+        reason: Why the others are left out.
+    """
+    found_ids = {subject.id for subject in own}
+    others = [item for item in declared if item.names[0] not in found_ids]
+    listed = [
+        _left_out(item.names[0], declared_line(item), reason, count)
+        for item in others[:LISTED_OMISSIONS]
+    ]
+    unlisted = known - len(learned) + len(others[LISTED_OMISSIONS:])
+    return _LayerDetected(
+        subjects=tuple(sorted((*own, *learned), key=lambda subject: -subject.confidence)),
+        omitted=tuple(listed),
+        more_omitted={reason: unlisted} if unlisted else {},
+    )
+
+
+@remembering(64)
+def _detector_of(declared: Declared) -> Detector:
+    """Returns a detector whose ids are the places of what is declared."""
+    return Detector(
+        [Detectable(id=str(place), names=item.names) for place, item in enumerate(declared)]
+    )
+
+
+def _declared_subjects(text: str, declared: Declared) -> list[Subject]:
+    """Returns the declared topics or entities that a text names."""
+    if not declared:
+        return []
+    subjects = []
+    for detection in _detector_of(declared).detect(text):
+        if detection.how not in ("name", "alias"):
+            continue
+        item = declared[int(detection.id)]
+        subjects.append(
+            Subject(id=item.names[0], line=declared_line(item), confidence=detection.confidence)
+        )
+    return subjects
+
+
+def _learned_subjects(
+    detections: Iterable[Detection],
+    knowledge: Knowledge,
+    declared_names: Collection[str],
+    expected: Sequence[str],
+) -> list[Subject]:
+    """Returns the learned topics or entities that were found, the surest first.
+
+    Those that the application declares, too, and those of which nothing is known but the name are
+    left out.
+    """
+    likely = {name: place for place, name in enumerate(expected)}
+    in_order = sorted(
+        detections,
+        key=lambda detection: (-detection.confidence, likely.get(detection.id, len(likely))),
+    )
+    subjects = []
+    for detection in in_order:
+        name = knowledge.names_by_id[detection.id][0]
+        if one_line(fold(name)) in declared_names:
+            continue
+        bundle = knowledge.bundles.get(detection.id)
+        if bundle is not None and not bundle.compiled_prompt:
+            continue
+        line = _line(bundle.compiled_prompt) if bundle else ""
+        subjects.append(
+            Subject(id=detection.id, line=line, confidence=detection.confidence, is_learned=True)
+        )
+    return subjects
 
 
 def named(
     detected: Detected,
-    found: Mapping[Layer, Mapping[str, float]],
+    confidences: Mapping[Layer, Mapping[str, float]],
     settings: ContextSettings,
     knowledge: Knowledge,
 ) -> Detected:
-    """Returns the topics and entities of these ids, with how sure they are, in place of those that were detected."""
-    chosen = dict[Layer, tuple[Subject, ...]]()
-    for layer, declared in _by_layer(settings).items():
+    """Returns topics and entities in place of those that were detected.
+
+    Args:
+        detected: What was detected.
+        confidences: The ids of the topics and entities by layer, with how sure they are.
+        settings: The settings, which declare some of them.
+        knowledge: What is known of the others.
+    """
+    declared_by_layer: dict[Layer, Declared] = {
+        Layer.TOPICS: settings.topics,
+        Layer.ENTITIES: settings.entities,
+    }
+    chosen: dict[Layer, tuple[Subject, ...]] = {}
+    for layer, declared in declared_by_layer.items():
         lines = {item.names[0]: declared_line(item) for item in declared}
-        texts = {
-            key: bundle.compiled_prompt
-            for key in found[layer]
-            if (bundle := knowledge.bundles.get(key))
-        }
-        chosen[layer] = tuple(
-            Subject(
-                id=key,
-                line=lines.get(key) or _line(texts.get(key, "")),
-                confidence=sure,
-                is_learned=key in texts,
+        subjects = []
+        for name, confidence in confidences[layer].items():
+            bundle = knowledge.bundles.get(name)
+            line = lines.get(name)
+            if not line:
+                line = _line(bundle.compiled_prompt) if bundle else ""
+            subjects.append(
+                Subject(id=name, line=line, confidence=confidence, is_learned=bundle is not None)
             )
-            for key, sure in found[layer].items()
-        )
-    left = tuple((layer, item) for layer, item in detected.omitted if item.id not in found[layer])
-    return replace(detected, subjects=chosen, omitted=left)
+        chosen[layer] = tuple(subjects)
+    still_omitted = tuple(
+        (layer, item) for layer, item in detected.omitted if item.id not in confidences[layer]
+    )
+    return replace(detected, subjects=chosen, omitted=still_omitted)
 
 
 def within(detected: Detected, tier: Tier, count: Count) -> Detected:
-    """Returns the detected subjects of highest confidence, as many as a usage tier allows beside its facts."""
+    """Returns the surest of the detected subjects, as many as a usage tier allows beside facts."""
     if tier.knowledge_items is None:
         return detected
-    every = (
-        (layer, one) for layer, found in detected.subjects.items() for one in found if one.line
-    )
-    order = sorted(every, key=lambda layer_and_one: -layer_and_one[1].confidence)
-    gone = order[tier.knowledge_items - tier.knowledge_items // 2 :]
-    told = ((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
-    stay = {
-        layer: tuple(it for it in found if (layer, it) not in gone)
-        for layer, found in detected.subjects.items()
-    }
-    return replace(detected, subjects=stay, omitted=(*detected.omitted, *told))
+    with_text: list[tuple[Layer, Subject]] = []
+    for layer, subjects in detected.subjects.items():
+        with_text += [(layer, subject) for subject in subjects if subject.line]
+    with_text.sort(key=lambda pair: -pair[1].confidence)
+    too_many = with_text[tier.knowledge_items - tier.knowledge_items // 2 :]
+
+    remaining: dict[Layer, tuple[Subject, ...]] = {}
+    for layer, subjects in detected.subjects.items():
+        remaining[layer] = tuple(
+            subject for subject in subjects if (layer, subject) not in too_many
+        )
+    omitted = [
+        (layer, _left_out(subject.id, subject.line, Reason.USAGE_LIMIT, count))
+        for layer, subject in too_many
+    ]
+    return replace(detected, subjects=remaining, omitted=(*detected.omitted, *omitted))
 
 
 def declared_line(item: Topic | Entity) -> str:
@@ -196,40 +336,13 @@ def _line(text: str) -> str:
     return f"- {fences.as_item(text)}\n" if text else ""
 
 
-@remembering(64)
-def _detector(declared: Declared) -> Detector:
-    return Detector(
-        [Detectable(id=str(number), names=item.names) for number, item in enumerate(declared)]
+def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
+    return ReportItem(
+        id=name, tokens=count(line), status=Status.OMITTED, reason=reason, preview=preview(line)
     )
 
 
-def _declared(text: str, declared: Declared) -> list[Subject]:
-    found = _detector(declared).detect(text) if declared else []
-    items = [
-        (declared[int(one.id)], one.confidence) for one in found if one.how in ("name", "alias")
-    ]
-    return [
-        Subject(id=item.names[0], line=declared_line(item), confidence=sure) for item, sure in items
-    ]
-
-
-def _learned(
-    found: Iterable[Detection],
-    knowledge: Knowledge,
-    declared: Collection[str],
-    expected: Sequence[str],
-) -> list[Subject]:
-    likely = {name: rank for rank, name in enumerate(expected)}
-    subjects: list[Subject] = []
-    for one in sorted(found, key=lambda one: (-one.confidence, likely.get(one.id, len(likely)))):
-        bundle, [name, *_] = knowledge.bundles.get(one.id), knowledge.names_by_id[one.id]
-        # Without a text nothing is known of it but the name.
-        if one_line(fold(name)) not in declared and not (bundle and not bundle.compiled_prompt):
-            line = _line(bundle.compiled_prompt) if bundle else ""
-            subjects.append(
-                Subject(id=one.id, line=line, confidence=one.confidence, is_learned=True)
-            )
-    return subjects
+# Topics and entities as text
 
 
 def render(
@@ -237,54 +350,61 @@ def render(
 ) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
-    The first topic gets 70 %, the second what it leaves (seed 000); entities share theirs equally,
-    and what one leaves. Where the whole does not fit into its share, its first lines stand for it,
-    or the first sentences of a declared one.
+    The first topic gets 70 %, the second what it leaves. Entities share theirs equally, and what
+    one leaves. Where the whole does not fit into its share, its first lines stand for it, or the
+    first sentences of a declared one.
+
+    Args:
+        detected: The topics and entities.
+        count: Counts the tokens of a text.
+        topic_tokens: The budget of all topics.
+        entity_tokens: The budget of all entities.
+        most_entities: How many entities may share it.
     """
     fragments: list[Fragment] = []
-    omitted = list(detected.omitted)
+    omitted: list[tuple[str, ReportItem]] = list(detected.omitted)
     for layer, subjects in detected.subjects.items():
-        compiled = [one for one in subjects if one.line]
+        with_text = [subject for subject in subjects if subject.line]
         omitted += [
-            (layer, _left_out(one.id, one.id, Reason.NOT_COMPILED, count))
-            for one in subjects
-            if not one.line
+            (layer, _left_out(subject.id, subject.id, Reason.NOT_COMPILED, count))
+            for subject in subjects
+            if not subject.line
         ]
-        primary = topic_tokens * PRIMARY_PERCENT // 100
-        costs = [count(one.line) for one in compiled[:most_entities]]
-        rooms = [water_level(costs, entity_tokens)] * len(costs)
         if layer is Layer.TOPICS:
-            rooms = (
-                [primary, topic_tokens - primary] if len(compiled) >= MAX_TOPICS else [topic_tokens]
-            )
-        for rank, subject in enumerate(compiled):
-            fragment = (
-                _fragment(layer, subject, rank, rooms[rank], count) if rank < len(rooms) else None
-            )
+            rooms = _topic_rooms(topic_tokens, len(with_text))
+        else:
+            costs = [count(subject.line) for subject in with_text[:most_entities]]
+            rooms = [water_level(costs, entity_tokens)] * len(costs)
+
+        for rank, subject in enumerate(with_text[: len(rooms)]):
+            fragment = _fragment(layer, subject, rank, rooms[rank], count)
             if fragment is None:
-                reason = Reason.NO_ROOM if rank < len(rooms) else Reason.RANKED_LOWER
-                omitted.append((layer, _left_out(subject.id, subject.line, reason, count)))
-            else:
-                fragments.append(fragment)
-                if layer is Layer.TOPICS and not rank:
-                    rooms[1:] = [topic_tokens - fragment.tokens]
+                left_out = _left_out(subject.id, subject.line, Reason.NO_ROOM, count)
+                omitted.append((layer, left_out))
+                continue
+            fragments.append(fragment)
+            if layer is Layer.TOPICS and rank == 0:
+                rooms[1:] = [topic_tokens - fragment.tokens]
+        for subject in with_text[len(rooms) :]:
+            left_out = _left_out(subject.id, subject.line, Reason.RANKED_LOWER, count)
+            omitted.append((layer, left_out))
     return Bundles(tuple(fragments), tuple(omitted), detected.more_omitted)
 
 
+def _topic_rooms(topic_tokens: int, topics: int) -> list[int]:
+    """Returns the tokens that each topic may cost that is shown."""
+    if topics < MAX_TOPICS:
+        return [topic_tokens]
+    first = topic_tokens * PRIMARY_PERCENT // 100
+    return [first, topic_tokens - first]
+
+
 def _fragment(
-    layer: Layer, subject: Subject, rank: int, room: int, count: Count
+    layer: Layer, subject: Subject, rank: int, room_tokens: int, count: Count
 ) -> Fragment | None:
-    text = subject.line
-    is_whole = count(subject.line) <= room
-    if (
-        not is_whole and subject.is_learned
-    ):  # its first lines are the most important ones; the name alone says nothing
-        lines = text.splitlines(keepends=True)
-        parts = ("".join(lines[:number]) for number in range(len(lines) - 1, 1, -1))
-        text = next((part for part in parts if count(part) <= room), "")
-    elif not is_whole:
-        shrunk = shrink_to(text[:-1], lambda part: count(part + "\n"), room)
-        text = f"{shrunk}\n" if shrunk else ""
+    """Returns the text of a topic or an entity, shrunk to its room; None where nothing fits."""
+    is_whole = count(subject.line) <= room_tokens
+    text = subject.line if is_whole else _shrunk(subject, room_tokens, count)
     if not text:
         return None
     return Fragment(
@@ -300,32 +420,45 @@ def _fragment(
     )
 
 
-def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
-    return ReportItem(
-        id=name, tokens=count(line), status=Status.OMITTED, reason=reason, preview=preview(line)
-    )
+def _shrunk(subject: Subject, room_tokens: int, count: Count) -> str:
+    """Returns the first lines of a compiled text, or sentences of a declared one, that fit a room.
+
+    Empty where nothing fits, or only the name.
+    """
+    if not subject.is_learned:
+        sentences = shrink_to(subject.line[:-1], lambda part: count(part + "\n"), room_tokens)
+        return f"{sentences}\n" if sentences else ""
+    lines = subject.line.splitlines(keepends=True)
+    for number in range(len(lines) - 1, 1, -1):
+        text = "".join(lines[:number])
+        if count(text) <= room_tokens:
+            return text
+    return ""
 
 
 # Layers of the application's own
 
 
 def fetch(layer: CustomLayer, request: LayerRequest) -> Flow[tuple[str, ...]]:
-    """Gets the items of a layer; a function is called in a worker thread under async.
+    """Returns the items of a layer; a function is called in a worker thread under async.
 
-    Raises whatever the function raises, and `TypeError` where it gives something else than strings.
+    Raises:
+        TypeError: The function gives something else than strings.
+        Exception: Whatever the function raises.
     """
-    given: Any = layer.items
-    if callable(given):
-        given = yield in_thread(partial(given, request))
-    if isinstance(given, Coroutine):
-        given.close()
+    items: Any = layer.items
+    if callable(items):
+        items = yield in_thread(partial(items, request))
+    if isinstance(items, Coroutine):
+        items.close()
         raise TypeError(
             "its function is async; a plain function is called in a worker thread under async"
         )
-    items: tuple[Any, ...] = (given,) if isinstance(given, str | bytes) else tuple(given)
-    if wrong := [item for item in items if not isinstance(item, str)]:
-        raise TypeError(f"an item is {wrong[0]!r}, not a string")
-    return items
+    texts: tuple[Any, ...] = (items,) if isinstance(items, str | bytes) else tuple(items)
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"an item is {text!r}, not a string")
+    return texts
 
 
 def own_section(layer: CustomLayer) -> str:
@@ -338,38 +471,49 @@ def render_own(
 ) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included.
 
-    The first that does not fit is shrunk.
+    The first one that does not fit is shrunk.
+
+    Args:
+        layer: The layer.
+        items: Its items, the most important first.
+        count: Counts the tokens of a text.
+        budget_tokens: The budget.
     """
     section = own_section(layer)
-    given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
-    costs = {place: count(_line(item)) for place, item in given.items()}
-    room = budget_tokens - count(section)
-    taken = set(pack(costs, room))
-    left = room - sum(costs[place] for place in taken)
-
-    def part(place: int, text: str, status: Status, reason: Reason) -> Fragment:
-        about: dict[str, Any] = {
-            "section": section,
-            "value": -float(place),
-            "status": status,
-            "reason": reason,
-        }
-        return Fragment(
-            layer=layer.name, id=f"{layer.name} {place}", text=text, tokens=count(text), **about
-        )
+    texts = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
+    costs = {place: count(_line(text)) for place, text in texts.items()}
+    room_tokens = budget_tokens - count(section)
+    whole = set(pack(costs, room_tokens))
+    tokens_left = room_tokens - sum(costs[place] for place in whole)
 
     fragments: list[Fragment] = []
     omitted: list[tuple[str, ReportItem]] = []
-    for place, item in given.items():
-        if place in taken:
-            fragments.append(part(place, _line(item), Status.INCLUDED, Reason.CONFIGURED))
+    for place, text in texts.items():
+        if place in whole:
+            fragment = _own_fragment(layer, place, _line(text), count)
+            fragments.append(fragment)
             continue
-        shorter = clip_text(item, lambda text: count(_line(text)), left) if left > 0 else None
-        left = 0  # only the first one is shrunk
+        shorter = None
+        if tokens_left > 0:
+            shorter = clip_text(text, lambda part: count(_line(part)), tokens_left)
+            tokens_left = 0  # only the first one is shrunk
         if shorter is None:
-            omitted.append(
-                (layer.name, _left_out(f"{layer.name} {place}", _line(item), Reason.NO_ROOM, count))
-            )
-        else:
-            fragments.append(part(place, _line(shorter.strip()), Status.SHRUNK, Reason.CLIPPED))
+            name = f"{layer.name} {place}"
+            omitted.append((layer.name, _left_out(name, _line(text), Reason.NO_ROOM, count)))
+            continue
+        fragment = _own_fragment(layer, place, _line(shorter.strip()), count)
+        fragments.append(replace(fragment, status=Status.SHRUNK, reason=Reason.CLIPPED))
     return Bundles(tuple(fragments), tuple(omitted))
+
+
+def _own_fragment(layer: CustomLayer, place: int, line: str, count: Count) -> Fragment:
+    return Fragment(
+        layer=layer.name,
+        id=f"{layer.name} {place}",
+        text=line,
+        tokens=count(line),
+        section=own_section(layer),
+        value=-float(place),
+        status=Status.INCLUDED,
+        reason=Reason.CONFIGURED,
+    )

@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Layer, Reason
-from langchain_ctxbudget.knowledge import KnownItem, facts, learning, profiles, records, rules
+from langchain_ctxbudget.knowledge import KnownItem, bundles, fact_merging, merging, records, rules
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.settings import ContextSettings
@@ -368,10 +368,10 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
     here = threading.get_ident()
     worked = set[str]()
     for module, name in (
-        (learning, "compiled"),
-        (profiles.Compiler, "_made"),
+        (merging, "compiled"),
+        (bundles.Compiler, "_compiled"),
         (rules, "learn"),
-        (facts, "learn"),
+        (fact_merging, "learn"),
     ):
         original = getattr(module, name)
 
@@ -394,7 +394,7 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
                 pipeline.add_messages(human(*STORY, first=6 * turn), **HERE)
                 pipeline.assemble("What about home brewing?", **HERE)
             assert pipeline.flush(30)
-    assert worked == {"compiled", "_made", "learn"}
+    assert worked == {"compiled", "_compiled", "learn"}
 
 
 # Switched off

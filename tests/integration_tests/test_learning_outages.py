@@ -17,7 +17,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.knowledge.learning import MOST_MESSAGES, MOST_REFUSALS
+from langchain_ctxbudget.knowledge.work import LEARNING_POLICY
 from tests.integration_tests.learning_models import Reader, asks_to_learn, new_messages, read
 from tests.integration_tests.openai_server import Fault, OpenAIServer, refuses, says
 
@@ -153,7 +153,7 @@ def test_a_long_outage_is_caught_up_with_a_few_messages_at_a_time(world: World) 
         before = world.attempts
         add(pipeline, 100, 101)
         assert world.understood == [said(number) for number in range(101)]
-        assert world.attempts - before == -(-101 // MOST_MESSAGES)
+        assert world.attempts - before == -(-101 // LEARNING_POLICY.most_messages)
 
 
 def test_an_outage_in_the_middle_of_catching_up_goes_on_from_there(world: World) -> None:
@@ -170,7 +170,7 @@ def test_an_outage_in_the_middle_of_catching_up_goes_on_from_there(world: World)
 
         world.model.answer = once
         add(pipeline, 80, 81)
-        assert world.understood == [said(number) for number in range(MOST_MESSAGES)]
+        assert world.understood == [said(number) for number in range(LEARNING_POLICY.most_messages)]
         world.fault = None
         world.model.answer = world.answer
         world.now += 2 * HOUR
@@ -292,7 +292,7 @@ def test_what_the_model_never_can_read_is_given_up_and_told(
     world.fault = fault
     with world.opened() as pipeline:
         add(pipeline, 0, 10)
-        for number in range(10, 10 + MOST_REFUSALS):
+        for number in range(10, 10 + LEARNING_POLICY.most_refusals):
             world.now += HOUR
             add(pipeline, number, number + 1)
             told = world.failures(pipeline)
@@ -309,7 +309,7 @@ def test_what_the_model_never_can_read_is_given_up_and_told(
 def test_what_passes_is_never_given_up(world: World) -> None:
     with world.opened() as pipeline:
         add(pipeline, 0, 10)
-        for _ in range(3 * MOST_REFUSALS):
+        for _ in range(3 * LEARNING_POLICY.most_refusals):
             world.now += HOUR
             pipeline.assemble("Hi", **HERE)
             assert pipeline.flush(30)

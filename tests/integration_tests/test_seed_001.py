@@ -13,13 +13,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.knowledge.facts import (
-    EXPIRY_DAYS,
-    HARD_CAP,
-    MAX_PINNED,
-    PRUNE_THRESHOLD,
-    eviction_score,
-)
+from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, FACT_POLICY, eviction_score
 from langchain_ctxbudget.prompt.fitting import FIRST_MESSAGES, LAST_MESSAGES
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
 
@@ -301,8 +295,16 @@ ROWS = [
     ),
     Row("eviction score: preference 0.3", lambda: score("preference", 30, 0.5), 18.0),
     Row("eviction score: identity 0.5", lambda: score("identity", 30, 0.5), 30.0),
-    Row("expiry", lambda: dict(EXPIRY_DAYS), {"project": 60, "preference": 180, "identity": 365}),
-    Row("caps", lambda: (HARD_CAP, PRUNE_THRESHOLD, MAX_PINNED), (150, 120, 10)),
+    Row(
+        "expiry",
+        lambda: {name: category.lasts_days for name, category in CATEGORIES.items()},
+        {"project": 60, "preference": 180, "identity": 365},
+    ),
+    Row(
+        "caps",
+        lambda: (FACT_POLICY.hard_cap, FACT_POLICY.prune_threshold, FACT_POLICY.most_pinned),
+        (150, 120, 10),
+    ),
     Row("expired facts stay up to 120", lambda: after(50, 61), (51, 0)),
     Row("above 120 they end", lambda: after(120, 61), (1, 120)),
     Row("above 150 it evicts down to 120", lambda: after(150, 1), (120, 31)),

@@ -16,9 +16,9 @@ from langchain_ctxbudget.knowledge import (
     Knowledge,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.known import note_use
-from langchain_ctxbudget.knowledge.learning import compiled
-from langchain_ctxbudget.knowledge.profiles import CAPS, Compiler
+from langchain_ctxbudget.knowledge.bundles import CAPS, Compiler
+from langchain_ctxbudget.knowledge.known import note_use, take_uses
+from langchain_ctxbudget.knowledge.merging import compiled
 from langchain_ctxbudget.settings import EntityContext
 from langchain_ctxbudget.tokens import estimate_tokens
 
@@ -170,7 +170,7 @@ def made(topics=(), entities=(), facts=(), old=None, now=NOW):
     state = Knowledge(
         topics=tuple(topics), entities=tuple(entities), facts=tuple(facts), bundles=old or {}
     )
-    return compiled(STORE, "ada", state, now, EntityContext())
+    return compiled(state, take_uses(STORE, "ada"), now, EntityContext())
 
 
 def again(before, facts, *, topics=None):

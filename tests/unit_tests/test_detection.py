@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.knowledge.known import Detectable, Detection, Detector
+from langchain_ctxbudget.knowledge.detection import Detectable, Detection, Detector
 
 WORDS = st.sampled_from(
     ["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
-from langchain_ctxbudget.knowledge.facts import MOST_NAMED, is_expired, learn, pruned
+from langchain_ctxbudget.knowledge.fact_merging import FACT_POLICY, is_expired, learn, pruned
 from langchain_ctxbudget.knowledge.records import LearnedFact
 from langchain_ctxbudget.messages import says_the_same
 
@@ -203,7 +203,7 @@ def test_learning_again_changes_nothing_and_no_slot_has_two_current_values(
 
 
 def test_an_item_that_names_many_facts_ends_none_of_them():
-    known = many(MOST_NAMED + 1, days=90)
+    known = many(FACT_POLICY.most_superseded + 1, days=90)
     facts = taught(says("Said hello", 1, supersedes=tuple(ids(known))), known=known)
     assert [each.id for each in facts if not each.is_current] == []
 

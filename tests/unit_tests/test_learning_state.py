@@ -17,14 +17,9 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.knowledge.known import MOST_ITEMS, Kept
-from langchain_ctxbudget.knowledge.learning import (
-    Work,
-    as_said,
-    others_in,
-    updated,
-    without,
-)
+from langchain_ctxbudget.knowledge.merging import updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
+from langchain_ctxbudget.knowledge.work import Work, as_said, others_in
 from langchain_ctxbudget.messages import time_of
 from tests.conversations import COUNTER, SCOPE, opened
 

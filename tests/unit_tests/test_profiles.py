@@ -20,13 +20,14 @@ from langchain_ctxbudget.knowledge import (
     profiles,
 )
 from langchain_ctxbudget.knowledge.known import Kept
-from langchain_ctxbudget.knowledge.learning import Work, updated
+from langchain_ctxbudget.knowledge.merging import updated
 from langchain_ctxbudget.knowledge.records import (
     Learned,
     LearnedEntity,
     LearnedTopic,
     TopicConversation,
 )
+from langchain_ctxbudget.knowledge.work import Work
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
