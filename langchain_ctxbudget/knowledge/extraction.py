@@ -7,14 +7,15 @@ with it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import combinations
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
+from pydantic import BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
@@ -22,8 +23,12 @@ from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     ENGLISH,
     MOST_TEXT_CHARACTERS,
+    EntityProfile,
     Fact,
     FactCategory,
+    LearnedEntity,
+    LearnedFact,
+    LearnedTopic,
     Profile,
     Said,
 )
@@ -38,16 +43,27 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.tokens import ChatModel, encodable, estimate_tokens
 
-REPLY_TOKENS = 1_500
-"""Kept free for the reply, but at most a quarter of the window."""
-KNOWN_SHARE = 1 / 4
-EARLIER_SHARE = 1 / 10
-"""Shares of what the instructions and the reply leave, for what is known and for earlier
-messages."""
-NAME_CHARACTERS = 80
-"""The longest name, label, slot or relation."""
-EARLIER_TOKENS = 300
-"""The most of an earlier message that is shown: of a longer one, its head and its tail."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionPolicy:
+    """How the window of a model is divided."""
+
+    reply_tokens: int = 1_500
+    """Kept free for the reply, but at most a quarter of the window."""
+    known_share: float = 1 / 4
+    """The share for what is known, of what the instructions and the reply leave."""
+    earlier_share: float = 1 / 10
+    """The share for earlier messages, of the same."""
+    earlier_tokens: int = 300
+    """The most of an earlier message that is shown: of a longer one, its head and its tail."""
+    name_characters: int = 80
+    """The longest name, label, slot or relation that is read from a reply."""
+
+
+EXTRACTION = ExtractionPolicy()
+
+
+# What is read from a reply
 
 
 def _or(default: object) -> WrapValidator:
@@ -63,27 +79,37 @@ def _or(default: object) -> WrapValidator:
 
 
 def _text(value: object, characters: int = MOST_TEXT_CHARACTERS) -> str:
-    text = messages.clipped(encodable(value), characters) if isinstance(value, str) else ""
-    if not any(map(str.isalnum, text)):
+    """Reads a text and clips it; raises a `ValueError` for one that says nothing."""
+    if not isinstance(value, str):
+        raise ValueError("no text")  # noqa: TRY004 - what pydantic takes for a wrong value
+    text = messages.clipped(encodable(value), characters)
+    if not any(character.isalnum() for character in text):
         raise ValueError("no text")
     return text
 
 
-_label = partial(_text, characters=NAME_CHARACTERS)
+_label = partial(_text, characters=EXTRACTION.name_characters)
 
 
 def _name(value: object) -> str:
+    """Reads a name; raises a `ValueError` for a word that names nobody, such as "the user"."""
     text = _label(value)
-    if not (text.isupper() and len(text) > 1) and ENGLISH.nobody.fullmatch(fold(text)):
+    is_acronym = text.isupper() and len(text) > 1
+    if not is_acronym and ENGLISH.nobody.fullmatch(fold(text)):
         raise ValueError("no name")
     return text
 
 
 def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    pairs = (
-        (name.strip(), value.strip()) for name, _, value in (note.partition(":") for note in notes)
-    )
-    return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
+    """Reads "role: accountant" and the like as names and values."""
+    pairs = []
+    for note in notes:
+        name, _, value = note.partition(":")
+        name = name.strip()
+        value = value.strip()
+        if name and value:
+            pairs.append((name[: EXTRACTION.name_characters], value))
+    return tuple(pairs)
 
 
 T = TypeVar("T")
@@ -92,7 +118,6 @@ Label = Annotated[str, BeforeValidator(_label)]
 Name = Annotated[str, BeforeValidator(_name)]
 Maybe = Annotated[str, BeforeValidator(_label), _or("")]
 Many = Annotated[tuple[OnErrorOmit[T], ...], _or(())]
-Pairs = Annotated[Many[Text], AfterValidator(_pairs)]
 
 
 class _Note(BaseModel):
@@ -102,12 +127,10 @@ class _Note(BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:  # noqa: ANN401 - what a model says
-        return (
-            {name: given.get(name) for name in cls.model_fields}
-            if isinstance(given, Mapping)
-            else given
-        )
+    def _complete(cls, value: Any) -> Any:  # noqa: ANN401 - what a model says
+        if not isinstance(value, Mapping):
+            return value
+        return {name: value.get(name) for name in cls.model_fields}
 
 
 class _FactNote(_Note):
@@ -141,8 +164,8 @@ class _EntityNote(_Note):
     type: Annotated[records.EntityType, _or("concept")]
     aliases: Many[Name]
     relationship: Maybe = Field(description="to the user, such as sister or cofounder; else empty")
-    attributes: Pairs = Field(description="'role: accountant' and the like")
-    relations: Pairs = Field(description="to other entities, 'works at: Acme' and the like")
+    attributes: Many[Text] = Field(description="'role: accountant' and the like")
+    relations: Many[Text] = Field(description="to other entities, 'works at: Acme' and the like")
     facts: Many[Text] = Field(description="what was said about it")
 
 
@@ -158,21 +181,25 @@ SCHEMA = convert_to_json_schema(LearnedAboutUser)
 
 
 def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
-    """Reads a reply; a `ValueError` says what it is instead, and nothing of what stands in it."""
-    fields = llm.reply_object(reply, tuple(LearnedAboutUser.model_fields))
-    if not any(
-        isinstance(fields.get(name), list | tuple) for name in LearnedAboutUser.model_fields
-    ):
-        raise ValueError(f"a reply without lists of {', '.join(LearnedAboutUser.model_fields)}")
+    """Reads a reply.
+
+    Raises:
+        ValueError: It is something else. The message says what, and nothing of what stands in it.
+    """
+    names = tuple(LearnedAboutUser.model_fields)
+    fields = llm.reply_object(reply, names)
+    if not any(isinstance(fields.get(name), list | tuple) for name in names):
+        raise ValueError(f"a reply without lists of {', '.join(names)}")
     return LearnedAboutUser.model_validate(fields)
 
+
+# What a model is asked
 
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
 _INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=MOST_TEXT_CHARACTERS, CONTEXT=CONTEXT)
 _AS_JSON = (
     f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 )
-
 FACTS_HEADING = "Known facts about the user:\n"
 TOPICS_HEADING = "Known topics:\n"
 ENTITIES_HEADING = "Known people and things:\n"
@@ -184,99 +211,147 @@ _HEADINGS = (FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING, EARLIER_HEADING, M
 class ChatModelExtractor:
     """Learns about a user with any chat model.
 
-    A model that can be bound to a schema is; the others, and the second attempt, get the schema in
+    A model that can be bound to a schema is. The others, and the second attempt, get the schema in
     words.
     """
 
     def __init__(self, model: ChatModel) -> None:
         names = ("learn_about_user", "knowledge_extraction")
         self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=False)
-        window = self.model.window_tokens
+        window_tokens = self.model.window_tokens
         # The schema is sent either way.
-        frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))
-        taken = (
-            sum(map(estimate_tokens, frame)) + llm.FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
-        )
-        self._room_tokens = window - taken
+        frame = [_INSTRUCTIONS, _AS_JSON, *(_fenced(heading, ["-\n"]) for heading in _HEADINGS)]
+        frame_tokens = sum(estimate_tokens(text) for text in frame) + llm.FRAMING_TOKENS
+        reply_tokens = min(EXTRACTION.reply_tokens, window_tokens // 4)
+        self._room_tokens = window_tokens - (frame_tokens + reply_tokens)
 
     def extract(
         self, said: Sequence[Said], before: Sequence[Said], known: Knowledge
     ) -> records.Learned:
         """Learns from some messages; the longest are clipped if they do not all fit.
 
-        Of the messages `before` them, and of what is known, the model sees what fits: the last
-        ones, the most relevant. A `ModelReplyError` says why both attempts failed, or that the
-        window is too small.
+        Args:
+            said: The messages.
+            before: Messages right before them, of which the model sees the last ones that fit.
+            known: What is known, of which the model sees the most relevant part that fits.
+
+        Raises:
+            ModelReplyError: Both attempts have failed, or the window is too small.
         """
-        room = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
-        whole = [_message(one, room, f"{number}. ") for number, one in enumerate(said, 1)]
-        most = water_level([estimate_tokens(item) for item in whole], room)
-        shown = [_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)]
-        if not any(shown):
-            raise self.model.too_small(room)
-        facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
-        room = int(self._room_tokens * EARLIER_SHARE)
-        earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]
-        blocks += [_block(EARLIER_HEADING, earlier), _block(MESSAGES_HEADING, shown)]
-        failed = "told nothing that can be used"
-        reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read, failed=failed)
+        new_items = self._new_items(said)
+        facts, known_texts = _shown_of(known, said, int(self._room_tokens * EXTRACTION.known_share))
+        earlier_items = self._earlier_items(before)
+        data = "".join(
+            (
+                *known_texts,
+                _fenced(EARLIER_HEADING, earlier_items),
+                _fenced(MESSAGES_HEADING, new_items),
+            )
+        )
+        reply = self.model.ask(
+            _INSTRUCTIONS, _AS_JSON, data, _read, failed="told nothing that can be used"
+        )
         return _learned(reply, said, facts, self.model.name)
 
+    def _new_items(self, said: Sequence[Said]) -> list[str]:
+        """Returns the messages to learn from as numbered items, clipped so that all fit.
 
-def _block(heading: str, items: Sequence[str]) -> str:
-    return (
-        f"{heading}{fences.opening(CONTEXT)}{''.join(items)}{fences.closing(CONTEXT)}"
-        if items
-        else ""
-    )
+        Raises:
+            ModelReplyError: There is no room for any of them.
+        """
+        share = 1 - EXTRACTION.known_share - EXTRACTION.earlier_share
+        room_tokens = int(self._room_tokens * share)
+        whole = [_item(message, room_tokens, number) for number, message in enumerate(said, 1)]
+        most_tokens = water_level([estimate_tokens(item) for item in whole], room_tokens)
+        clipped = [_item(message, most_tokens, number) for number, message in enumerate(said, 1)]
+        if not any(clipped):
+            raise self.model.too_small(room_tokens)
+        return clipped
+
+    def _earlier_items(self, before: Sequence[Said]) -> list[str]:
+        """Returns the last of the messages before as items, as many as fit."""
+        room_tokens = int(self._room_tokens * EXTRACTION.earlier_share)
+        newest_first = [_item(message, EXTRACTION.earlier_tokens) for message in reversed(before)]
+        return _first_that_fit(newest_first, room_tokens)[::-1]
 
 
-def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
-    """Returns the first items that fit; none behind one that is empty."""
-    found: list[str] = []
-    for item in takewhile(bool, items):
-        room_tokens -= estimate_tokens(item)
-        if room_tokens < 0:
+def _fenced(heading: str, items: Sequence[str]) -> str:
+    """Returns items inside a fence below a heading; empty without any."""
+    if not items:
+        return ""
+    return f"{heading}{fences.opening(CONTEXT)}{''.join(items)}{fences.closing(CONTEXT)}"
+
+
+def _first_that_fit(items: Iterable[str], room_tokens: int) -> list[str]:
+    """Returns the first items that fit a room; none behind one that is empty."""
+    fitting: list[str] = []
+    tokens_left = room_tokens
+    for item in items:
+        tokens_left -= estimate_tokens(item)
+        if not item or tokens_left < 0:
             break
-        found.append(item)
-    return found
+        fitting.append(item)
+    return fitting
 
 
-def _message(said: Said, room_tokens: int, place: str = "") -> str:
-    """Returns a message as an item; empty where not even its head and its tail fit."""
-    speaker = fences.as_data(messages.clipped(encodable(said.speaker), llm.SPEAKER_CHARACTERS))
-    who = ("the user" if said.from_user else "not the user") + (f" ({speaker})" if speaker else "")
-    head = f"- {place}{f'[{said.at.date().isoformat()}] ' if said.at else ''}{who}: "
+def _item(message: Said, room_tokens: int, number: int | None = None) -> str:
+    """Returns a message as an item; empty where not even its head and its tail fit a room."""
+    head = "- "
+    if number is not None:
+        head += f"{number}. "
+    if message.at:
+        head += f"[{message.at.date().isoformat()}] "
+    head += "the user" if message.from_user else "not the user"
+    speaker = fences.as_data(messages.clipped(encodable(message.speaker), llm.SPEAKER_CHARACTERS))
+    if speaker:
+        head += f" ({speaker})"
 
-    def item(text: str) -> str:
-        return f"{head}{fences.as_item(text)}\n"
+    def with_head(text: str) -> str:
+        return f"{head}: {fences.as_item(text)}\n"
 
-    text = clip_text(encodable(said.text), lambda text: estimate_tokens(item(text)), room_tokens)
-    return "" if text is None else item(text)
+    clipped = clip_text(
+        encodable(message.text), lambda text: estimate_tokens(with_head(text)), room_tokens
+    )
+    return "" if clipped is None else with_head(clipped)
 
 
 def _shown_of(
     known: Knowledge, said: Sequence[Said], room_tokens: int
 ) -> tuple[list[Fact], list[str]]:
-    """Returns the facts that are shown, in the order of their ids, and the blocks of all that is known."""
-    wanted = frozenset(term for message in said for term in terms(message.text))
+    """Returns the facts that are shown, in the order of their ids, and the texts of all that is.
 
-    def rank(one: Fact | Profile) -> tuple[int, bool, float, str]:
-        texts = (one.text, one.slot) if isinstance(one, Fact) else one.names
-        last = one.last_seen if isinstance(one, Fact) else one.last_engaged_at
-        shared = len(wanted.intersection(term for text in texts for term in terms(text)))
-        return -shared, not one.pinned, -last.timestamp() if last else 0.0, one.id
+    Facts get half of the room, topics and entities a quarter each. What has more terms of the
+    messages comes first.
+    """
+    message_terms: set[str] = set()
+    for message in said:
+        message_terms.update(terms(message.text))
+
+    def rank(item: Fact | Profile) -> tuple[int, bool, float, str]:
+        last = item.last_seen if isinstance(item, Fact) else item.last_engaged_at
+        age = -last.timestamp() if last else 0.0
+        return -len(message_terms & _terms_of(item)), not item.pinned, age, item.id
 
     facts = sorted(known.facts, key=rank)
-    shown = _taken(
-        (_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2
-    )
-    blocks = [_block(FACTS_HEADING, shown)]
-    for heading, profiles in ((TOPICS_HEADING, known.topics), (ENTITIES_HEADING, known.entities)):
-        blocks.append(
-            _block(heading, _taken(map(_name_item, sorted(profiles, key=rank)), room_tokens // 4))
-        )
-    return facts[: len(shown)], blocks
+    fact_items = [_fact_item(number, fact) for number, fact in enumerate(facts, 1)]
+    topic_items = [_name_item(topic) for topic in sorted(known.topics, key=rank)]
+    entity_items = [_name_item(entity) for entity in sorted(known.entities, key=rank)]
+    shown_facts = _first_that_fit(fact_items, room_tokens // 2)
+    texts = [
+        _fenced(FACTS_HEADING, shown_facts),
+        _fenced(TOPICS_HEADING, _first_that_fit(topic_items, room_tokens // 4)),
+        _fenced(ENTITIES_HEADING, _first_that_fit(entity_items, room_tokens // 4)),
+    ]
+    return facts[: len(shown_facts)], texts
+
+
+def _terms_of(item: Fact | Profile) -> set[str]:
+    """Returns the terms of a fact and its slot, or of the names of a topic or an entity."""
+    texts = (item.text, item.slot) if isinstance(item, Fact) else item.names
+    found: set[str] = set()
+    for text in texts:
+        found.update(terms(text))
+    return found
 
 
 def _flat(text: str) -> str:
@@ -284,59 +359,132 @@ def _flat(text: str) -> str:
 
 
 def _fact_item(number: int, fact: Fact) -> str:
-    kind = f"{fact.category}, {_flat(fact.slot)}" if fact.slot else fact.category
+    kind: str = fact.category
+    if fact.slot:
+        kind += f", {_flat(fact.slot)}"
     return f"- F{number} [{fact.last_seen.date().isoformat()}] ({kind}): {_flat(fact.text)}\n"
 
 
 def _name_item(profile: Profile) -> str:
-    others = f" (also {', '.join(profile.aliases)})" if profile.aliases else ""
-    kinds = (
-        (profile.type, profile.relationship) if isinstance(profile, records.EntityProfile) else ()
-    )
-    note = ", ".join(filter(None, kinds))
-    return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
+    name = profile.names[0]
+    if profile.aliases:
+        name += f" (also {', '.join(profile.aliases)})"
+    item = f"- {_flat(name)}"
+    if isinstance(profile, EntityProfile):
+        note: str = profile.type
+        if profile.relationship:
+            note += f", {profile.relationship}"
+        item += f": {_flat(note)}"
+    return f"{item}\n"
+
+
+# What a reply teaches
 
 
 def _learned(
     reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str
 ) -> records.Learned:
-    by_id = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
+    """Returns what a reply says, of which every part names a message.
 
-    def sourced(notes: Iterable[_FactNote | _TopicNote | _EntityNote]) -> Iterator[dict[str, Any]]:
-        """Yields the fields of those notes that name a message, with the ids of their messages."""
-        for note in notes:
-            if ids := tuple(
-                said[number - 1].id
-                for number in sorted({*note.messages})
-                if 0 < number <= len(said)
-            ):
-                yield {name: value for name, value in note if name != "messages"} | {
-                    "message_ids": ids
-                }
-
+    Args:
+        reply: The reply.
+        said: The messages, in the order of their numbers.
+        known: The facts that were shown, in the order of their ids.
+        made_by: The name of the model.
+    """
+    id_of = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
     facts = []
-    for fields in sourced(reply.facts):
-        gone = tuple(
-            by_id[name]
-            for name in dict.fromkeys(map(str.upper, fields["supersedes"]))
-            if name in by_id
-        )
-        same = by_id.get(fields.pop("updates").upper(), "")
-        slot = fold(fields["slot"])
-        fields["slot"] = "" if slot in get_args(FactCategory) else slot
-        # What is no longer true is not said again.
-        fields |= {"supersedes": gone, "same_as": "" if same in gone else same}
-        facts += [records.LearnedFact(**fields)] if fields["confidence"] else []
-    # A slot of several facts has more than one value, and is none.
-    several = {
-        a.slot
-        for a in facts
-        for b in facts
-        if a.slot == b.slot and not says_the_same(a.text, b.text)
-    }
+    for note in reply.facts:
+        message_ids = _message_ids(note, said)
+        if message_ids and note.confidence:
+            facts.append(_learned_fact(note, message_ids, id_of))
+
+    entities = []
+    for entity in reply.entities:
+        message_ids = _message_ids(entity, said)
+        if message_ids:
+            entities.append(_learned_entity(entity, message_ids))
+
+    topics = []
+    for topic in reply.topics:
+        message_ids = _message_ids(topic, said)
+        if message_ids:
+            topics.append(_learned_topic(topic, message_ids))
     return records.Learned(
-        facts=tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts),
-        entities=tuple(records.LearnedEntity(**fields) for fields in sourced(reply.entities)),
-        topics=tuple(records.LearnedTopic(**fields) for fields in sourced(reply.topics)),
+        facts=_with_single_slots(facts),
+        entities=tuple(entities),
+        topics=tuple(topics),
         made_by=made_by,
+    )
+
+
+def _message_ids(
+    note: _FactNote | _TopicNote | _EntityNote, said: Sequence[Said]
+) -> tuple[str, ...]:
+    """Returns the ids of the messages that a note names, in their order."""
+    numbers = [number for number in sorted(set(note.messages)) if 0 < number <= len(said)]
+    return tuple(said[number - 1].id for number in numbers)
+
+
+def _learned_fact(
+    note: _FactNote, message_ids: tuple[str, ...], id_of: Mapping[str, str]
+) -> LearnedFact:
+    """Returns the fact of a note, with the ids of the known facts that it names."""
+    names = dict.fromkeys(name.upper() for name in note.supersedes)
+    superseded_ids = tuple(id_of[name] for name in names if name in id_of)
+    same_id = id_of.get(note.updates.upper(), "")
+    if same_id in superseded_ids:  # what is no longer true is not said again
+        same_id = ""
+    slot = fold(note.slot)
+    if slot in get_args(FactCategory):
+        slot = ""
+    return LearnedFact(
+        text=note.text,
+        category=note.category,
+        confidence=note.confidence,
+        slot=slot,
+        message_ids=message_ids,
+        supersedes=superseded_ids,
+        same_as=same_id,
+    )
+
+
+def _with_single_slots(facts: Sequence[LearnedFact]) -> tuple[LearnedFact, ...]:
+    """Returns facts without those slots that several of them have.
+
+    Such a slot has more than one value, and is none.
+    """
+    texts_of: dict[str, list[str]] = {}
+    for fact in facts:
+        texts_of.setdefault(fact.slot, []).append(fact.text)
+    shared = {slot for slot, texts in texts_of.items() if _say_different_things(texts)}
+    return tuple(fact._replace(slot="") if fact.slot in shared else fact for fact in facts)
+
+
+def _say_different_things(texts: Sequence[str]) -> bool:
+    """Returns whether any two of some texts do."""
+    return not all(says_the_same(one, other) for one, other in combinations(texts, 2))
+
+
+def _learned_entity(note: _EntityNote, message_ids: tuple[str, ...]) -> LearnedEntity:
+    return LearnedEntity(
+        name=note.name,
+        type=note.type,
+        aliases=note.aliases,
+        relationship=note.relationship,
+        facts=note.facts,
+        attributes=_pairs(note.attributes),
+        relations=_pairs(note.relations),
+        message_ids=message_ids,
+    )
+
+
+def _learned_topic(note: _TopicNote, message_ids: tuple[str, ...]) -> LearnedTopic:
+    return LearnedTopic(
+        label=note.label,
+        aliases=note.aliases,
+        parent=note.parent,
+        domain=note.domain,
+        proficiency=note.proficiency,
+        message_ids=message_ids,
     )
