@@ -275,8 +275,7 @@ class ControlFlows:
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:
             if _ended_fact(before, item_id) is not None:
-                remaining = tuple(fact for fact in before.ended if fact.id != item_id)
-                return replace(before, ended=remaining), None
+                return replace(before, ended=_without_id(before.ended, item_id)), None
             return _without_item(before, _find(before, item_id)), None
 
         yield from self._changing(user_id, change)
@@ -446,21 +445,20 @@ def _without_item(knowledge: Knowledge, item: KnownItem) -> Knowledge:
     """
     if isinstance(item, Fact):
         fact_terms = set(terms(item.text))
+        entities = [_without_sentences(entity, fact_terms) for entity in knowledge.entities]
         return replace(
-            knowledge,
-            facts=tuple(fact for fact in knowledge.facts if fact.id != item.id),
-            entities=tuple(_without_sentences(entity, fact_terms) for entity in knowledge.entities),
+            knowledge, facts=_without_id(knowledge.facts, item.id), entities=tuple(entities)
         )
     if isinstance(item, TopicProfile):
+        phrases = [phrase for phrase in knowledge.phrases if phrase.label not in item.names]
         return replace(
-            knowledge,
-            topics=tuple(topic for topic in knowledge.topics if topic.id != item.id),
-            phrases=tuple(phrase for phrase in knowledge.phrases if phrase.label not in item.names),
+            knowledge, topics=_without_id(knowledge.topics, item.id), phrases=tuple(phrases)
         )
-    return replace(
-        knowledge,
-        entities=tuple(entity for entity in knowledge.entities if entity.id != item.id),
-    )
+    return replace(knowledge, entities=_without_id(knowledge.entities, item.id))
+
+
+def _without_id(items: Iterable[K], item_id: str) -> tuple[K, ...]:
+    return tuple(item for item in items if item.id != item_id)
 
 
 def _without_sentences(entity: EntityProfile, fact_terms: set[str]) -> EntityProfile:

@@ -92,21 +92,30 @@ def pruned(facts: Iterable[Fact], now: datetime) -> list[Fact]:
     """
     all_facts = list(facts)
     current = [fact for fact in all_facts if fact.is_current]
-    ended: dict[str, Fact] = {}
+    expired = _to_expire(current, now)
+    expired_ids = {fact.id for fact in expired}
+    remaining = [fact for fact in current if fact.id not in expired_ids]
 
-    if len(current) > FACT_POLICY.prune_threshold:
-        for fact in current:
-            if is_expired(fact, now):
-                ended[fact.id] = _ended(fact, "expired", now)
-
-    remaining = [fact for fact in current if fact.id not in ended]
-    if len(remaining) > FACT_POLICY.hard_cap:
-        evictable = [fact for fact in remaining if not fact.pinned]
-        evictable.sort(key=lambda fact: (-eviction_score(fact, now), fact.id))
-        for fact in evictable[: len(remaining) - FACT_POLICY.prune_threshold]:
-            ended[fact.id] = _ended(fact, "evicted", now)
-
+    ended = {fact.id: _ended(fact, "expired", now) for fact in expired}
+    for fact in _to_evict(remaining, now):
+        ended[fact.id] = _ended(fact, "evicted", now)
     return [ended.get(fact.id, fact) for fact in all_facts]
+
+
+def _to_expire(current: Sequence[Fact], now: datetime) -> list[Fact]:
+    """Returns the expired facts, if there are so many facts that these end."""
+    if len(current) <= FACT_POLICY.prune_threshold:
+        return []
+    return [fact for fact in current if is_expired(fact, now)]
+
+
+def _to_evict(remaining: Sequence[Fact], now: datetime) -> list[Fact]:
+    """Returns the facts that are too many, those with the highest eviction score."""
+    if len(remaining) <= FACT_POLICY.hard_cap:
+        return []
+    evictable = [fact for fact in remaining if not fact.pinned]
+    evictable.sort(key=lambda fact: (-eviction_score(fact, now), fact.id))
+    return evictable[: len(remaining) - FACT_POLICY.prune_threshold]
 
 
 def _ended(fact: Fact, reason: records.Ending, now: datetime) -> Fact:
@@ -196,14 +205,11 @@ def _changed_by(
     else:
         fact = statement.model_copy(update={"id": _free_id(statement.id, facts)})
 
-    rivals = [
-        other for other in current if other.id != fact.id and _contradicts(statement, note, other)
-    ]
-    newest_rival = max(rivals, key=lambda rival: rival.last_seen, default=None)
-    if newest_rival is not None and newest_rival.last_seen > fact.last_seen:
-        winner = newest_rival
-        losers = [fact]
-    else:
+    others = [other for other in current if other.id != fact.id]
+    rivals = [other for other in others if _contradicts(statement, note, other)]
+    winner = max(rivals, key=lambda rival: rival.last_seen, default=fact)
+    losers = [fact]
+    if winner.last_seen <= fact.last_seen:
         winner = fact
         losers = rivals
 
@@ -318,8 +324,7 @@ def _repeated(fact: Fact, statement: Fact, note: LearnedFact) -> Fact:
         "slot": fact.slot or statement.slot,
     }
 
-    places = {source.place for source in fact.sources}
-    has_new_source = any(source.place not in places for source in statement.sources)
+    has_new_source = _names_another_message(statement, fact)
     if has_new_source or not statement.sources:
         changes["last_seen"] = max(fact.last_seen, statement.last_seen)
     # Of a full list, it is not known which messages have counted.
@@ -331,6 +336,12 @@ def _repeated(fact: Fact, statement: Fact, note: LearnedFact) -> Fact:
         changes["text"] = statement.text
         changes["made_by"] = statement.made_by
     return fact.model_copy(update=changes)
+
+
+def _names_another_message(statement: Fact, fact: Fact) -> bool:
+    """Returns whether a statement comes from a message that a fact does not come from."""
+    places = {source.place for source in fact.sources}
+    return any(source.place not in places for source in statement.sources)
 
 
 def _merged_confidence(fact: Fact, statement: Fact) -> float:

@@ -5,7 +5,7 @@ with.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -104,13 +104,8 @@ class Knowledge:
         topics = tuple(topic for topic in self.topics if _is_by_hand_alone(topic))
         entities = tuple(entity for entity in self.entities if _is_by_hand_alone(entity))
 
-        compiler = Compiler(now=datetime.min.replace(tzinfo=UTC))
-        bundles = [
-            *(compiler.topic(topic) for topic in topics),
-            *(compiler.entity(entity) for entity in entities),
-            *(compiler.of_facts(kind, facts) for kind in CATEGORY_OF_BUNDLE),
-            *(bundle for bundle in self.bundles.values() if bundle.bundle_type == "composite"),
-        ]
+        personas = [one for one in self.bundles.values() if one.bundle_type == "composite"]
+        bundles = [*_compiled(topics, entities, facts), *personas]
         return replace(
             self,
             facts=facts,
@@ -136,6 +131,18 @@ NOTHING = Knowledge()
 
 def _is_by_hand_alone(profile: Profile) -> bool:
     return profile.made_by == records.BY_USER and not profile.sources
+
+
+def _compiled(
+    topics: Iterable[TopicProfile], entities: Iterable[EntityProfile], facts: Sequence[Fact]
+) -> list[records.ContextBundle]:
+    """Returns the texts of topics, entities and facts, as if compiled long ago."""
+    compiler = Compiler(now=datetime.min.replace(tzinfo=UTC))
+    return [
+        *map(compiler.topic, topics),
+        *map(compiler.entity, entities),
+        *(compiler.of_facts(kind, facts) for kind in CATEGORY_OF_BUNDLE),
+    ]
 
 
 # Kept in this process
@@ -264,10 +271,7 @@ def save(
     Raises:
         StoreError: Another process has erased the user since `before` was read; nothing is kept.
     """
-    newest_ended = nlargest(
-        MOST_ITEMS, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
-    )
-    after = replace(after, ended=tuple(newest_ended))
+    after = _with_newest_ended(after)
     puts = _differences(user_id, before, after)
     if not puts:
         return
@@ -293,11 +297,18 @@ def save(
         kept.knowledge = None  # some of it may be written
         raise
 
+    kept.knowledge = None
     was_alone = records.KnowledgeMark.found(last) == stored_mark
-    if old_mark == before.mark and was_alone:
+    if was_alone and old_mark == before.mark:
         kept.knowledge = _with_detectors(replace(after, mark=mark))
-    else:
-        kept.knowledge = None
+
+
+def _with_newest_ended(knowledge: Knowledge) -> Knowledge:
+    """Returns the knowledge with as many ended facts as are kept, the newest first."""
+    newest = nlargest(
+        MOST_ITEMS, knowledge.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
+    )
+    return replace(knowledge, ended=tuple(newest))
 
 
 def _differences(user_id: str, before: Knowledge, after: Knowledge) -> list[PutOp]:

@@ -13,9 +13,9 @@ its server refuses, six times in a row, is that given up.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -26,20 +26,20 @@ from langchain_core.embeddings import Embeddings
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
-from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
+from langchain_ctxbudget.history import OpenConversation, Owner
 from langchain_ctxbudget.knowledge import known, merging, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import DECIMALS
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.outages import Outages, waiting_in_words
+from langchain_ctxbudget.knowledge.reading import EVERYTHING, Reader, Threshold, threshold_of
 from langchain_ctxbudget.knowledge.records import EntityProfile, Profile, TopicProfile
 from langchain_ctxbudget.knowledge.sessions import MOST_OPEN, Sessions
-from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
-from langchain_ctxbudget.messages import is_user, word_count
+from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, still_there
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, written
-from langchain_ctxbudget.worker import Cancelled, Worker, new_mutex
+from langchain_ctxbudget.worker import Cancelled, Worker
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -51,39 +51,6 @@ CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
 PAUSE_SECONDS = 0.25
 """Nothing is learned before so much time without a prompt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Threshold:
-    """How much news of a conversation is worth reading."""
-
-    messages: int = 1
-    """The fewest new messages."""
-    words: int = 0
-    """The fewest words of the user in them, unless there are as many as are read at once."""
-    words_for_model: int = 1
-    """The fewest words of the user for which a model is asked; rules read what has fewer."""
-
-
-_EVERYTHING = _Threshold()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Position:
-    """Where reading of a conversation goes on."""
-
-    first: int
-    """The first message that is to be read."""
-    passage: records.Passage
-    """The game that is being played there."""
-    told_passage: records.Passage
-    """The passage from which reports tell what rules do not read."""
-    is_changed: bool = False
-    """Messages have changed that were learned from."""
-    is_ahead: bool = False
-    """The model cannot be reached: rules go on, and the model reads the same later."""
-    is_retry: bool = False
-    """The model has failed on these messages before, and is asked again now."""
 
 
 class _Owner(Owner, Protocol):
@@ -110,12 +77,9 @@ class Learning:
             self._extractor = ChatModelExtractor(model)
         self._sessions = Sessions()
         self._outages = Outages()
+        self._reader = Reader(owner, self._outages)
         self._users_seen: FIFOCache[str, bool] = FIFOCache(MOST_OPEN)
         """Users whose sessions that ended with their process were looked for."""
-        self._passages: FIFOCache[Scope, tuple[tuple[int, int], ...]] = FIFOCache(MOST_OPEN)
-        """Conversations with passages from which rules do not learn: the first and the last message
-        of each."""
-        self._mutex = new_mutex()
         self._is_asking = False
         """True while a model works: nothing is written before that is over."""
         self.worker: Worker[Scope] = Worker(self._run, pause_seconds=PAUSE_SECONDS)
@@ -128,16 +92,23 @@ class Learning:
         Sessions that have been idle for half an hour end.
         """
         self.retry()
-        settings = self.owner.settings
-        scope = conversation.scope
-        table = conversation.table
-        position, digest = conversation.learned
-        is_changed = not table.holds(position, digest)
-        new = len(table) - position
-        if not settings.learn or scope.is_shared or (new == 0 and not is_changed):
+        if not self.owner.settings.learn or conversation.scope.is_shared:
             return
+        position, digest = conversation.learned
+        is_changed = not conversation.table.holds(position, digest)
+        new = len(conversation.table) - position
+        if is_changed or new > 0:
+            self._note_news(conversation.scope, new, is_changed=is_changed)
 
-        is_enough = is_changed or new >= settings.learn_every
+    def _note_news(self, scope: Scope, new: int, *, is_changed: bool) -> None:
+        """Has a conversation learned from, or waits for more of it.
+
+        Args:
+            scope: The conversation.
+            new: The number of new messages.
+            is_changed: Whether messages have changed that were learned from.
+        """
+        is_enough = is_changed or new >= self.owner.settings.learn_every
         if is_enough or not self._sessions.is_open(scope):
             self.worker.submit(scope)
         # A model may find too few words in enough messages, and wait for more.
@@ -168,7 +139,7 @@ class Learning:
 
         Another process may have left it while its model failed.
         """
-        self._tell_passages(scope, (progress.meanwhile or progress).passage)
+        self._reader.tell_passages(scope, (progress.meanwhile or progress).passage)
         until = progress.waits_until
         if until is None or self._extractor is None or self.owner.settings.learn == "rules":
             self._outages.end(scope)
@@ -183,8 +154,7 @@ class Learning:
         """
         problem = self.worker.failure_of(scope) or self._outages.problem_of(scope)
         lines = [problem] if problem else []
-        with self._mutex:
-            spans = self._passages.get(scope)
+        spans = self._reader.passages_of(scope)
         if spans:
             where = ", ".join(f"{first} to {last}" for first, last in spans)
             lines.append(
@@ -267,28 +237,13 @@ class Learning:
 
         yield from locked(known.lock_of(self.owner.store, user_id), self.rewritten(user_id, change))
 
-    # Progress
-
     def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
         """Reads how far a conversation was learned from, and when that was."""
-        [item] = yield from batch(self.owner.store, [scope.place(records.LEARNING)])
-        return records.ProgressRecord.found(item) or records.ProgressRecord()
+        return self._reader.progress(scope)
 
     def pass_over(self, conversation: OpenConversation) -> Flow[None]:
         """Notes that the messages which a conversation has now are not learned from any more."""
-        scope = conversation.scope
-        conversation.learned = (len(conversation.table), conversation.table.digest())
-        before = yield from self.progress(scope)
-        marks = (*before.marks, conversation.learned)[-LEARNING_POLICY.most_marks :]
-        done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
-        yield from batch(self.owner.store, [written(scope.place(records.LEARNING), done)])
-
-    def _tell_passages(self, scope: Scope, passage: records.Passage) -> None:
-        """Has reports tell of the passages from which rules do not learn."""
-        with self._mutex:
-            self._passages.pop(scope, None)
-            if passage.spans:
-                self._passages[scope] = passage.spans
+        return self._reader.pass_over(conversation)
 
     # What the worker does
 
@@ -333,21 +288,8 @@ class Learning:
             self._sessions.drop(scope)  # what is said while learning is off is not waited for
             return
 
-        threshold = _threshold_of(settings, words_at_end, by_model=extractor is not None)
-        problems: list[str] = []
-        while not cancelled:
-            taking = partial(self._next, threshold, by_model=extractor is not None)
-            work = drive(self.owner.using(scope, taking))
-            if work is None:
-                break
-            if work.is_retry:  # all of it was to be read when the model failed
-                threshold = _EVERYTHING
-            is_for_model = not work.is_ahead and work.own_words() >= threshold.words_for_model
-            problem = self._learn_from(work, extractor if is_for_model else None, cancelled)
-            if problem:
-                problems.append(problem)
-            self.worker.wait_for_pause()
-
+        threshold = threshold_of(settings, words_at_end, by_model=extractor is not None)
+        problems = self._read_all(scope, threshold, extractor, cancelled)
         if not cancelled and self.owner.embeddings:
             embedding = self._embed(scope.user_id, self.owner.embeddings)
             drive(locked(known.lock_of(self.owner.store, scope.user_id), embedding))
@@ -357,119 +299,31 @@ class Learning:
         if problems:
             raise ModelReplyError("; ".join(dict.fromkeys(problems)))
 
-    # What is read next
+    def _read_all(
+        self,
+        scope: Scope,
+        threshold: Threshold,
+        extractor: ChatModelExtractor | None,
+        cancelled: Cancelled,
+    ) -> list[str]:
+        """Learns from a conversation until its news does not reach a threshold.
 
-    def _next(
-        self, threshold: _Threshold, conversation: OpenConversation, *, by_model: bool
-    ) -> Flow[Work | None]:
-        """Returns the next messages to learn from; None where they do not reach the threshold."""
-        store = self.owner.store
-        scope = conversation.scope
-        yield from editing.refresh(store, conversation)
-        entries = conversation.table  # a new one, where it was erased elsewhere
-        kept = known.kept_of(store, scope.user_id)
-        progress = yield from self.progress(scope)
-        position = self._position_in(conversation, progress, by_model=by_model)
-        self._tell_passages(scope, position.told_passage)
-
-        if position.is_ahead:
-            threshold = replace(threshold, words=0)
-        elif position.is_retry:
-            threshold = _EVERYTHING
-        if not position.is_changed and not _is_worth_reading(entries, position.first, threshold):
-            yield from self._note_nothing_to_read(scope, progress, position, len(entries))
-            return None
-
-        yield from self._reveal_snapshot(conversation)
-        end = min(len(entries), position.first + LEARNING_POLICY.most_messages)
-        read_ahead: frozenset[str] = frozenset()
-        if progress.meanwhile is not None and not position.is_ahead:
-            read_ahead = frozenset(entries.ids[position.first :])
-        not_own = yield from stores.guests.read(store, scope)
-        return Work(
-            scope=scope,
-            entries=Beginning(entries, end),
-            costs=entries.costs(self.owner.counter).column.values[:end].tolist(),
-            first=position.first,
-            progress=progress,
-            there=still_there(conversation) if position.is_changed else None,
-            kept=kept,
-            passage=position.passage,
-            is_ahead=position.is_ahead,
-            is_retry=position.is_retry,
-            not_own=not_own,
-            read_ahead=read_ahead,
-        )
-
-    def _position_in(
-        self, conversation: OpenConversation, progress: records.ProgressRecord, *, by_model: bool
-    ) -> _Position:
-        """Returns where reading of a conversation goes on, and notes that in it.
-
-        That is behind the newest mark before which nothing has changed. While the model cannot be
-        reached, it is behind what rules have read meanwhile.
+        Returns what the model has failed with.
         """
-        entries = conversation.table
-        fitting = [mark for mark in progress.marks if fits(entries, mark)]
-        newest_mark = fitting[-1] if fitting else (0, "")
-        conversation.learned = newest_mark
-        first, _ = newest_mark
-        position = _Position(
-            first=first,
-            passage=_passage_at(progress, first),
-            told_passage=_passage_at(progress, first),
-            is_changed=bool(progress.marks) and newest_mark != progress.marks[-1],
-        )
-        if not self._waits_for_model(conversation.scope, progress, first, by_model=by_model):
-            is_retry = by_model and progress.waits_until is not None
-            return replace(position, is_retry=is_retry)
-
-        position = replace(position, is_ahead=True)
-        meanwhile = progress.meanwhile
-        if meanwhile is None:
-            return position
-        position = replace(position, told_passage=meanwhile.passage)
-        if not fits(entries, meanwhile.mark):
-            return replace(position, is_changed=True)
-        first, _ = meanwhile.mark
-        return replace(position, first=first, passage=meanwhile.passage)
-
-    def _waits_for_model(
-        self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool
-    ) -> bool:
-        """Returns whether a conversation waits for its model, and remembers until when."""
-        until = progress.waits_until
-        if not by_model or until is None or until <= self.owner.clock():
-            self._outages.end(scope)
-            return False
-        self._outages.go_on(scope, until, first)
-        return True
-
-    def _note_nothing_to_read(
-        self, scope: Scope, progress: records.ProgressRecord, position: _Position, length: int
-    ) -> Flow[None]:
-        """Writes the progress in a conversation of some length in which nothing is read now.
-
-        That is to be done where a later process must take it up, and where the messages are gone
-        that the model has failed on.
-        """
-        has_begun = bool(progress.marks)
-        if length > position.first and not has_begun:
-            to_write = progress
-        elif position.is_retry:
-            to_write = records.ProgressRecord(
-                at=progress.at, marks=progress.marks, passage=progress.passage
-            )
-        else:
-            return
-        yield from batch(self.owner.store, [written(scope.place(records.LEARNING), to_write)])
-
-    def _reveal_snapshot(self, conversation: OpenConversation) -> Flow[None]:
-        """Writes the snapshot of a conversation, so that others know what its prompts show."""
-        if conversation.snapshot_unsaved and conversation.table:
-            place = conversation.scope.place(records.SNAPSHOT)
-            yield from batch(self.owner.store, [written(place, conversation.snapshot)])
-            conversation.snapshot_unsaved = False
+        problems: list[str] = []
+        while not cancelled:
+            taking = partial(self._reader.next_work, threshold, by_model=extractor is not None)
+            work = drive(self.owner.using(scope, taking))
+            if work is None:
+                break
+            if work.is_retry:  # all of it was to be read when the model failed
+                threshold = EVERYTHING
+            is_for_model = not work.is_ahead and work.own_words() >= threshold.words_for_model
+            problem = self._learn_from(work, extractor if is_for_model else None, cancelled)
+            if problem:
+                problems.append(problem)
+            self.worker.wait_for_pause()
+        return problems
 
     # What is learned from it
 
@@ -555,12 +409,12 @@ class Learning:
             done = work.done(now, passage, by_model=learned is not None)
             place = scope.place(records.LEARNING)
             yield from bulk.write(self.owner.store, [written(place, done)])
-            self._tell_passages(scope, passage)
+            self._reader.tell_passages(scope, passage)
 
     def _is_up_to_date(self, work: Work) -> Flow[bool]:
         """Returns whether nothing was erased or learned since messages were taken up."""
         scope = work.scope
-        progress = yield from self.progress(scope)
+        progress = yield from self._reader.progress(scope)
         is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept
         return is_same_user and progress == work.progress
 
@@ -591,45 +445,6 @@ class Learning:
             before, topics=with_vectors(before.topics), entities=with_vectors(before.entities)
         )
         yield from known.save(store, user_id, before, after)
-
-
-def _threshold_of(
-    settings: ContextSettings, words_at_end: int | None, *, by_model: bool
-) -> _Threshold:
-    """Returns how much news is worth reading.
-
-    Args:
-        settings: The settings of the user.
-        words_at_end: The words for which a model is asked if the session has ended, else None.
-        by_model: Whether a model reads, which waits for more words than rules do.
-    """
-    if words_at_end is not None:
-        return _Threshold(words_for_model=words_at_end)
-    if by_model and settings.learn_every > 1:
-        return _Threshold(messages=settings.learn_every, words=LEARNING_POLICY.least_words)
-    return _Threshold(messages=settings.learn_every)
-
-
-def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: _Threshold) -> bool:
-    """Returns whether the messages from a position on reach a threshold."""
-    new = len(entries) - first
-    if new < threshold.messages:
-        return False
-    if new >= LEARNING_POLICY.most_messages or not threshold.words:
-        return True
-    own = [entry for entry in Beginning(entries)[first:] if is_user(entry.message)]
-    return sum(word_count(words_of(entry)) for entry in own) >= threshold.words
-
-
-def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage:
-    """Returns the passage of a game in which reading goes on at a position."""
-    if first == 0:
-        return records.NO_PASSAGE
-    if progress.played:
-        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
-
-        return records.Passage(left=rules.MOST_PLAYED)
-    return progress.passage
 
 
 def _failure_in_words(

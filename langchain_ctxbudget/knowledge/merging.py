@@ -5,7 +5,7 @@ are totals per conversation.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -225,12 +225,9 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
             return True
         return there.get(source.message_id) == source.digest
 
-    renewed = [(fact, _with_sources(fact, is_there)) for fact in (*state.facts, *state.ended)]
-    gone = {fact.id: fact.superseded_by for fact, after in renewed if _has_lost_ground(fact, after)}
-    facts = [_counting_again(after, gone) for fact, after in renewed if fact.id not in gone]
     phrases = [_with_sources(phrase, is_there) for phrase in state.phrases]
     return replace(
-        state.with_facts(facts),
+        state.with_facts(_facts_with_sources((*state.facts, *state.ended), is_there)),
         topics=tuple(_with_sources(topic, is_there) for topic in state.topics),
         entities=tuple(_entity_with_sources(entity, is_there) for entity in state.entities),
         phrases=tuple(phrase for phrase in phrases if phrase.sources),
@@ -256,6 +253,13 @@ def _entity_with_sources(
     if after is entity or entity.made_by == records.BY_USER:
         return after
     return after.model_copy(update=_NO_DETAILS)
+
+
+def _facts_with_sources(facts: Iterable[Fact], is_there: Callable[[Source], bool]) -> list[Fact]:
+    """Returns facts with their remaining sources, without those that go with a lost one."""
+    renewed = [(fact, _with_sources(fact, is_there)) for fact in facts]
+    gone = {fact.id: fact.superseded_by for fact, after in renewed if _has_lost_ground(fact, after)}
+    return [_counting_again(after, gone) for fact, after in renewed if fact.id not in gone]
 
 
 def _has_lost_ground(fact: Fact, after: Fact) -> bool:
@@ -302,20 +306,27 @@ def compiled(
     compiler = Compiler(now=now, old=state.bundles, entities=shown)
     ranked = fact_merging.ranked(state.facts)
     facts_about = _facts_by_subject(state, ranked)
-    topics = {topic.slug: topic for topic in state.topics}
-    of_topics = []
-    for topic in state.topics:
-        parent = topics.get(topic.parent_slug or "")
-        of_topics.append(compiler.topic(topic, facts_about.get(topic.id, ()), parent))
+    of_topics = _topic_bundles(state.topics, facts_about, compiler)
     of_entities = [
         compiler.entity(entity, facts_about.get(entity.id, ())) for entity in state.entities
     ]
-
     others = [compiler.of_facts(kind, ranked) for kind in CATEGORY_OF_BUNDLE]
     others += [one for one in state.bundles.values() if one.bundle_type == "composite"]
     not_empty = [bundle for bundle in others if bundle.compiled_prompt]
     bundles = {bundle.id: bundle for bundle in (*of_topics, *of_entities, *not_empty)}
     return replace(state, bundles=with_uses(bundles, uses, now))
+
+
+def _topic_bundles(
+    topics: Sequence[TopicProfile], facts_about: Mapping[str, list[Fact]], compiler: Compiler
+) -> list[ContextBundle]:
+    """Returns the texts of topics, each with the name of the topic that it is part of."""
+    by_slug = {topic.slug: topic for topic in topics}
+    bundles = []
+    for topic in topics:
+        parent = by_slug.get(topic.parent_slug or "")
+        bundles.append(compiler.topic(topic, facts_about.get(topic.id, ()), parent))
+    return bundles
 
 
 def _facts_by_subject(state: Knowledge, facts: Iterable[Fact]) -> dict[str, list[Fact]]:

@@ -125,7 +125,6 @@ def engaged(
     """
     times = [utc(message.at) for message in messages if message.at is not None]
     all_times = [time for time in (link.first_at, link.last_at, *times) if time is not None]
-    hours = Counter(dict(enumerate(link.hours))) + Counter(time.hour for time in times)
     days = {*link.days, *(time.date().isoformat() for time in times)}
     count = link.messages + len(messages)
     relevance = link.relevance_score
@@ -137,12 +136,21 @@ def engaged(
         "tokens": link.tokens + sum(message.tokens for message in messages),
         "first_at": min(all_times, default=None),
         "last_at": max(all_times, default=None),
-        "hours": tuple(hours[hour] for hour in range(24)) if hours else (),
+        "hours": _hours_with(link.hours, times),
         "days": tuple(sorted(days)[-MOST_DAYS:]),
         "until": max(link.until, until),
         "relevance_score": relevance,
     }
     return link.model_copy(update=changes)
+
+
+def _hours_with(hours: Sequence[int], times: Iterable[datetime]) -> tuple[int, ...]:
+    """Returns how many messages came at each hour of the day, with those of some times added."""
+    counts = Counter(dict(enumerate(hours)))
+    counts.update(time.hour for time in times)
+    if not counts.total():
+        return ()
+    return tuple(counts[hour] for hour in range(24))
 
 
 def measured(profile: P, links: Iterable[TopicConversation]) -> P:
@@ -355,11 +363,7 @@ def _same_entity(
     note: LearnedEntity, name: str, entities: Iterable[EntityProfile]
 ) -> EntityProfile | None:
     """Returns the known entity that a note is about, by any of its names; None where it is new."""
-    candidates = [
-        entity
-        for entity in entities
-        if entity.type == note.type or "concept" in (entity.type, note.type)
-    ]
+    candidates = [entity for entity in entities if _is_of_type(entity, note.type)]
     names = {fold(one) for one in (name, *note.aliases)}
     for entity in candidates:
         if not names.isdisjoint(map(fold, entity.names)):
@@ -369,6 +373,11 @@ def _same_entity(
     people = [entity for entity in candidates if entity.type == "person"]
     namesakes = list(_namesakes(fold(name), people))
     return namesakes[0] if len(namesakes) == 1 else None
+
+
+def _is_of_type(entity: EntityProfile, entity_type: records.EntityType) -> bool:
+    """Returns whether an entity may be of a type; a concept may turn out to be anything."""
+    return entity.type == entity_type or "concept" in (entity.type, entity_type)
 
 
 def _namesakes(name: str, people: Iterable[EntityProfile]) -> Iterator[EntityProfile]:

@@ -365,38 +365,56 @@ def render(
     omitted: list[tuple[str, ReportItem]] = list(detected.omitted)
     for layer, subjects in detected.subjects.items():
         with_text = [subject for subject in subjects if subject.line]
-        omitted += [
-            (layer, _left_out(subject.id, subject.id, Reason.NOT_COMPILED, count))
-            for subject in subjects
-            if not subject.line
-        ]
-        if layer is Layer.TOPICS:
-            rooms = _topic_rooms(topic_tokens, len(with_text))
-        else:
-            costs = [count(subject.line) for subject in with_text[:most_entities]]
-            rooms = [water_level(costs, entity_tokens)] * len(costs)
+        for subject in subjects:
+            if not subject.line:
+                item = _left_out(subject.id, subject.id, Reason.NOT_COMPILED, count)
+                omitted.append((layer, item))
 
-        for rank, subject in enumerate(with_text[: len(rooms)]):
-            fragment = _fragment(layer, subject, rank, rooms[rank], count)
-            if fragment is None:
-                left_out = _left_out(subject.id, subject.line, Reason.NO_ROOM, count)
-                omitted.append((layer, left_out))
-                continue
-            fragments.append(fragment)
-            if layer is Layer.TOPICS and rank == 0:
-                rooms[1:] = [topic_tokens - fragment.tokens]
-        for subject in with_text[len(rooms) :]:
-            left_out = _left_out(subject.id, subject.line, Reason.RANKED_LOWER, count)
-            omitted.append((layer, left_out))
+        if layer is Layer.TOPICS:
+            shown = with_text[:MAX_TOPICS]
+            rendered = _rendered_topics(shown, topic_tokens, count)
+        else:
+            shown = with_text[:most_entities]
+            rendered = _rendered_entities(shown, entity_tokens, count)
+        for subject, fragment in zip(shown, rendered, strict=True):
+            if fragment is not None:
+                fragments.append(fragment)
+            else:
+                item = _left_out(subject.id, subject.line, Reason.NO_ROOM, count)
+                omitted.append((layer, item))
+        for subject in with_text[len(shown) :]:
+            item = _left_out(subject.id, subject.line, Reason.RANKED_LOWER, count)
+            omitted.append((layer, item))
     return Bundles(tuple(fragments), tuple(omitted), detected.more_omitted)
 
 
-def _topic_rooms(topic_tokens: int, topics: int) -> list[int]:
-    """Returns the tokens that each topic may cost that is shown."""
-    if topics < MAX_TOPICS:
-        return [topic_tokens]
-    first = topic_tokens * PRIMARY_PERCENT // 100
-    return [first, topic_tokens - first]
+def _rendered_topics(
+    topics: Sequence[Subject], budget_tokens: int, count: Count
+) -> list[Fragment | None]:
+    """Returns the texts of topics: one has the whole budget, the second what the first leaves."""
+    room_tokens = budget_tokens
+    reserved_tokens = 0
+    if len(topics) == MAX_TOPICS:
+        room_tokens = budget_tokens * PRIMARY_PERCENT // 100
+        reserved_tokens = budget_tokens - room_tokens
+    rendered = []
+    for rank, topic in enumerate(topics):
+        fragment = _fragment(Layer.TOPICS, topic, rank, room_tokens, count)
+        rendered.append(fragment)
+        room_tokens = reserved_tokens if fragment is None else budget_tokens - fragment.tokens
+    return rendered
+
+
+def _rendered_entities(
+    entities: Sequence[Subject], budget_tokens: int, count: Count
+) -> list[Fragment | None]:
+    """Returns the texts of entities, each cut to the same share of the budget."""
+    costs = [count(entity.line) for entity in entities]
+    room_tokens = water_level(costs, budget_tokens)
+    return [
+        _fragment(Layer.ENTITIES, entity, rank, room_tokens, count)
+        for rank, entity in enumerate(entities)
+    ]
 
 
 def _fragment(

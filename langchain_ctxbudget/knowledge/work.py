@@ -169,8 +169,8 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     """
     humans = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
     names = {message.name for message in humans if message.name}
-    is_somebody_unnamed = any(is_user(message) and not message.name for message in humans)
-    if len(names) == 1 and not is_somebody_unnamed:
+    unnamed = [message for message in humans if not message.name]
+    if len(names) == 1 and not any(is_user(message) for message in unnamed):
         return frozenset()
     user_words = ENGLISH.word.findall(fold(user_id))
     return frozenset(name for name in names if ENGLISH.word.findall(fold(name)) != user_words)

@@ -1,0 +1,244 @@
+"""Where reading of a conversation goes on, and whether there is enough new in it to learn from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cachetools import FIFOCache
+
+from langchain_ctxbudget import stores
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
+from langchain_ctxbudget.knowledge import known, records
+from langchain_ctxbudget.knowledge.outages import Outages
+from langchain_ctxbudget.knowledge.sessions import MOST_OPEN
+from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
+from langchain_ctxbudget.messages import is_user, word_count
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import Scope, written
+from langchain_ctxbudget.worker import new_mutex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """How much news of a conversation is worth reading."""
+
+    messages: int = 1
+    """The fewest new messages."""
+    words: int = 0
+    """The fewest words of the user in them, unless there are as many as are read at once."""
+    words_for_model: int = 1
+    """The fewest words of the user for which a model is asked; rules read what has fewer."""
+
+
+EVERYTHING = Threshold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Position:
+    """Where reading of a conversation goes on."""
+
+    first: int
+    """The first message that is to be read."""
+    passage: records.Passage
+    """The game that is being played there."""
+    told_passage: records.Passage
+    """The passage from which reports tell what rules do not read."""
+    is_changed: bool = False
+    """Messages have changed that were learned from."""
+    is_ahead: bool = False
+    """The model cannot be reached: rules go on, and the model reads the same later."""
+    is_retry: bool = False
+    """The model has failed on these messages before, and is asked again now."""
+
+
+class Reader:
+    """Reads conversations a few messages at a time, and keeps how far each was read."""
+
+    def __init__(self, owner: Owner, outages: Outages) -> None:
+        self._owner = owner
+        self._outages = outages
+        self._passages: FIFOCache[Scope, tuple[tuple[int, int], ...]] = FIFOCache(MOST_OPEN)
+        """Conversations with passages from which rules do not learn: the first and the last message
+        of each."""
+        self._mutex = new_mutex()
+
+    # Progress
+
+    def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
+        """Reads how far a conversation was learned from, and when that was."""
+        [item] = yield from batch(self._owner.store, [scope.place(records.LEARNING)])
+        return records.ProgressRecord.found(item) or records.ProgressRecord()
+
+    def pass_over(self, conversation: OpenConversation) -> Flow[None]:
+        """Notes that the messages which a conversation has now are not learned from any more."""
+        scope = conversation.scope
+        conversation.learned = (len(conversation.table), conversation.table.digest())
+        before = yield from self.progress(scope)
+        marks = (*before.marks, conversation.learned)[-LEARNING_POLICY.most_marks :]
+        done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
+        yield from batch(self._owner.store, [written(scope.place(records.LEARNING), done)])
+
+    def tell_passages(self, scope: Scope, passage: records.Passage) -> None:
+        """Has reports tell of the passages from which rules do not learn."""
+        with self._mutex:
+            self._passages.pop(scope, None)
+            if passage.spans:
+                self._passages[scope] = passage.spans
+
+    def passages_of(self, scope: Scope) -> tuple[tuple[int, int], ...]:
+        """Returns the first and the last message of each passage from which rules do not learn."""
+        with self._mutex:
+            return self._passages.get(scope, ())
+
+    # What is read next
+
+    def next_work(
+        self, threshold: Threshold, conversation: OpenConversation, *, by_model: bool
+    ) -> Flow[Work | None]:
+        """Returns the next messages to learn from; None where they do not reach the threshold."""
+        store = self._owner.store
+        scope = conversation.scope
+        yield from editing.refresh(store, conversation)
+        entries = conversation.table  # a new one, where it was erased elsewhere
+        kept = known.kept_of(store, scope.user_id)
+        progress = yield from self.progress(scope)
+        position = self._position_in(conversation, progress, by_model=by_model)
+        self.tell_passages(scope, position.told_passage)
+
+        if position.is_ahead:
+            threshold = replace(threshold, words=0)
+        elif position.is_retry:
+            threshold = EVERYTHING
+        if not position.is_changed and not _is_worth_reading(entries, position.first, threshold):
+            yield from self._note_nothing_to_read(scope, progress, position, len(entries))
+            return None
+
+        yield from self._reveal_snapshot(conversation)
+        end = min(len(entries), position.first + LEARNING_POLICY.most_messages)
+        read_ahead: frozenset[str] = frozenset()
+        if progress.meanwhile is not None and not position.is_ahead:
+            read_ahead = frozenset(entries.ids[position.first :])
+        not_own = yield from stores.guests.read(store, scope)
+        return Work(
+            scope=scope,
+            entries=Beginning(entries, end),
+            costs=entries.costs(self._owner.counter).column.values[:end].tolist(),
+            first=position.first,
+            progress=progress,
+            there=still_there(conversation) if position.is_changed else None,
+            kept=kept,
+            passage=position.passage,
+            is_ahead=position.is_ahead,
+            is_retry=position.is_retry,
+            not_own=not_own,
+            read_ahead=read_ahead,
+        )
+
+    def _position_in(
+        self, conversation: OpenConversation, progress: records.ProgressRecord, *, by_model: bool
+    ) -> _Position:
+        """Returns where reading of a conversation goes on, and notes that in it.
+
+        That is behind the newest mark before which nothing has changed. While the model cannot be
+        reached, it is behind what rules have read meanwhile.
+        """
+        entries = conversation.table
+        fitting = [mark for mark in progress.marks if fits(entries, mark)]
+        newest_mark = fitting[-1] if fitting else (0, "")
+        conversation.learned = newest_mark
+        first, _ = newest_mark
+        position = _Position(
+            first=first,
+            passage=_passage_at(progress, first),
+            told_passage=_passage_at(progress, first),
+            is_changed=bool(progress.marks) and newest_mark != progress.marks[-1],
+        )
+        if not self._waits_for_model(conversation.scope, progress, first, by_model=by_model):
+            is_retry = by_model and progress.waits_until is not None
+            return replace(position, is_retry=is_retry)
+
+        position = replace(position, is_ahead=True)
+        meanwhile = progress.meanwhile
+        if meanwhile is None:
+            return position
+        position = replace(position, told_passage=meanwhile.passage)
+        if not fits(entries, meanwhile.mark):
+            return replace(position, is_changed=True)
+        first, _ = meanwhile.mark
+        return replace(position, first=first, passage=meanwhile.passage)
+
+    def _waits_for_model(
+        self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool
+    ) -> bool:
+        """Returns whether a conversation waits for its model, and remembers until when."""
+        until = progress.waits_until
+        if not by_model or until is None or until <= self._owner.clock():
+            self._outages.end(scope)
+            return False
+        self._outages.go_on(scope, until, first)
+        return True
+
+    def _note_nothing_to_read(
+        self, scope: Scope, progress: records.ProgressRecord, position: _Position, length: int
+    ) -> Flow[None]:
+        """Writes the progress in a conversation of some length in which nothing is read now.
+
+        That is to be done where a later process must take it up, and where the messages are gone
+        that the model has failed on.
+        """
+        has_begun = bool(progress.marks)
+        if length > position.first and not has_begun:
+            to_write = progress
+        elif position.is_retry:
+            to_write = records.ProgressRecord(
+                at=progress.at, marks=progress.marks, passage=progress.passage
+            )
+        else:
+            return
+        yield from batch(self._owner.store, [written(scope.place(records.LEARNING), to_write)])
+
+    def _reveal_snapshot(self, conversation: OpenConversation) -> Flow[None]:
+        """Writes the snapshot of a conversation, so that others know what its prompts show."""
+        if conversation.snapshot_unsaved and conversation.table:
+            place = conversation.scope.place(records.SNAPSHOT)
+            yield from batch(self._owner.store, [written(place, conversation.snapshot)])
+            conversation.snapshot_unsaved = False
+
+
+def threshold_of(
+    settings: ContextSettings, words_at_end: int | None, *, by_model: bool
+) -> Threshold:
+    """Returns how much news is worth reading.
+
+    Args:
+        settings: The settings of the user.
+        words_at_end: The words for which a model is asked if the session has ended, else None.
+        by_model: Whether a model reads, which waits for more words than rules do.
+    """
+    if words_at_end is not None:
+        return Threshold(words_for_model=words_at_end)
+    if by_model and settings.learn_every > 1:
+        return Threshold(messages=settings.learn_every, words=LEARNING_POLICY.least_words)
+    return Threshold(messages=settings.learn_every)
+
+
+def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: Threshold) -> bool:
+    """Returns whether the messages from a position on reach a threshold."""
+    new = len(entries) - first
+    if new < threshold.messages:
+        return False
+    if new >= LEARNING_POLICY.most_messages or not threshold.words:
+        return True
+    own = [entry for entry in Beginning(entries)[first:] if is_user(entry.message)]
+    return sum(word_count(words_of(entry)) for entry in own) >= threshold.words
+
+
+def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage:
+    """Returns the passage of a game in which reading goes on at a position."""
+    if first == 0:
+        return records.NO_PASSAGE
+    if progress.played:
+        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+
+        return records.Passage(left=rules.MOST_PLAYED)
+    return progress.passage
