@@ -202,20 +202,21 @@ def _changed_by(
     same = _said_again(statement, note, current)
     if same is not None:
         fact = _repeated(same, statement, note)
+        current.remove(same)
     else:
         fact = statement.model_copy(update={"id": _free_id(statement.id, facts)})
 
-    others = [other for other in current if other.id != fact.id]
-    rivals = [other for other in others if _contradicts(statement, note, other)]
+    rivals = [other for other in current if _contradicts(statement, note, other)]
     winner = max(rivals, key=lambda rival: rival.last_seen, default=fact)
     losers = [fact]
     if winner.last_seen <= fact.last_seen:
         winner = fact
         losers = rivals
 
+    superseded = [_superseded(loser, winner, now) for loser in losers]
     if any(loser.pinned for loser in losers):
         winner = winner.model_copy(update={"pinned": True})
-    return [*(_superseded(loser, winner, now) for loser in losers), winner]
+    return [*superseded, winner]
 
 
 def _statement_of(

@@ -285,8 +285,7 @@ def save(
         raise StoreError(ERASED)
 
     old_mark = stored_mark or before.mark
-    edited_token = new_token() if edited else old_mark.edited
-    mark = records.KnowledgeMark(mark=new_token(), edited=edited_token)
+    mark = _mark_after(old_mark, edited=edited)
     try:
         yield from bulk.write(store, puts)
         [last, _] = yield from batch(store, [place, written(place, mark)])
@@ -301,6 +300,12 @@ def save(
     was_alone = records.KnowledgeMark.found(last) == stored_mark
     if was_alone and old_mark == before.mark:
         kept.knowledge = _with_detectors(replace(after, mark=mark))
+
+
+def _mark_after(old: records.KnowledgeMark, *, edited: bool) -> records.KnowledgeMark:
+    """Returns the mark of knowledge that has changed."""
+    edited_token = new_token() if edited else old.edited
+    return records.KnowledgeMark(mark=new_token(), edited=edited_token)
 
 
 def _with_newest_ended(knowledge: Knowledge) -> Knowledge:

@@ -69,32 +69,23 @@ def learn(
     Those messages in which a part is played say nothing of the user; `passage` is the one in which
     they begin.
     """
-    own = [
-        (message, _read(message.text))
-        for message in {one.id: one for one in said if one.from_user}.values()
-    ]
+    by_id = {message.id: message for message in said if message.from_user}
+    own = [(message, _read(message.text)) for message in by_id.values()]
     played, _ = played_in(said, passage)
-    real = [(message, read) for message, read in own if message.id not in played]
-    units_of: list[tuple[str, str]] = []
     facts: list[LearnedFact] = []
-    for message, read in real:
-        told = [*_told(message.text, read)]
-        units_of += [(message.id, unit) for unit in told]
-        stated = _stated_in(told, read)
-        facts += [
-            fact._replace(message_ids=(message.id,))
-            for fact in stated
-            if len(fact.text) <= MOST_STATED
-        ]
-    entities = [
-        entity._replace(message_ids=(key,)) for key, unit in units_of for entity in _names(unit)
-    ]
-    people = {
-        stem(word)
-        for entity in entities
-        if entity.type == "person"
-        for word in fold(entity.name).split()
-    }
+    entities: list[records.LearnedEntity] = []
+    for message, read in own:
+        if message.id in played:
+            continue
+        told = list(_told(message.text, read))
+        stated = [fact for fact in _stated_in(told, read) if len(fact.text) <= MOST_STATED]
+        facts += [fact._replace(message_ids=(message.id,)) for fact in stated]
+        for unit in told:
+            entities += [entity._replace(message_ids=(message.id,)) for entity in _names(unit)]
+    people: set[str] = set()
+    for entity in entities:
+        if entity.type == "person":
+            people.update(stem(word) for word in fold(entity.name).split())
     kept, topics = _phrases(own, phrases, conversation_id, people)
     return records.Learned(
         facts=tuple(dict.fromkeys(facts)), entities=tuple(entities), topics=topics
@@ -130,7 +121,7 @@ def _joined(parts: Iterable[str]) -> list[str]:
 
 
 def _is_split_before(part: str, before: str) -> bool:
-    """Returns whether the point at whose place a text was split, between `before` and `part`, ended no sentence."""
+    """Returns whether a text was split between two parts at a point that ended no sentence."""
     if ENGLISH.split_behind_title.search(before):
         return True
     if ENGLISH.begins_anew.match(part):
@@ -141,7 +132,7 @@ def _is_split_before(part: str, before: str) -> bool:
 
 
 def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list[str], Passage]:
-    """Returns the ids of the user's messages in which a part is played, and the passage in which the messages end.
+    """Returns the ids of the user's messages in which a part is played, and the passage at the end.
 
     A passage begins where the user asks for it ("Let's play a text adventure."). It is over with
     the message that says so ("Stop the game."), with half an hour of silence, or after ten messages
@@ -177,12 +168,14 @@ def _told(text: str, read: Iterable[str]) -> Iterator[str]:
 
     None of a verse, a mail, a table.
     """
-    for unit in () if ENGLISH.no_prose.search(text.strip()) else read:
+    if ENGLISH.no_prose.search(text.strip()):
+        return
+    for unit in read:
         yield unit
-        if ENGLISH.hands_over.search(unit) or not (
-            ENGLISH.speaks.match(unit) or ENGLISH.speaks.match(_opened(unit))
-        ):
-            break
+        if ENGLISH.hands_over.search(unit):
+            return
+        if not ENGLISH.speaks.match(unit) and not ENGLISH.speaks.match(_opened(unit)):
+            return
 
 
 # Statements
@@ -280,7 +273,10 @@ def _slot_of_wish(do: str) -> str:
 
 
 def _loses(sentence: str, found: Iterable[LearnedFact]) -> bool:
-    """Returns whether the facts found in a sentence leave out any word of it, courtesies and persons aside."""
+    """Returns whether the facts found in a sentence leave out any word of it.
+
+    Courtesies and persons do not count.
+    """
     while courtesy := ENGLISH.courtesy.match(sentence):
         sentence = sentence[courtesy.end() :]
     kept = {stem(word) for fact in found for word in ENGLISH.word.findall(fold(fact.text))}
@@ -299,7 +295,7 @@ def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
 
 
 def _opened(text: str) -> str:
-    """Returns a text without its greetings and conjunctions, and without "too" and the like at its end."""
+    """Returns a text without greetings and conjunctions, and without a closing "too"."""
     while opening := ENGLISH.opening.match(text):
         text = text[opening.end() :]
     return ENGLISH.closing.sub("", text.strip())
@@ -327,8 +323,10 @@ def _of_clause(clause: str) -> LearnedFact | None:
         negation = "not" if own["not"] else (own["no"] or "").lower().replace("do not", "not")
         for category, slot, rule in _READ_RULES:
             if rule.match(said) or (negation and rule.match(f"do not {said}")):
-                value = _slot_of_liking(said) if slot == "@" else "" if negation else slot
-                return _stated(_in_third_person(said, negation), category, value)
+                stated = _in_third_person(said, negation)
+                if slot == "@":
+                    return _stated(stated, category, _slot_of_liking(said))
+                return _stated(stated, category, "" if negation else slot)
     return None
 
 
@@ -346,16 +344,23 @@ def _in_third_person(said: str, negation: str) -> str:
 
 
 def _slot_of_kin(kin: re.Match[str]) -> str:
-    """Returns the slot of what one has one of, of a partner, a parent, a boss, or a relative with a name."""
+    """Returns the slot of what somebody has one of.
+
+    Somebody is a partner, a parent, a boss, or a relative with a name.
+    """
     who = re.sub(ENGLISH["partner"], "partner", kin["kin"].lower())
     named = (kin["named"] or "").replace(",", "")
     what = next((slot for said, slot in _OF_KIN_ONCE if re.match(said, kin["what"])), "")
-    whose = who if who in ENGLISH["only_one"].split() else f"{who}{named}" if named else ""
+    whose = ""
+    if who in ENGLISH["only_one"].split():
+        whose = who
+    elif named:
+        whose = f"{who}{named}"
     return f"{whose}: {what}" if whose and what else ""
 
 
 def _slot_of_liking(said: str) -> str:
-    """Returns the slot of something short that is liked, so that hating it later takes its place."""
+    """Returns the slot of something short that is liked; hating it later takes its place."""
     limit = ENGLISH.limits.search(said)
     said = said[: limit.start()] if limit else said
     words = terms(
@@ -372,7 +377,8 @@ _NO_NAMES = STOP_WORDS.union(
     map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey"))
 )
 _MY_KIN = re.compile(
-    rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $"
+    rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))"
+    r"(?:,| is| is called| is named| named| called|'s name is)? $"
 )
 _IS_KIN = re.compile(
     rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?!(?:best )?friend)(?P<kin>(?i:{_KIN}))\b"
@@ -398,9 +404,9 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
         before = sentence[: run.start()]
         after = sentence[run.end() :]
         who = _MY_KIN.search(before) or _IS_KIN.match(after)
-        kind = (
-            "person" if who else next((kind for kind, said in _KINDS if said.search(before)), None)
-        )
+        kind = next((kind for kind, said in _KINDS if said.search(before)), None)
+        if who:
+            kind = "person"
         # "My sister, Ana, is here", but not "I asked my sister, Maybe she knows".
         is_aside = before.endswith(", ") and not re.match(r"[,.!]|$", after)
         if (
@@ -426,13 +432,13 @@ def _is_noun(word: str) -> bool:
 
 def _compounds(read: Iterable[str]) -> Iterator[str]:
     """Yields pairs and triples of nouns."""
-    for pair, third in (found for sentence in read for found in ENGLISH.nouns.findall(sentence)):
-        first, second = pair.split()
-        if (
-            _is_noun(first)
-            and _is_noun(second)
-            and (pair[0].isupper() or not ENGLISH.quality.search(first))
-        ):
+    for sentence in read:
+        for pair, third in ENGLISH.nouns.findall(sentence):
+            first, second = pair.split()
+            if not _is_noun(first) or not _is_noun(second):
+                continue
+            if not pair[0].isupper() and ENGLISH.quality.search(first):
+                continue
             yield pair
             if third and third[1].isupper() == pair[0].isupper() and _is_noun(third.strip()):
                 yield pair + third
@@ -441,7 +447,10 @@ def _compounds(read: Iterable[str]) -> Iterator[str]:
 def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
 ) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
-    """Returns the phrases so far, the most frequent and newest of them, and those of these messages that are topics."""
+    """Returns the most frequent and newest phrases so far, and the topics of these messages.
+
+    A topic is a phrase that has come up on enough days or in enough conversations.
+    """
     kept = {record.phrase: record for record in before}
     heard = defaultdict[str, dict[str, str]](dict)
     for message, read in own:

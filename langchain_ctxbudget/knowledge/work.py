@@ -167,10 +167,15 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     The user writes without a name, or with the user's id as the name, or is the only one who
     writes.
     """
-    humans = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
-    names = {message.name for message in humans if message.name}
-    unnamed = [message for message in humans if not message.name]
-    if len(names) == 1 and not any(is_user(message) for message in unnamed):
+    names: set[str] = set()
+    writes_unnamed = False
+    for entry in entries:
+        if isinstance(entry.message, HumanMessage):
+            if entry.message.name:
+                names.add(entry.message.name)
+            elif is_user(entry.message):
+                writes_unnamed = True
+    if len(names) == 1 and not writes_unnamed:
         return frozenset()
     user_words = ENGLISH.word.findall(fold(user_id))
     return frozenset(name for name in names if ENGLISH.word.findall(fold(name)) != user_words)
