@@ -141,9 +141,10 @@ class Compiler:
         version = 1
         if old:
             version = old.version + (text != old.compiled_prompt)
+        tokens = estimate_tokens(text) if text else 0
         changes: dict[str, object] = {
             "compiled_prompt": text,
-            "token_count": estimate_tokens(text) if text else 0,
+            "token_count": tokens,
             "made_from": made_from,
             "version": version,
             "priority": priority,

@@ -254,10 +254,8 @@ class ControlFlows:
     def edit(self, item_id: str, user_id: str, changes: Mapping[str, Any]) -> Flow[KnownItem]:
         """Changes fields of an item, and returns it as it is then."""
         kind, _, _ = str(item_id).partition("/")
-        field_of_text = _FIELD_OF_TEXT.get(kind, "text")
-        fields = {
-            field_of_text if name == "text" else name: value for name, value in changes.items()
-        }
+        field_of = {"text": _FIELD_OF_TEXT.get(kind, "text")}
+        fields = {field_of.get(name, name): value for name, value in changes.items()}
 
         def change(before: Knowledge) -> tuple[Knowledge, KnownItem]:
             item = _find(before, item_id)
@@ -373,11 +371,13 @@ def _line_of(item: KnownItem, bundles: Mapping[str, ContextBundle]) -> KnownLine
             pinned=item.pinned,
             last_said=item.last_seen,
         )
-    is_topic = isinstance(item, TopicProfile)
+    heading = _HEADING_OF_ENTITIES
+    if isinstance(item, TopicProfile):
+        heading = _HEADING_OF_TOPICS
     name = item.names[0]
     return KnownLine(
         id=item.id,
-        heading=_HEADING_OF_TOPICS if is_topic else _HEADING_OF_ENTITIES,
+        heading=heading,
         text="; ".join(bundles[item.id].compiled_prompt.splitlines()) or name,
         words=name,
         origin=_origin_of(item),

@@ -87,7 +87,13 @@ class _Naming:
     times: int = 0
 
     @property
+    def how(self) -> How:
+        """The way by which it is found."""
+        return "name" if self.by_label else "alias"
+
+    @property
     def confidence(self) -> float:
+        """How sure that makes it."""
         return DETECTION.label if self.by_label else DETECTION.alias
 
 
@@ -170,7 +176,7 @@ class Detector:
     ) -> Iterator[tuple[int, float, How]]:
         """Yields things with their confidence by each way that finds them, the surest first."""
         for thing, naming in namings.items():
-            yield thing, naming.confidence, "name" if naming.by_label else "alias"
+            yield thing, naming.confidence, naming.how
         for thing in self._with_all_terms(message):
             yield thing, DETECTION.terms, "terms"
         for thing, cosine in self._outstanding(query):
@@ -279,7 +285,8 @@ def detector_of(profiles: Sequence[Profile], kind: VectorKind | None = None) -> 
 
     _, dimensions = kind
     no_vector = (0.0,) * dimensions
-    rows = [
-        profile.embedding if vector_kind_of(profile) == kind else no_vector for profile in profiles
-    ]
+    rows = []
+    for profile in profiles:
+        is_comparable = vector_kind_of(profile) == kind
+        rows.append(profile.embedding if is_comparable else no_vector)
     return Detector(things, np.asarray(rows, np.float32).reshape(len(rows), -1))

@@ -39,7 +39,8 @@ CATEGORIES: Mapping[records.FactCategory, CategoryPolicy] = {
     "identity": CategoryPolicy(heading="About user:", lasts_days=365, eviction_weight=0.5),
 }
 """The categories in the order of their priority."""
-_PRIORITIES = {category: place for place, category in enumerate(CATEGORIES)}
+PRIORITIES = {category: place for place, category in enumerate(CATEGORIES)}
+"""The place of each category in that order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     def priority(fact: Fact) -> tuple[bool, int, float, float, str]:
         return (
             not fact.pinned,
-            _PRIORITIES[fact.category],
+            PRIORITIES[fact.category],
             -fact.confidence,
             -fact.last_seen.timestamp(),
             fact.id,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE
-from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, ranked
+from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, PRIORITIES, ranked
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact
 from langchain_ctxbudget.messages import Count, digest, fences, one_line
@@ -131,15 +131,16 @@ def fact_fragments(
         most: The most facts that are shown; None for as many as fit.
     """
     chosen = _chosen(facts, count, budget_tokens, titled=titled, most=most)
-    in_order = [fact for category in CATEGORIES for fact in chosen if fact.category == category]
+    in_order = sorted(chosen, key=lambda fact: PRIORITIES[fact.category])
     fragments = []
     for place, fact in enumerate(in_order):
         is_below_title = titled or fact.category != in_order[0].category
+        reason = Reason.PINNED if fact.pinned else Reason.REMEMBERED
         fragment = _fragment(
             fact.id,
             fact.shown,
             count,
-            reason=Reason.PINNED if fact.pinned else Reason.REMEMBERED,
+            reason=reason,
             heading=_heading(fact, titled=is_below_title),
             value=-2_000.0 - place,  # worth less than any memory of the settings
             expendable=not _stays_in_a_tight_window(fact),
@@ -321,6 +322,7 @@ def as_candidates(
     for fact in facts:
         if any(source.conversation_id == conversation_id for source in fact.sources):
             continue
+        certainty = 1.0 if fact.pinned else fact.confidence
         candidates.append(
             Candidate(
                 id=fact.id,
@@ -329,7 +331,7 @@ def as_candidates(
                 place=len(candidates),
                 date=fact.last_seen.date().isoformat(),
                 kind=_kind_of(fact),
-                certainty=1.0 if fact.pinned else fact.confidence,
+                certainty=certainty,
             )
         )
     return tuple(candidates)

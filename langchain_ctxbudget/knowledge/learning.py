@@ -319,7 +319,8 @@ class Learning:
             if work.is_retry:  # all of it was to be read when the model failed
                 threshold = EVERYTHING
             is_for_model = not work.is_ahead and work.own_words() >= threshold.words_for_model
-            problem = self._learn_from(work, extractor if is_for_model else None, cancelled)
+            reader = extractor if is_for_model else None
+            problem = self._learn_from(work, reader, cancelled)
             if problem:
                 problems.append(problem)
             self.worker.wait_for_pause()

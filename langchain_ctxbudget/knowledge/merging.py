@@ -150,7 +150,10 @@ def _measured(
     after = []
     for profile in before:
         measured = profiles.measured(profile, links_of.get(profile.id, ()))
-        after.append(profile if measured == profile else profiles.as_of(measured, now))
+        if measured == profile:
+            after.append(profile)
+        else:
+            after.append(profiles.as_of(measured, now))
     return after
 
 

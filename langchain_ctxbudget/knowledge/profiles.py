@@ -66,11 +66,13 @@ def slug(label: str) -> str:
     spelled_out = ENGLISH.telling_signs.sub(
         lambda match: "".join(f" {_SIGNS[sign]} " for sign in match[0]), fold(label)
     )
-    characters = [
-        character if unicodedata.category(character)[0] in "LNM" else " "
-        for character in spelled_out
-    ]
-    return "-".join("".join(characters).split())
+    words = "".join(_letter_or_blank(character) for character in spelled_out)
+    return "-".join(words.split())
+
+
+def _letter_or_blank(character: str) -> str:
+    """Returns a letter, a digit or a mark on one as it is, and a blank for anything else."""
+    return character if unicodedata.category(character)[0] in "LNM" else " "
 
 
 def is_called(topic: TopicProfile, label: str) -> bool:
@@ -341,6 +343,7 @@ def _merged_entity(
 
 def _details_of(note: LearnedEntity, name: str, entity: EntityProfile) -> dict[str, object]:
     """Returns the fields of an entity after what a note says of it; of a person the longer name."""
+    entity_type = note.type if entity.type == "concept" else entity.type
     best_name = entity.name
     if entity.type == "person" and len(name.split()) > len(entity.name.split()):
         best_name = name
@@ -350,7 +353,7 @@ def _details_of(note: LearnedEntity, name: str, entity: EntityProfile) -> dict[s
     sentences = dict.fromkeys((*entity.facts, *map(_short, note.facts)))
     return {
         "name": best_name,
-        "type": note.type if entity.type == "concept" else entity.type,
+        "type": entity_type,
         "aliases": _aliases_beside(best_name, (*entity.aliases, *note.aliases, entity.name, name)),
         "relationship": note.relationship or entity.relationship,
         "attributes": tuple(attributes.items())[-MOST_DETAILS:],

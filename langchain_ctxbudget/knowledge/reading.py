@@ -118,6 +118,7 @@ class Reader:
         read_ahead: frozenset[str] = frozenset()
         if progress.meanwhile is not None and not position.is_ahead:
             read_ahead = frozenset(entries.ids[position.first :])
+        there = still_there(conversation) if position.is_changed else None
         not_own = yield from stores.guests.read(store, scope)
         return Work(
             scope=scope,
@@ -125,7 +126,7 @@ class Reader:
             costs=entries.costs(self._owner.counter).column.values[:end].tolist(),
             first=position.first,
             progress=progress,
-            there=still_there(conversation) if position.is_changed else None,
+            there=there,
             kept=kept,
             passage=position.passage,
             is_ahead=position.is_ahead,

@@ -421,20 +421,28 @@ def _fragment(
     layer: Layer, subject: Subject, rank: int, room_tokens: int, count: Count
 ) -> Fragment | None:
     """Returns the text of a topic or an entity, shrunk to its room; None where nothing fits."""
-    is_whole = count(subject.line) <= room_tokens
-    text = subject.line if is_whole else _shrunk(subject, room_tokens, count)
+    text = subject.line
+    reason = Reason.DETECTED
+    status = Status.INCLUDED
+    if count(text) > room_tokens:
+        text = _shrunk(subject, room_tokens, count)
+        reason = Reason.NO_ROOM
+        status = Status.SHRUNK
     if not text:
         return None
+    scores = {}
+    if subject.is_learned:
+        scores["confidence"] = subject.confidence
     return Fragment(
         layer=layer,
         id=subject.id,
         text=text,
         tokens=count(text),
-        reason=Reason.DETECTED if is_whole else Reason.NO_ROOM,
-        status=Status.INCLUDED if is_whole else Status.SHRUNK,
+        reason=reason,
+        status=status,
         section=SECTIONS[layer],
         value=-float(rank),
-        scores={"confidence": subject.confidence} if subject.is_learned else {},
+        scores=scores,
     )
 
 
