@@ -41,9 +41,6 @@ LENGTH_OFFSET = 4.0
 besides its text."""
 PER_DEVIATION = 0.2
 """What a deviation of relevance adds to its logarithm: so a text that stands out may be long."""
-FULL_SPREAD = 0.75
-"""Deviation of the logarithms of costs from which length counts in full: else a shorter text saves
-little."""
 SHORT_SESSION = 8.0
 FIRST_FOUND = 10
 """Texts per session up to which it is about one thing; the best texts, which show what others look
@@ -424,7 +421,7 @@ def _worth(
     )
     return {
         "relevance": weights.relevance * np.log(scaled + RELEVANCE_OFFSET),
-        "length": -weights.length * min(1.0, float(costs.std()) / FULL_SPREAD) * costs,
+        "length": -weights.length * costs,
         "variety": weights.variety * np.log1p(texts.distinct.astype(np.float64)),
         "speaker_length": -weights.speaker_length * longer[speakers],
         "speaker": weights.speaker * said,
@@ -461,28 +458,27 @@ def dated(day: Numbers, spans: Iterable[Span]) -> Scores:
 # conversations (Apache-2.0): of 212 evidence turns, and of 341 questions against small talk and
 # general knowledge (docs/internals/decisions.md).
 
-BASE = -6.32
-PER_RANK = -1.12
-PER_WORDS = 1.71
-PER_TERM = -0.69
-PER_CHANGE = 2.07
-PER_LENGTH = 0.34
+BASE = -6.3
+PER_RANK = -1.1
+PER_WORDS = 1.7
+PER_TERM = -0.7
+PER_CHANGE = 2.0
+PER_LENGTH = 0.3
 BEST = 10
 NEWEST = 6
 NEWEST_BEST = 2
 """Texts that show what there is; newest messages, which the message may go on with; the best of
 these."""
 RELATED = -10.5
-PER_SHARED = 4.34
-PER_COSINE = 6.45
+PER_SHARED = 4.3
+PER_COSINE = 6.5
 """A message has to do with what was said by the words that its best text shares, and the cosine of
 its nearest."""
-TYPICAL_COSINE = 0.38
+TYPICAL_COSINE = 0.4
 TYPICAL_TEXTS = 600
 """Where no cosine is known; and a conversation's length where the weight of words is as it is."""
 NAMED_WORDS = 0.5
-ALL_WORDS = 0.95
-LEAST_COVERED = 0.45
+ALL_WORDS = 0.9
 LEAST_WEIGHT = 8.0
 """A document that has so much of the message by the weight of its words is what the message is
 about; so is any text, however long, that has all of it, or about half of it and two rare words or
@@ -545,7 +541,7 @@ class Evidence:
             )
 
         share = np.minimum(words / weight, 1.0) if weight > 0 else np.zeros(len(words))
-        has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
+        has_rare = (covered >= NAMED_WORDS) & (covered * weight * per_word >= LEAST_WEIGHT)
         share = np.where(has_rare, np.maximum(covered, share), share)
         alike = len(share) - np.searchsorted(
             np.sort(share), share
