@@ -46,9 +46,9 @@ from rich.progress import (
 from rich.table import Table
 from langchain_ctxbudget import ContextPipeline, retrieval, search
 from langchain_ctxbudget.history import MessageIndex
-from langchain_ctxbudget.retrieval import gather, selecting
+from langchain_ctxbudget.retrieval import filling, gather
 from langchain_ctxbudget.search import Ranking, Scores, Texts, rank
-from langchain_ctxbudget.search.ranking import DEFAULT
+from langchain_ctxbudget.search.ranking import RANKING_WEIGHTS
 
 WHO = {"user_id": "trial", "conversation_id": "trial"}
 SYSTEM_PROMPT = "You are a helpful assistant."
@@ -57,7 +57,7 @@ EVERYTHING = "everything"
 
 def without_weight(*names: str) -> AbstractContextManager[object]:
     """The ranking with weights of 0."""
-    weights = replace(DEFAULT, **dict.fromkeys(names, 0.0))
+    weights = replace(RANKING_WEIGHTS, **dict.fromkeys(names, 0.0))
     return patch.object(search, "rank", partial(rank, weights=weights))
 
 
@@ -90,12 +90,12 @@ def without_embeddings() -> Iterator[None]:
 
 def without_passages() -> AbstractContextManager[object]:
     """Whole texts, or nothing of them."""
-    return patch.object(selecting._Selection, "_take_passage", lambda *_: None)
+    return patch.object(filling.Selection, "_take_passage", lambda *_: None)
 
 
 def without_replies() -> AbstractContextManager[object]:
     """Questions without their replies, and the other way round."""
-    return patch.object(selecting._Selection, "_take_exchange", lambda *_: None)
+    return patch.object(filling.Selection, "_take_exchange", lambda *_: None)
 
 
 PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {

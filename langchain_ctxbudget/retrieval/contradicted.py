@@ -3,12 +3,11 @@
 This conversation, or a later one, says otherwise.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import NamedTuple
 
-from langchain_ctxbudget.history import Conversation
+from langchain_ctxbudget.history import Conversation, Entry
 from langchain_ctxbudget.messages import (
     Statement,
     is_replaced_by,
@@ -16,89 +15,68 @@ from langchain_ctxbudget.messages import (
     statements,
     words_of_thing,
 )
-from langchain_ctxbudget.retrieval.pool import Other, Pool
+from langchain_ctxbudget.retrieval.pool import Pool
+from langchain_ctxbudget.retrieval.searched import Other
 
 MOST_READ = 16
 """Messages about the same thing that are read to find the last word about it."""
 
 
 def contradiction(other: Other, conversation: Conversation, pool: Pool) -> str:
-    """Returns a mark for a user's message of another conversation.
+    """Returns the mark of a user's message of another conversation that no longer holds.
 
-    What is otherwise, and since when.
-
-    It is empty where nothing says otherwise. What this conversation says outweighs what any other
-    one says.
+    It says what is otherwise, and since when; it is empty where nothing says otherwise. What this
+    conversation says outweighs what any other one says.
     """
     for statement in statements(other.text):
         thing = statement[0]
-        mine = _said_here(other.speaker, statement, conversation, pool)
-        if mine is not None:
-            if is_replaced_by(statement, mine):
+        here = _last_word_here(other.speaker, statement, conversation, pool)
+        if here is not None:
+            if is_replaced_by(statement, here):
                 return f"superseded in this conversation: {thing}"
             continue
-        later = _said_later(other, statement, pool)
-        if later is not None and is_replaced_by(statement, later[1]):
-            day = f" on {later[0]}" if later[0] else ""
-            return f"superseded{day}: {thing}"
+        later = _last_word_elsewhere(other, statement, pool)
+        if later is not None and is_replaced_by(statement, later.statement):
+            since = f" on {later.when.day}" if later.when.day else ""
+            return f"superseded{since}: {thing}"
     return ""
 
 
-def _said_here(
+def _last_word_here(
     speaker: str, statement: Statement, conversation: Conversation, pool: Pool
 ) -> Statement | None:
-    """Returns the last word of this conversation about the thing of a statement.
-
-    None where it says nothing of it.
-    """
-    words, every = words_of_thing(statement)
-    entries = conversation.entries
-    human = conversation.table.human.values
-    about = reversed(pool.searched.index.lexical.having(words, every=every))
-    by_humans = (position for position in about if position < len(entries) and human[position])
-    for position in islice(by_humans, MOST_READ):
-        entry = entries[position]
-        if found := _same_thing(entry.speaker, entry.text, speaker, statement):
+    """Returns the last statement of this conversation about the same thing; None if it has none."""
+    for entry in _newest_entries_about(statement, conversation, pool):
+        found = _same_thing(entry.speaker, entry.text, speaker, statement)
+        if found is not None:
             return found
     return None
 
 
-def _said_later(other: Other, statement: Statement, pool: Pool) -> tuple[str, Statement] | None:
-    """Returns the last word of other conversations about a thing, and its day, where it is later than a message."""
+def _newest_entries_about(
+    statement: Statement, conversation: Conversation, pool: Pool
+) -> Iterator[Entry]:
+    """Yields the last messages by humans that may be about a thing, the last one first."""
     words, every = words_of_thing(statement)
-    threads = pool.found.threads
-    own = next((age for age, thread in enumerate(threads) if thread.title == other.title), None)
-    if own is None:
-        return None
-    before = _When(threads[own].time_of(other.place), own, other.place)
-    last: tuple[_When, Statement] | None = None
-    left = MOST_READ
-    for age, thread in reversed([*enumerate(threads)]):
-        after = other.place if age == own else -1
-        for position in thread.messages_with(words, every=every, after=after, most=left):
-            left -= 1
-            when = _When(thread.time_of(position), age, position)
-            entry = thread.table[position]
-            found = _same_thing(entry.speaker, entry.text, other.speaker, statement)
-            if (
-                found is None
-                or not when.is_after(before)
-                or (last is not None and not when.is_after(last[0]))
-            ):
-                continue
-            *_, is_change, _ = found
-            if age != own or is_change:  # in one conversation, two appointments may be meant
-                last = when, found
-        if left <= 0:
-            break
-    return None if last is None else (last[0].day, last[1])
+    entries = conversation.entries
+    is_human = conversation.table.human.values
+    read = 0
+    for position in reversed(pool.searched.index.lexical.having(words, every=every)):
+        if position >= len(entries) or not is_human[position]:
+            continue
+        if read == MOST_READ:
+            return
+        read += 1
+        yield entries[position]
 
 
-class _When(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _When:
     """When a message was said, and where it stands, by which it is ordered if no time is known."""
 
     time: datetime | None
     age: int
+    """The number of its conversation, the one written to first being 0."""
     position: int
 
     @property
@@ -108,22 +86,69 @@ class _When(NamedTuple):
 
     def is_after(self, other: "_When") -> bool:
         """Tells whether it was said after another message."""
-        if (
-            self.age != other.age
-            and self.time is not None
-            and other.time is not None
-            and self.time != other.time
-        ):
-            return self.time > other.time
-        return (self.age, self.position) > (other.age, other.position)
+        if self.age == other.age or self.time is None or other.time is None:
+            return (self.age, self.position) > (other.age, other.position)
+        if self.time == other.time:
+            return self.age > other.age
+        return self.time > other.time
+
+
+@dataclass(frozen=True, slots=True)
+class _LaterStatement:
+    """What another conversation says of a thing, and when."""
+
+    when: _When
+    statement: Statement
+
+
+def _last_word_elsewhere(other: Other, statement: Statement, pool: Pool) -> _LaterStatement | None:
+    """Returns what other conversations say of a thing last, if that is later than a message."""
+    threads = pool.found.threads
+    titles = [thread.title for thread in threads]
+    if other.title not in titles:
+        return None
+    age_of_message = titles.index(other.title)
+    said_at = _When(threads[age_of_message].time_of(other.place), age_of_message, other.place)
+
+    last: _LaterStatement | None = None
+    for when, found in _later_statements(other, statement, said_at, pool):
+        if last is None or when.is_after(last.when):
+            last = _LaterStatement(when, found)
+    return last
+
+
+def _later_statements(
+    other: Other, statement: Statement, said_at: _When, pool: Pool
+) -> Iterator[tuple[_When, Statement]]:
+    """Yields what is said of the same thing after a message, from the newest conversation back."""
+    words, every = words_of_thing(statement)
+    left = MOST_READ
+    threads = pool.found.threads
+    for age in reversed(range(len(threads))):
+        thread = threads[age]
+        after = other.place if age == said_at.age else -1
+        for position in thread.messages_with(words, every=every, after=after, most=left):
+            left -= 1
+            when = _When(thread.time_of(position), age, position)
+            entry = thread.table[position]
+            found = _same_thing(entry.speaker, entry.text, other.speaker, statement)
+            if found is None or not when.is_after(said_at):
+                continue
+            # In one conversation, two appointments may be meant, unless a change is spoken of.
+            *_, is_change, _ = found
+            if age != said_at.age or is_change:
+                yield when, found
+        if left <= 0:
+            return
 
 
 def _same_thing(
     speaker: str, text: str, speaker_before: str, statement: Statement
 ) -> Statement | None:
-    """Returns the last statement of a text about the same thing as a statement that somebody made before."""
+    """Returns the last statement of a text about the thing of an earlier statement."""
     wanted = statement_key(speaker_before, statement)
-    same: Iterator[Statement] = (
-        one for one in reversed(statements(text)) if statement_key(speaker, one) == wanted
-    )
-    return next(same, None)
+    in_text: Sequence[Statement] = statements(text)
+    for later in reversed(in_text):
+        if statement_key(speaker, later) == wanted:
+            return later
+    return None

@@ -1,14 +1,49 @@
 """Finding texts: words, vectors, ranking and packing. Pure."""
 
+from langchain_ctxbudget.search.boundaries import AFTER, BEFORE, limit, links, subjects, usual_limit
+from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate, Kind, pack, shrink_to
+from langchain_ctxbudget.search.dates import DateRange, dated, day_number
+from langchain_ctxbudget.search.evidence import NEWEST, Evidence, Matches
 from langchain_ctxbudget.search.lexical import (
-    PACKED, LexicalIndex, PackedTerms, UnlistedTexts, most_about, scores_across, scores_together,
-)  # fmt: skip
+    PACKED,
+    LexicalIndex,
+    PackedTerms,
+    UnlistedTexts,
+    most_about,
+    scores_across,
+    scores_together,
+)
+from langchain_ctxbudget.search.question import (
+    Question,
+    about,
+    called,
+    first_person,
+    is_courtesy,
+    is_name,
+    spelled,
+)
 from langchain_ctxbudget.search.ranking import (
-    ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, PRIORITIES, Candidate, Evidence, Kind, Numbers, Places, Question, Ranking,
-    Scores, Texts, about, called, dated, day_number, first_person, highest, is_courtesy, is_name, pack, rank, shortness,
-    shrink_to, spelled, z_scores,
-)  # fmt: skip
+    LINE_OVERHEAD_TOKENS,
+    NEGLIGIBLE,
+    NEIGHBOURHOOD,
+    Alike,
+    Ranking,
+    RankingWeights,
+    Texts,
+    rank,
+    shortness,
+)
+from langchain_ctxbudget.search.scores import ALL, Numbers, Places, Scores, highest, z_scores
 from langchain_ctxbudget.search.vectors import (
-    AFTER, BEFORE, FEW, CentredVectors, LocalEmbeddings, Rows, Vectors, as_query, comparable, limit, links,
-    local_embeddings_available, signs, subjects, texts_in_mean, units, usual_limit,
-)  # fmt: skip
+    FEW,
+    CentredVectors,
+    LocalEmbeddings,
+    Rows,
+    Vectors,
+    as_query,
+    comparable,
+    local_embeddings_available,
+    signs,
+    texts_in_mean,
+    units,
+)

@@ -13,22 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.messages import sentences, terms
-from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
+from langchain_ctxbudget.search.scores import ALL, Numbers, Places, Scores
 
 PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
+"""Terms that are new, and arrays by the names in `PACKED`."""
 PACKED = ("term", "distinct", "count")
 BM25_K1 = 1.2
+"""How much a term counts that a text has again and again (Robertson & Zaragoza 2009)."""
 BM25_B = 0.75
-_OFTEN = 16
-_TERM = 40
-_MOST_OFTEN = 0xFFFF
-"""A posting is one number: how often, in the lowest bits, and above them the text."""
+"""How much a text's length counts against it, 0 to 1."""
+# A posting is one number: the text, and in the lowest bits how often it has the term. While texts
+# are restored, the number of the term stands above both.
+_COUNT_BITS = 16
+_TERM_SHIFT = 40
+_MOST_OFTEN = (1 << _COUNT_BITS) - 1
 _NOWHERE = array("q")
 
 
 @dataclass(frozen=True, slots=True)
 class UnlistedTexts:
-    """Texts of which only their number, their length, and how many of them have some terms is known."""
+    """Texts of which only a few sums are known: how many they are, and how many have some terms."""
 
     texts: int = 0
     total_length: int = 0
@@ -45,7 +49,8 @@ class LexicalIndex:
     def __init__(self) -> None:
         self.postings: dict[str, array[int]] = {}
         """For every term the texts that have it, each with how often."""
-        self._lengths, self._distinct = array("i"), array("i")
+        self._lengths = array("i")
+        self._distinct = array("i")
         self.total_length = 0
         self.unlisted = UnlistedTexts()
         """Further texts that were searched: they count in how rare a term is, and are not
@@ -70,202 +75,244 @@ class LexicalIndex:
         return np.asarray(self._distinct)
 
     def extend(self, texts: Iterable[Iterable[str]], query: Collection[str] | None = None) -> None:
-        """Adds texts, each as its terms or a count of them.
+        """Adds texts.
 
-        Those of one `query` are enough where no other is asked.
+        Args:
+            texts: Each as its terms or a count of them.
+            query: The terms that are indexed, where no others will be asked for.
         """
-        for number, text in enumerate(texts, len(self)):
+        for text in texts:
             counts = text if isinstance(text, Counter) else Counter(text)
-            for term in counts if query is None else counts.keys() & query:
-                self.postings.setdefault(term, array("q")).append(
-                    number << _OFTEN | min(counts[term], _MOST_OFTEN)
-                )
-            self._lengths.append(counts.total())
-            self._distinct.append(len(counts))
-            self.total_length += self._lengths[-1]
+            indexed: Mapping[str, int] = counts
+            if query is not None:
+                indexed = {term: counts[term] for term in counts.keys() & query}
+            self.add_counted(indexed, counts.total(), len(counts))
 
     def add_counted(self, counts: Mapping[str, int], length: int, distinct: int) -> None:
-        """Adds a text of another index.
+        """Adds a text whose terms are counted.
 
-        How often it has the terms of a query, and the numbers of all of its terms.
+        Args:
+            counts: How often it has the terms that are indexed.
+            length: The number of all of its terms.
+            distinct: The number of its different terms.
         """
         number = len(self)
-        for term, often in counts.items():
-            self.postings.setdefault(term, array("q")).append(
-                number << _OFTEN | min(often, _MOST_OFTEN)
-            )
+        for term, count in counts.items():
+            posting = number << _COUNT_BITS | min(count, _MOST_OFTEN)
+            self.postings.setdefault(term, array("q")).append(posting)
         self._lengths.append(length)
         self._distinct.append(distinct)
         self.total_length += length
 
     def counts_of(self, number: int, query: Iterable[str]) -> dict[str, int]:
         """Returns how often a text has the terms of a query that it has."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for term in query:
             postings = self.postings.get(term, _NOWHERE)
-            at = bisect_left(postings, number << _OFTEN)
-            if at < len(postings) and postings[at] >> _OFTEN == number:
-                found[term] = postings[at] & _MOST_OFTEN
-        return found
+            at = bisect_left(postings, number << _COUNT_BITS)
+            if at < len(postings) and postings[at] >> _COUNT_BITS == number:
+                counts[term] = postings[at] & _MOST_OFTEN
+        return counts
 
     def having(self, query: Iterable[str], *, every: bool) -> list[int]:
         """Returns the texts that have every one of some terms, or any of them, ascending."""
-        found: list[set[int]] = [
-            {posting >> _OFTEN for posting in self.postings.get(term, _NOWHERE)[:]}
-            for term in query
-        ]
-        if not found:
+        texts_by_term = [self._texts_with(term) for term in query]
+        if not texts_by_term:
             return []
-        return sorted(set.intersection(*found) if every else set.union(*found))
+        if every:
+            return sorted(set.intersection(*texts_by_term))
+        return sorted(set.union(*texts_by_term))
+
+    def _texts_with(self, term: str) -> set[int]:
+        return {posting >> _COUNT_BITS for posting in self.postings.get(term, _NOWHERE)[:]}
 
     def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
         other = LexicalIndex()
         for term, postings in self.postings.items():
-            if kept := bisect_left(postings, length << _OFTEN):
-                other.postings[term] = postings[:kept]
+            end = bisect_left(postings, length << _COUNT_BITS)
+            if end:
+                other.postings[term] = postings[:end]
         other._lengths = self._lengths[:length]
         other._distinct = self._distinct[:length]
         other.total_length = sum(other._lengths)
         return other
 
     def packed(self, texts: Iterable[Sequence[str]], first: int) -> PackedTerms:
-        """Returns the terms that no text before `first` has, and by number those that each text from there on has."""
+        """Returns what is stored of the texts from `first` on: new terms, and each text's terms.
+
+        Args:
+            texts: The terms of these texts.
+            first: The number of the first of them; terms that no text before it has are new.
+        """
         numbers = {term: number for number, term in enumerate(self.postings)}
-        counted = [Counter(text) for text in texts]
-        arrays = {
-            "distinct": [len(counts) for counts in counted],
-            "term": [numbers[term] for counts in counted for term in counts],
-            "count": [count for counts in counted for count in counts.values()],
-        }
-        new = [
+        term_numbers: list[int] = []
+        distinct: list[int] = []
+        counts: list[int] = []
+        for text in texts:
+            counted = Counter(text)
+            distinct.append(len(counted))
+            term_numbers += map(numbers.__getitem__, counted)
+            counts += counted.values()
+        packed = {"distinct": distinct, "term": term_numbers, "count": counts}
+        end = first + len(distinct)
+        new_terms = [
             term
-            for term, having in self.postings.items()
-            if first <= having[0] >> _OFTEN < first + len(counted)
+            for term, postings in self.postings.items()
+            if first <= postings[0] >> _COUNT_BITS < end
         ]
-        return new, {
-            name: np.array(of, np.min_scalar_type(max(of, default=0)))
-            for name, of in arrays.items()
-        }
+        return new_terms, {name: _smallest_array(values) for name, values in packed.items()}
 
     def restore(self, blocks: Sequence[PackedTerms]) -> None:
         """Adds the first texts, as `packed` gave them."""
-        postings = np.empty(sum(len(of["term"]) for _, of in blocks), np.int64)
+        postings = np.empty(sum(len(arrays["term"]) for _, arrays in blocks), np.int64)
         end = 0
-        for term, distinct, counts in ([of[name] for name in PACKED] for _, of in blocks):
-            part = postings[end : end + len(term)]
-            end = end + len(term)
-            np.left_shift(term, _TERM, out=part, dtype=np.int64)
-            part |= np.repeat(np.arange(len(self), len(self) + len(distinct)) << _OFTEN, distinct)
-            part |= np.minimum(counts, np.int64(_MOST_OFTEN))
-            before = np.append(0, np.cumsum(counts, dtype=np.int64))
-            ends = np.cumsum(distinct, dtype=np.int64)
-            self._distinct.frombytes(distinct.astype(np.intc).tobytes())
-            self._lengths.frombytes(
-                (before[ends] - before[ends - distinct]).astype(np.intc).tobytes()
-            )
-        new = [*chain.from_iterable(words for words, _ in blocks)]
-        # by term, then by text; to sort terms alone and take the rest in their order is slower
+        for _, arrays in blocks:
+            start = end
+            end += len(arrays["term"])
+            self._restore_texts(arrays, postings[start:end])
+        new_terms = list(chain.from_iterable(words for words, _ in blocks))
+        # By term, then by text. To sort terms alone and to take the rest in their order is slower.
         postings.sort()
-        starts = np.searchsorted(postings, np.arange(len(new) + 1) << _TERM).tolist()
-        postings &= (1 << _TERM) - 1
-        for word, (start, end) in zip(new, pairwise(starts), strict=True):
+        starts = np.searchsorted(postings, np.arange(len(new_terms) + 1) << _TERM_SHIFT).tolist()
+        postings &= (1 << _TERM_SHIFT) - 1
+        for word, (start, end) in zip(new_terms, pairwise(starts), strict=True):
             self.postings[word] = array("q", postings[start:end].tobytes())
         self.total_length = sum(self._lengths)
+
+    def _restore_texts(
+        self, arrays: Mapping[str, NDArray[Any]], postings: NDArray[np.int64]
+    ) -> None:
+        """Adds the lengths of packed texts, and writes their postings into an array."""
+        distinct = arrays["distinct"]
+        counts = arrays["count"]
+        texts = np.arange(len(self), len(self) + len(distinct))
+        np.left_shift(arrays["term"], _TERM_SHIFT, out=postings, dtype=np.int64)
+        postings |= np.repeat(texts << _COUNT_BITS, distinct)
+        postings |= np.minimum(counts, np.int64(_MOST_OFTEN))
+
+        ends = np.cumsum(distinct, dtype=np.int64)
+        counted_before = np.append(0, np.cumsum(counts, dtype=np.int64))
+        lengths = counted_before[ends] - counted_before[ends - distinct]
+        self._distinct.frombytes(distinct.astype(np.intc).tobytes())
+        self._lengths.frombytes(lengths.astype(np.intc).tobytes())
 
     def scores(
         self,
         query: Iterable[str],
         *,
         groups: Numbers | None = None,
-        background: "LexicalIndex | None" = None,
+        other_corpus: "LexicalIndex | None" = None,
     ) -> Scores:
-        """Returns the score of every text for the different terms of a query, or of every group (from 0 on, rising).
+        """Returns the BM25 score of every text, or of every group of texts, for a query.
 
-        The texts of `background` count in the rarity of a term and the mean length, so that the
-        scores of both compare.
+        Args:
+            query: Its terms; each counts once.
+            groups: The number of every text's group, from 0 and rising; a group counts as one text.
+            other_corpus: Texts that count in the rarity of a term and in the mean length, so that
+                the scores of both compare.
         """
-        terms = [*dict.fromkeys(query)]
-        found = [self.postings.get(term, _NOWHERE) for term in terms]
-        every = np.concatenate([_NOWHERE, *found])
-        which = np.repeat(np.arange(len(terms)), [*map(len, found)])
-        texts = every >> _OFTEN
-        counts = every & _MOST_OFTEN
+        query_terms = list(dict.fromkeys(query))
+        postings_by_term = [self.postings.get(term, _NOWHERE) for term in query_terms]
+        postings = np.concatenate([_NOWHERE, *postings_by_term])
+        term_of = np.repeat(np.arange(len(query_terms)), [*map(len, postings_by_term)])
+        texts = postings >> _COUNT_BITS
+        counts = postings & _MOST_OFTEN
         lengths: NDArray[Any] = np.asarray(self._lengths)
         if groups is not None and len(groups):
             lengths = np.add.reduceat(lengths, _starts(groups))
-            keys = which * np.int64(len(lengths)) + groups[texts]
-            first = _starts(keys)  # of the texts of a group that have a term
-            which = which[first]
-            texts = groups[texts[first]]
+            group_of = groups[texts]
+            # The postings of a group's texts that have a term stand together.
+            first = _starts(term_of * np.int64(len(lengths)) + group_of)
+            term_of = term_of[first]
+            texts = group_of[first]
             counts = np.add.reduceat(counts, first)
-        others = background or LexicalIndex()
+
+        others = other_corpus or LexicalIndex()
         unlisted = self.unlisted if groups is None else UnlistedTexts()
         size = len(lengths) + unlisted.texts + others.size
-        total = (
+        total_length = (
             self.total_length
             + unlisted.total_length
             + others.total_length
             + others.unlisted.total_length
         )
-        own = np.diff(np.searchsorted(which, np.arange(len(terms) + 1))).tolist()
-        beside = [unlisted.counts.get(term, 0) + others.count(term) for term in terms]
-        rarity = [_rarity(number + more, size) for number, more in zip(own, beside, strict=True)]
-        return _bm25(texts, counts, np.repeat(rarity, own), lengths, total / max(1, size))
+        postings_of_terms = np.diff(np.searchsorted(term_of, np.arange(len(query_terms) + 1)))
+        rarities: list[float] = []
+        for term, having in zip(query_terms, postings_of_terms.tolist(), strict=True):
+            elsewhere = unlisted.counts.get(term, 0) + others.count(term)
+            rarities.append(_rarity(having + elsewhere, size))
+        return _bm25(
+            texts,
+            counts,
+            rarity=np.repeat(rarities, postings_of_terms),
+            lengths=lengths,
+            mean_length=total_length / max(1, size),
+        )
 
     def count(self, term: str) -> int:
         """Returns how many texts have a term."""
         return len(self.postings.get(term, _NOWHERE)) + self.unlisted.counts.get(term, 0)
 
     def rarities(
-        self, query: Iterable[str], background: "LexicalIndex | None" = None
+        self, query: Iterable[str], other_corpus: "LexicalIndex | None" = None
     ) -> dict[str, float]:
-        """Returns how rare every term of a query is among all texts.
+        """Returns how rare every term of a query is, about what a text scores that has it once.
 
-        About what a text scores that has it once.
+        Args:
+            query: The terms.
+            other_corpus: Texts that count as well.
         """
-        others = background or LexicalIndex()
+        others = other_corpus or LexicalIndex()
         size = self.size + others.size
         return {
             term: _rarity(self.count(term) + others.count(term), size)
             for term in dict.fromkeys(query)
         }
 
-    def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
-        """Returns the share of some terms that every text has, or the texts at some places, by how rare they are."""
-        having = [self.postings.get(term, _NOWHERE) for term in rare]
-        each: NDArray[Any] = np.repeat([*rare.values(), 0.0], [*map(len, having), 0])
-        found: NDArray[Any] = np.bincount(
-            np.concatenate([_NOWHERE, *having]) >> _OFTEN, each, len(self)
+    def covered(self, rarities: Mapping[str, float], places: Places = ALL) -> Scores:
+        """Returns the share of some terms that every text has, 0 to 1; rare terms count for more.
+
+        Args:
+            rarities: How rare each term is.
+            places: The texts whose shares are returned.
+        """
+        postings_by_term = [self.postings.get(term, _NOWHERE) for term in rarities]
+        rarity: NDArray[Any] = np.repeat(
+            [*rarities.values(), 0.0], [*map(len, postings_by_term), 0]
         )
-        return found[places] / max(sum(rare.values()), 1e-9)
+        texts = np.concatenate([_NOWHERE, *postings_by_term]) >> _COUNT_BITS
+        summed: NDArray[Any] = np.bincount(texts, rarity, len(self))
+        return summed[places] / max(sum(rarities.values()), 1e-9)
 
 
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
     """Returns the scores of the texts of two indexes as if they were one."""
     return np.concatenate(
-        (first.scores(query, background=second), second.scores(query, background=first))
+        (first.scores(query, other_corpus=second), second.scores(query, other_corpus=first))
     )
 
 
 def scores_across(indexes: Sequence[LexicalIndex], query: Iterable[str]) -> Scores:
     """Returns the scores of the texts of indexes, one after the other, as if they were one."""
     starts = [0, *accumulate(map(len, indexes))]
-    found: list[NDArray[np.int64]] = []
+    postings_by_term: list[NDArray[np.int64]] = []
     rarities: list[float] = []
     for term in dict.fromkeys(query):
-        having = [
-            np.asarray(index.postings[term]) + (start << _OFTEN)
-            for index, start in zip(indexes, starts, strict=False)
-            if term in index.postings
-        ]
-        found.append(np.concatenate([_NOWHERE, *having]))
-        rarities.append(_rarity(len(found[-1]), starts[-1]))
-    every = np.concatenate([_NOWHERE, *found])
+        shifted: list[Sequence[int] | NDArray[np.int64]] = [_NOWHERE]
+        for index, start in zip(indexes, starts, strict=False):
+            if term in index.postings:
+                shifted.append(np.asarray(index.postings[term]) + (start << _COUNT_BITS))
+        postings_by_term.append(np.concatenate(shifted))
+        rarities.append(_rarity(len(postings_by_term[-1]), starts[-1]))
+    postings = np.concatenate([_NOWHERE, *postings_by_term])
     lengths: NDArray[Any] = np.concatenate([_NOWHERE, *(index.lengths for index in indexes)])
-    mean = float(lengths.sum()) / max(1, len(lengths))
     return _bm25(
-        every >> _OFTEN, every & _MOST_OFTEN, np.repeat(rarities, [*map(len, found)]), lengths, mean
+        texts=postings >> _COUNT_BITS,
+        counts=postings & _MOST_OFTEN,
+        rarity=np.repeat(rarities, [*map(len, postings_by_term)]),
+        lengths=lengths,
+        mean_length=float(lengths.sum()) / max(1, len(lengths)),
     )
 
 
@@ -274,15 +321,20 @@ def _bm25(
     counts: NDArray[Any],
     rarity: NDArray[Any],
     lengths: NDArray[Any],
-    mean: float,
+    mean_length: float,
 ) -> Scores:
-    """Returns the score of every text, of the places where one has a term.
+    """Returns the score of every text, from the places where a text has a term.
 
-    Its number, how often, how rare that is.
+    Args:
+        texts: The number of the text, for each place.
+        counts: How often it has the term there.
+        rarity: How rare the term is.
+        lengths: The number of terms of every text.
+        mean_length: Their mean, or that of a larger corpus.
     """
     if not len(texts):
         return np.zeros(len(lengths))
-    norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
+    norms = BM25_K1 * (1 - BM25_B + BM25_B / mean_length * lengths[texts])
     summed: NDArray[Any] = np.bincount(
         texts, rarity * (counts * (BM25_K1 + 1) / (counts + norms)), len(lengths)
     )
@@ -290,16 +342,30 @@ def _bm25(
 
 
 def _rarity(having: int, size: int) -> float:
+    """Returns how rare a term is that so many of all texts have (inverse document frequency)."""
     return math.log(1 + (size - having + 0.5) / (having + 0.5))
 
 
 def most_about(text: str, wanted: Collection[str]) -> int | None:
     """Returns where the sentence begins that has most of some terms; None where none has any."""
+    wanted_terms = set(wanted)
     best = max(
-        sentences(text), key=lambda said: len({*wanted}.intersection(terms(said))), default=""
+        sentences(text),
+        key=lambda sentence: len(wanted_terms.intersection(terms(sentence))),
+        default="",
     )
-    return None if {*wanted}.isdisjoint(terms(best)) else text.find(best)
+    if wanted_terms.isdisjoint(terms(best)):
+        return None
+    return text.find(best)
 
 
 def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:
-    return np.flatnonzero(np.concatenate((rising[:1] == rising[:1], rising[1:] != rising[:-1])))
+    """Returns the places of the first of equal values that stand together."""
+    is_start = np.ones(len(rising), np.bool_)
+    is_start[1:] = rising[1:] != rising[:-1]
+    return np.flatnonzero(is_start)
+
+
+def _smallest_array(values: Sequence[int]) -> NDArray[Any]:
+    """Returns numbers from 0 on as an array of the smallest type that holds them all."""
+    return np.array(values, np.min_scalar_type(max(values, default=0)))

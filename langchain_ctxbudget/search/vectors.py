@@ -1,28 +1,24 @@
-"""Vectors of texts.
-
-Those without a network, cosines without what all texts share, and where a subject ends.
+"""Vectors of texts: cosines without what all texts share, and vectors without a network.
 
 What the texts of a conversation share (its language, its tone, its people) makes all of them alike,
 so their mean is taken off before a cosine is. The mean is that of the first texts, renewed when
 there are a quarter more: it depends on the texts alone, and between two of its changes a new text
-costs nothing for the others. Below which cosine a subject ends is decided by as many texts: in a
-chat of short messages neighbours have little in common within a subject, too.
+costs nothing for the others.
 """
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import DTypeLike, NDArray
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
-from langchain_ctxbudget.messages import vocabulary
-from langchain_ctxbudget.search.ranking import Numbers, Scores
+from langchain_ctxbudget.search.scores import ALL, Places, Scores
 from langchain_ctxbudget.tokens import encodable
 
 if TYPE_CHECKING:
@@ -30,27 +26,18 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 FEW = 32
-GROWTH = 1.25
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
+GROWTH = 1.25
+"""The mean is renewed when there are so many times as many texts."""
 DECIMALS = 6
 """Cosines are rounded: their last bits depend on how they are added up."""
-_WORD = 64
-_TINY = 1e-9
-_NO_LENGTH = 1e-5
-_FIRST_CAPACITY = 64
+_WORD_BITS = 64
+NO_LENGTH = 1e-9
+"""A vector that is shorter has no direction."""
+_NO_DIFFERENCE = 1e-5
+"""A vector that is less far from the mean is the mean, but for rounding."""
 _AT_ONCE = 512
-BEFORE = 4
-AFTER = 3
-"""Texts before a place and from it on that are compared."""
-UNLIKE = 0.15
-UNLIKE_AFTER_GREETING = 0.3
-NEVER = -2.0
-"""Cosines below which two stretches of text have nothing to do with each other; after a greeting
-more readily."""
-UNUSUAL_DEVIATIONS = 1.5
-"""A link is unusually weak so many standard deviations below the mean of the conversation's
-links."""
-_GREETING = re.compile(vocabulary("search")["greeting"], re.IGNORECASE)
+"""Vectors that are worked on together, so that little memory is taken."""
 
 
 class Rows:
@@ -71,20 +58,26 @@ class Rows:
     def extend(self, new: Sequence[Any] | NDArray[Any]) -> None:
         """Appends rows.
 
-        Raises `ValueError` if their widths differ from each other or from those there.
+        Raises:
+            ValueError: If their widths differ from each other or from those there.
         """
         rows = np.asarray(new, dtype=self._buffer.dtype)
         if not len(rows):
             return
-        width = self._buffer.shape[1:] if self._length else rows.shape[1:]
         end = self._length + len(rows)
-        if not self._length or end > len(self._buffer):
-            bigger = np.zeros((max(end, 2 * self._length, _FIRST_CAPACITY), *width), rows.dtype)
-            if self._length:
-                bigger[: self._length] = self.values
-            self._buffer = bigger
+        if not self._length:
+            self._grow(end, rows.shape[1:])
+        elif end > len(self._buffer):
+            self._grow(end, self._buffer.shape[1:])
         self._buffer[self._length : end] = rows
         self._length = end
+
+    def _grow(self, length: int, width: tuple[int, ...]) -> None:
+        """Makes room for so many rows, and for as many again as there are."""
+        bigger = np.zeros((max(length, 2 * self._length, _WORD_BITS), *width), self._buffer.dtype)
+        if self._length:
+            bigger[: self._length] = self.values
+        self._buffer = bigger
 
     def truncate(self, length: int) -> None:
         """Keeps only the first ones."""
@@ -98,7 +91,7 @@ class CentredVectors:
         self.rows = Rows(np.int8)
         """The vectors as they are stored: each so long that its largest value is 127."""
         self._signs: list[Rows] = []
-        """Of each the signs of its values without the mean, 64 a number and a column; made when
+        """The signs of the vectors' values without the mean, 64 a number and a column; made when
         they are asked for."""
         self._mean: Vectors = np.zeros(0, np.float32)
         self._in_mean = 0
@@ -111,25 +104,23 @@ class CentredVectors:
         """The number of values of each; 0 while there are none."""
         return self.rows.values.shape[1] if len(self) else 0
 
-    def at(
-        self, places: slice | NDArray[np.intp] = slice(None), before: Sequence[Vectors] = ()
-    ) -> Vectors:
+    def at(self, places: Places = ALL, before: Sequence[Vectors] = ()) -> Vectors:
         """Returns the vectors, or some of them, with others `before` them.
 
         To copy all of them takes longer.
         """
-        found = self.rows.values[places]
-        rows = np.concatenate(
-            (*before, found.reshape(-1, before[0].shape[1]) if before else found), dtype=np.float32
-        )
-        own = rows[len(rows) - len(found) :]
-        own /= np.maximum(np.sqrt(np.einsum("...i,...i", own, own)), 1)[..., np.newaxis]
+        stored = self.rows.values[places]
+        if before:  # while there are no rows, they have no width
+            stored = stored.reshape(-1, before[0].shape[1])
+        rows = np.concatenate((*before, stored), dtype=np.float32)
+        own = rows[len(rows) - len(stored) :]
+        own /= np.maximum(_lengths_of(own), 1)[..., np.newaxis]
         return rows
 
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any]) -> None:
         """Adds some, of one width; those of zeros are similar to nothing."""
         rows = units(np.asarray(vectors, np.float32))
-        largest = np.abs(rows).max(axis=-1, initial=_TINY, keepdims=True)
+        largest = np.abs(rows).max(axis=-1, initial=NO_LENGTH, keepdims=True)
         self.rows.extend(np.rint(rows * (np.iinfo(np.int8).max / largest)))
 
     def truncate(self, length: int) -> None:
@@ -145,41 +136,45 @@ class CentredVectors:
         The more, the smaller is the angle between them.
         """
         [target] = units(np.asarray([query], np.float32))
-        mean = self._common()
-        self._signs = self._signs or [Rows(np.uint64) for _ in range(-(-self.width // _WORD))]
-        for start in range(len(self._signs[0]), len(self), _AT_ONCE):
-            made = signs(self.at(slice(start, start + _AT_ONCE)) > mean)
-            for column, values in zip(self._signs, made.T, strict=True):
-                column.extend(values)
+        mean = self._renewed_mean()
+        self._sign_new_vectors(mean)
         alike = np.full(len(self), self.width, np.int16)
-        for column, sign in zip(self._signs, signs((target > mean)[np.newaxis])[0], strict=True):
-            alike -= np.bitwise_count(
-                column.values ^ sign
-            )  # columns take a quarter of the time of rows
+        target_signs = signs((target > mean)[np.newaxis])[0]
+        # To count by columns takes a quarter of the time that rows take.
+        for column, sign in zip(self._signs, target_signs, strict=True):
+            alike -= np.bitwise_count(column.values ^ sign)
         return alike
 
-    def compared(
-        self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)
-    ) -> "Compared":
-        """Returns what can be compared with a query.
+    def _sign_new_vectors(self, mean: Vectors) -> None:
+        """Adds the signs of the vectors that have none yet."""
+        if not self._signs:
+            columns = -(-self.width // _WORD_BITS)
+            self._signs = [Rows(np.uint64) for _ in range(columns)]
+        for start in range(len(self._signs[0]), len(self), _AT_ONCE):
+            new_signs = signs(self.at(slice(start, start + _AT_ONCE)) > mean)
+            for column, values in zip(self._signs, new_signs.T, strict=True):
+                column.extend(values)
 
-        First others, then those of its own at some places.
-        """
-        rows = self.at(places, [] if others is None or not len(others) else [units(others)])
+    def compared(self, others: Vectors | None = None, places: Places = ALL) -> "Compared":
+        """Returns what can be compared with a query: others, then vectors at some places."""
+        before = [] if others is None or not len(others) else [units(others)]
+        rows = self.at(places, before)
         if len(self) >= FEW:
-            return Compared(rows, self._common())
-        return Compared(rows, rows.mean(axis=0) if len(rows) else np.zeros(1, np.float32))
+            return Compared(rows, self._renewed_mean())
+        if not len(rows):
+            return Compared(rows, np.zeros(1, np.float32))
+        return Compared(rows, rows.mean(axis=0))
 
-    def _common(self) -> Vectors:
-        """Returns the mean, brought up to date; each step of it has a quarter more texts."""
+    def _renewed_mean(self) -> Vectors:
+        """Returns the mean, renewed if there are a quarter more texts."""
         counted = texts_in_mean(len(self))
         if counted != self._in_mean:
-            parts = (
-                slice(start, min(start + _AT_ONCE, counted))
+            sums = [
+                self.at(slice(start, min(start + _AT_ONCE, counted))).sum(axis=0, dtype=np.float64)
                 for start in range(0, counted, _AT_ONCE)
-            )
-            total = np.add.reduce([self.at(part).sum(axis=0, dtype=np.float64) for part in parts])
-            self._in_mean, self._mean = counted, (total / counted).astype(np.float32)
+            ]
+            self._mean = (np.add.reduce(sums) / counted).astype(np.float32)
+            self._in_mean = counted
             self._signs = []
         return self._mean
 
@@ -193,29 +188,30 @@ class Compared:
     def __init__(self, rows: Vectors, mean: Vectors) -> None:
         """Takes over vectors, and takes the mean off them."""
         is_zero = np.einsum("...i,...i", rows, rows) == 0
-        self._mean = mean
         rows -= mean
-        lengths = np.maximum(np.sqrt(np.einsum("...i,...i", rows, rows)), _NO_LENGTH)
-        self._rows, self._lengths = rows, np.where(is_zero, np.float32(np.inf), lengths)
+        lengths = np.maximum(_lengths_of(rows), _NO_DIFFERENCE)
+        self._mean = mean
+        self._rows = rows
+        self._lengths = np.where(is_zero, np.float32(np.inf), lengths)
 
     def cosines(self, query: NDArray[Any]) -> Scores:
         """Returns the cosine of every vector with a query."""
         [target] = units(np.asarray([query], np.float32))
-        return self._with(target - self._mean)
+        return self._cosines_with(target - self._mean)
 
     def to_mean(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
         """Returns the cosine of every vector with the mean of some, by number and weight."""
-        return self._with(weights / self._lengths[numbers] @ self._rows[numbers])
+        return self._cosines_with(weights / self._lengths[numbers] @ self._rows[numbers])
 
-    def _with(self, aim: NDArray[Any]) -> Scores:
+    def _cosines_with(self, direction: NDArray[Any]) -> Scores:
         if not len(self._rows):
             return np.zeros(0)
-        aim = np.asarray(aim / max(float(np.linalg.norm(aim)), _TINY), np.float32)
-        cosines = np.einsum(
-            "ij,j->i", self._rows, aim
-        )  # in this thread: a second one of BLAS is waited for under load
-        found: Scores = np.round((cosines / self._lengths).astype(np.float64), DECIMALS)
-        return found
+        length = max(float(np.linalg.norm(direction)), NO_LENGTH)
+        direction = np.asarray(direction / length, np.float32)
+        # In this thread: under load, a second one of BLAS would be waited for.
+        products = np.einsum("ij,j->i", self._rows, direction)
+        cosines: Scores = np.round((products / self._lengths).astype(np.float64), DECIMALS)
+        return cosines
 
 
 def texts_in_mean(texts: int) -> int:
@@ -233,24 +229,34 @@ def texts_in_mean(texts: int) -> int:
 
 def signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Returns the signs of vectors, one bit each, in whole numbers of 64."""
-    return np.packbits(np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD))), axis=1).view(
-        np.uint64
-    )
+    padding = -positive.shape[1] % _WORD_BITS
+    padded = np.pad(positive, ((0, 0), (0, padding)))
+    return np.packbits(padded, axis=1).view(np.uint64)
 
 
 def units(vectors: Vectors) -> Vectors:
     """Returns vectors of length 1; those without any length stay.
 
-    A value that is not a number is a `ValueError`.
+    Raises:
+        ValueError: If a value is not a number.
     """
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if not np.isfinite(lengths).all():
         raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
-    return np.asarray(vectors / np.where(lengths > _TINY, lengths, 1), np.float32)
+    return np.asarray(vectors / np.where(lengths > NO_LENGTH, lengths, 1), np.float32)
+
+
+def _lengths_of(rows: Vectors) -> Vectors:
+    """Returns the length of every vector."""
+    lengths: Vectors = np.sqrt(np.einsum("...i,...i", rows, rows))
+    return lengths
 
 
 def comparable(vectors: Sequence[Sequence[float]], width: int) -> Vectors:
-    """Returns vectors as they came, and zeros for those that hold values that are no numbers, or have another width."""
+    """Returns vectors as they came, and zeros for those that cannot be compared.
+
+    These hold values that are no numbers, or have another width.
+    """
     rows = np.zeros((len(vectors), width), np.float32)
     for number, vector in enumerate(vectors):
         row = np.asarray(vector, np.float32)
@@ -260,74 +266,23 @@ def comparable(vectors: Sequence[Sequence[float]], width: int) -> Vectors:
 
 
 def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
-    """Returns the vector of a query, if it can be compared with vectors of a width (0.
+    """Returns the vector of a query.
 
-    There are none yet).
+    Args:
+        vector: The vector.
+        width: The width of the vectors that it is compared with, 0 if there are none yet.
+
+    Raises:
+        ValueError: If it cannot be compared with them.
     """
     target = np.asarray(vector, np.float32)
     units(target)
     if not target.size or width not in (0, target.size):
         raise ValueError(
-            f"the vector of the query has {target.size} dimensions, and those of the texts have {width}"
+            f"the vector of the query has {target.size} dimensions, "
+            f"and those of the texts have {width}"
         )
     return target
-
-
-def limit(text: str, *, from_user: bool) -> float:
-    """Returns the cosine with what stands before it below which a text begins a subject (TextTiling: Hearst 1997)."""
-    greets = from_user and _GREETING.match(text)
-    return UNLIKE_AFTER_GREETING if greets else UNLIKE if from_user else NEVER
-
-
-def links(vectors: Vectors, start: int = 0) -> Vectors:
-    """Returns the cosine of each text, with those after it, with those before it, `(texts - start,)`; 1 for the first.
-
-    A text's link is final when `AFTER - 1` more texts follow.
-    """
-    first = max(0, start - BEFORE)
-    rows = vectors[first:]
-    before = np.zeros_like(rows)
-    after = rows.copy()
-    for distance in range(1, min(BEFORE, len(rows) - 1) + 1):
-        before[distance:] += rows[:-distance]
-    for distance in range(1, min(AFTER, len(rows))):
-        after[:-distance] += rows[distance:]
-    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    similarity: Vectors = np.einsum("ij,ij->i", before, after) / np.maximum(norms, np.float32(1e-9))
-    if not first and len(similarity):
-        similarity[0] = 1.0
-    return similarity[start - first :]
-
-
-def usual_limit(session: Numbers, links: Vectors) -> float:
-    """Returns the limit below which a user's text begins a subject, in a conversation whose texts have these sessions.
-
-    It is `UNLIKE`, or less where the links within the sessions of the first texts are so weak that
-    many lie below it. All `links` must be final: then the limit depends on the texts alone.
-    """
-    if len(links) < FEW:
-        return UNLIKE
-    first = texts_in_mean(len(links))
-    is_within = session[1:first] == session[: first - 1]
-    within = links[1:first][is_within]
-    if len(within) < FEW // 2:
-        return UNLIKE
-    unusual = within.mean(dtype=np.float64) - UNUSUAL_DEVIATIONS * within.std(dtype=np.float64)
-    return min(UNLIKE, round(float(unusual), DECIMALS))
-
-
-def subjects(session: Numbers, links: Vectors, limits: Vectors, usual: float = UNLIKE) -> Numbers:
-    """Returns the number of every text's subject, from 0 and never falling.
-
-    Sessions, cut where a subject begins.
-
-    `usual` takes the place of the limit of a user's texts that do not greet.
-    """
-    starts = np.diff(session, prepend=session[:1]) > 0
-    known = min(len(links), len(limits), len(session))
-    lowered = np.where(limits[:known] == np.float32(UNLIKE), np.float32(usual), limits[:known])
-    starts[:known] |= links[:known] < lowered
-    return np.cumsum(starts, dtype=np.int32)
 
 
 # Static word vectors
@@ -344,12 +299,15 @@ _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
+"""The probability `a` of a token that weighs half."""
 _BATCH = 64
+"""Texts that are tokenized together."""
 _MOST_CHARACTERS = 32_768
-"""Texts that are tokenized together, and what is read of each."""
+"""Characters that are read of each text."""
 
 
-class _Model(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Model:
     tokenizer: "Tokenizer"
     vectors: Vectors
     """A row per token, as half-precision numbers: half of the memory."""
@@ -377,43 +335,45 @@ class LocalEmbeddings(Embeddings):
         """Checks that the vectors are installed, else raises `EmbeddingsUnavailableError`."""
         if not local_embeddings_available():
             raise EmbeddingsUnavailableError(
-                "LocalEmbeddings needs the word vectors of the package wordllama, which is not installed here: "
+                "LocalEmbeddings needs the word vectors of the package wordllama, "
+                "which is not installed here: "
                 "pip install wordllama, or pass any other LangChain embeddings"
             )
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector per text; of a very long one, of its first 32,768 characters."""
-        tokenizer, vectors, weights = _load()
+        """Returns a vector per text; of a very long one, of its first 32,768 characters."""
+        model = _load()
         sums = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             batch = [encodable(text[:_MOST_CHARACTERS]) for text in texts[start : start + _BATCH]]
-            for row, encoding in enumerate(
-                tokenizer.encode_batch_fast(batch, add_special_tokens=False), start
-            ):
-                if (
-                    tokens := encoding.ids
-                ):  # one text at a time: its rows stay in the processor's cache
-                    sums[row] = np.add.reduceat(
-                        vectors.take(tokens, axis=0) * weights[tokens, np.newaxis], [0]
-                    )[0]
+            encodings = model.tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            # One text at a time: its rows stay in the processor's cache.
+            for row, encoding in enumerate(encodings, start):
+                tokens = encoding.ids
+                if not tokens:
+                    continue
+                weighted = model.vectors.take(tokens, axis=0) * model.weights[tokens, np.newaxis]
+                sums[row] = np.add.reduceat(weighted, [0])[0]
         rows: list[list[float]] = units(sums).tolist()
         return rows
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of one text; the same as that of a document."""
+        """Returns the vector of one text; the same as that of a document."""
         return self.embed_documents([text])[0]
 
     def embed_words(self, weights: Mapping[str, float]) -> list[float]:
-        """The vector of words with a weight each, such as their rarity in a conversation."""
-        tokenizer, vectors, usual = _load()
-        found = [
-            tokenizer.encode(encodable(word), add_special_tokens=False).ids for word in weights
-        ]
-        tokens = [token for ids in found for token in ids]
-        given = np.repeat(np.array([*weights.values()], np.float32), [*map(len, found)])
-        vector: list[float] = (
-            (given / usual[tokens]) @ (vectors[tokens] * usual[tokens, np.newaxis])
-        ).tolist()
+        """Returns the vector of words with a weight each, such as how rare they are."""
+        model = _load()
+        tokens: list[int] = []
+        tokens_per_word: list[int] = []
+        for word in weights:
+            ids = model.tokenizer.encode(encodable(word), add_special_tokens=False).ids
+            tokens += ids
+            tokens_per_word.append(len(ids))
+        usual = model.weights[tokens]
+        wanted = np.repeat(np.array([*weights.values()], np.float32), tokens_per_word)
+        vectors = model.vectors[tokens] * usual[:, np.newaxis]
+        vector: list[float] = ((wanted / usual) @ vectors).tolist()
         return vector
 
 
@@ -431,20 +391,33 @@ def _load() -> _Model:
     from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
     from tokenizers import Tokenizer  # noqa: PLC0415
 
-    spec = find_spec("wordllama")
-    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
-    folder = next(
-        (one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()),
-        None,
-    )
-    if folder is None:
-        raise EmbeddingsUnavailableError(
-            "The word vectors of the package wordllama are gone: pip install wordllama"
-        )
+    folder = _folder_of_model()
     vectors = load_file(folder / _WEIGHTS)["embedding.weight"]
-    ids = np.arange(len(vectors))
-    size = len(vectors)
+    tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+    return _Model(tokenizer, vectors, weights=_weights_of_tokens(len(vectors)))
+
+
+def _folder_of_model() -> Path:
+    """Returns the folder of `wordllama` that has its files.
+
+    Raises:
+        EmbeddingsUnavailableError: If there is none any more.
+    """
+    spec = find_spec("wordllama")
+    locations = (spec.submodule_search_locations or ()) if spec else ()
+    for folder in map(Path, locations):
+        if (folder / _WEIGHTS).is_file() and (folder / _TOKENIZER).is_file():
+            return folder
+    raise EmbeddingsUnavailableError(
+        "The word vectors of the package wordllama are gone: pip install wordllama"
+    )
+
+
+def _weights_of_tokens(size: int) -> Vectors:
+    """Returns the weight of each of so many tokens, by its place in the tokenizer's list."""
+    ids = np.arange(size)
     rank = np.where(ids < _FIRST_CHARACTER, ids - _FIRST_MERGED, ids - _FIRST_CHARACTER) + 1
     rank[:_FIRST_MERGED] = size  # bytes and special tokens stand for what is rare
-    weights = (_SIF_A / (_SIF_A + 1 / (rank * np.log(size)))).astype(np.float32)
-    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors, weights)
+    probabilities = 1 / (rank * np.log(size))
+    weights: Vectors = (_SIF_A / (_SIF_A + probabilities)).astype(np.float32)
+    return weights

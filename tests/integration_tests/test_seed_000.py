@@ -13,7 +13,7 @@ from langchain_ctxbudget.budget import ElasticAllocation, Situation
 from langchain_ctxbudget.history.cutting import COMPACTION
 from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS, importance
 from langchain_ctxbudget.history.tree import TREE
-from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
+from langchain_ctxbudget.retrieval.filling import MEMORY_SHARE
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
 
 

@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings, EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.search.ranking import PRIORITIES
+from langchain_ctxbudget.search import PRIORITIES
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
 
 

@@ -41,13 +41,16 @@ def naive_bm25(texts, query):
 
 
 @given(TEXTS, TEXTS, TEXT)
-def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_index_as_background(
+def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_corpus(
     texts, more, query
 ):
     first = index_of(texts)
     second = index_of(more)
     assert first.scores(query) == pytest.approx(naive_bm25(texts, query))
-    together = [*first.scores(query, background=second), *second.scores(query, background=first)]
+    together = [
+        *first.scores(query, other_corpus=second),
+        *second.scores(query, other_corpus=first),
+    ]
     assert together == pytest.approx(naive_bm25([*texts, *more], query))
     for text in more:
         first.extend([text])

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.columns import SESSION_GAP
-from langchain_ctxbudget.search.vectors import UNLIKE, usual_limit
+from langchain_ctxbudget.search.boundaries import UNLIKE, usual_limit
 from tests.conversations import COUNTER, SCOPE, conversation
 from tests.stores import embed
 

@@ -29,6 +29,7 @@ from langchain_ctxbudget.retrieval import (
     weighted,
 )
 from langchain_ctxbudget.retrieval import pool as pools
+from langchain_ctxbudget.retrieval.similarity import RENEWED
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import RetrievalSettings
 from tests.conversations import BagOfWords, conversation
@@ -84,7 +85,7 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
     pool = gathered(conversation(["It rained.", "The bike is here."]), others, BagOfWords())
     assert [other.text for other in pool.others] == [others[place].text for place in (3, 2, 1, 0)]
     assert (pool.position(4), pool.position(3)) == (0, None)
-    assert len(pool.ranking.keys) == len(pool.meant) == 6
+    assert len(pool.ranking.keys) == len(pool.may_be_quoted) == 6
     assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
     pool = drive(gather(Searched(), QUERY, BagOfWords(), [], others))  # without a conversation, too
     assert len(pool.ranking.keys) == 4
@@ -122,10 +123,26 @@ def by_words(view: Conversation) -> list[float]:
     return keys
 
 
+class Named(DeterministicFakeEmbedding):
+    model: str
+
+
+@pytest.mark.parametrize("size", [16, 8])
+def test_other_embeddings_embed_all_messages_again(size: int) -> None:
+    view = conversation(["The blue bike is here.", "It rained."])
+    ranked(view, embeddings=Named(model="one", size=16))
+    _, failures = ranked(view, embeddings=Named(model="two", size=size))
+    assert failures == [RENEWED]
+    vectors = view.table.search_index.vectors
+    assert (len(vectors), vectors.width) == (2, size)
+
+
 def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question() -> None:
     others = [message(0, "The blue bike is in the cellar."), message(1, "Nothing of it.")]
     for embeddings in (None, BagOfWords()):
-        assert gathered(conversation(["It rained."]), others, embeddings).meant.tolist() == [
+        assert gathered(
+            conversation(["It rained."]), others, embeddings
+        ).may_be_quoted.tolist() == [
             True,
             False,
             True,
@@ -144,7 +161,9 @@ def test_the_parts_add_up_to_the_value_of_every_text(
         (parts.pop(name, 0) for name in ("lexical", "dense", "neighbours", "session")), np.zeros(())
     )
     assert about == pytest.approx(pool.ranking.relevance)
-    assert sum(parts.values(), np.zeros(len(pool.meant))) == pytest.approx(pool.ranking.keys)
+    assert sum(parts.values(), np.zeros(len(pool.may_be_quoted))) == pytest.approx(
+        pool.ranking.keys
+    )
     assert np.isfinite(pool.ranking.keys).all()
     if not (dense or others):
         assert by_words(conversation(said)) == pool.ranking.keys.tolist()

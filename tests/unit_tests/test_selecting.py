@@ -12,7 +12,7 @@ from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Searched, gather, select
-from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
+from langchain_ctxbudget.retrieval.filling import MEMORY_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate, Question
 from langchain_ctxbudget.settings import SOURCES, RetrievalSettings
 from langchain_ctxbudget.tokens import EstimatingCounter
@@ -338,7 +338,7 @@ def test_every_candidate_is_chosen_listed_or_counted(case):
     case |= {"named": []}
     found = retrieved(**case)
     pool = gathered(conversation(case["messages"]), case["others"], case["embeddings"])
-    free = pool.meant.copy()
+    free = pool.may_be_quoted.copy()
     own = free[len(pool.others) :]
     own[case["end"] :] = False
     own[[position for position in case["shown"] if position < case["end"]]] = False

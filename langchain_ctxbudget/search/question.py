@@ -1,0 +1,226 @@
+"""What a message asks: its words, and the speakers and days that it names."""
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+from functools import cache
+
+from langchain_ctxbudget.messages import STOP_WORDS, fold, terms, vocabulary, without_mentions
+from langchain_ctxbudget.search.dates import DateRange, named_dates
+
+ROLES = frozenset(
+    {"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"}
+)
+"""Names that say what a speaker does and not who it is."""
+_ENGLISH = vocabulary("search")
+_FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
+
+
+@dataclass(frozen=True, slots=True)
+class MisspellingPolicy:
+    """Which words are taken for misspelled names of speakers."""
+
+    least_letters: int = 4
+    """Letters of the shortest word that may be a name."""
+    likeness: float = 0.75
+    """How like the name a word must be, as `difflib` has it, 0 to 1."""
+    most_characters: int = 2_000
+    """The longest text in which names are corrected."""
+
+
+MISSPELLING = MisspellingPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The terms of a message, the speakers whom it names, and the dates that it asks about.
+
+    A message that asks nothing has no dates.
+    """
+
+    terms: tuple[str, ...]
+    speakers: frozenset[int] = frozenset()
+    """The numbers of the speakers whom it names."""
+    dates: tuple[DateRange, ...] = ()
+    text: str = ""
+    is_small_talk: bool = False
+    """It asks nothing, names nobody, and has words of courtesy and of time alone: "ok, talk to you
+    on Monday"."""
+
+    @property
+    def is_broad(self) -> bool:
+        """Tells whether the message asks for a summary, an order, a list or a number of times.
+
+        Some of everything answers it, not the best.
+        """
+        return bool(_ENGLISH.everything.search(self.text))
+
+    def refers_to(self, known: Container[str]) -> bool:
+        """Tells whether the message asks about those who speak ("my flight") or a known thing.
+
+        Args:
+            known: The terms of what was said; "the flight" is known if its term is one of them.
+        """
+        if not (self._names_a_thing(known) or self._is_about_speakers()):
+            return False
+        return bool(_ENGLISH.asks.search(self.text))
+
+    def _names_a_thing(self, known: Container[str]) -> bool:
+        things = " ".join(_ENGLISH.definite.findall(self.text))
+        return any(term in known for term in terms(things))
+
+    def _is_about_speakers(self) -> bool:
+        without_how_to = _ENGLISH.how_to.sub(" ", self.text)
+        return bool(_ENGLISH.personal.search(without_how_to))
+
+    @classmethod
+    def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":
+        """Reads a message.
+
+        Args:
+            text: The message.
+            names: The names of those who speak.
+            today: The day from which "yesterday" and "last week" are counted.
+        """
+        speakers = _named_speakers(text, names)
+        if _ENGLISH.asks.search(text):
+            return cls(
+                terms=tuple(terms(text)),
+                speakers=speakers,
+                dates=named_dates(text, today),
+                text=text,
+            )
+        return cls(
+            terms=tuple(terms(text)),
+            speakers=speakers,
+            text=text,
+            is_small_talk=not speakers and _is_polite(text),
+        )
+
+
+def _named_speakers(text: str, names: Sequence[str]) -> frozenset[int]:
+    """Returns the numbers of the speakers whom a text names.
+
+    Where one name is part of another, the longest one is meant.
+    """
+    numbers_by_name: dict[str, set[int]] = {}
+    for number, forms in enumerate(called(names)):
+        for form in forms:
+            name = " ".join(fold(form).split())
+            numbers_by_name.setdefault(name, set()).add(number)
+
+    speakers: set[int] = set()
+    rest = fold(text)
+    # Names of equal length cannot be parts of each other, so their order does not matter.
+    for name in sorted(numbers_by_name, key=len, reverse=True):
+        rest_without_name = without_mentions(rest, name)
+        if rest_without_name != rest:
+            speakers |= numbers_by_name[name]
+            rest = rest_without_name
+    return frozenset(speakers)
+
+
+def _is_polite(text: str) -> bool:
+    """Tells whether a text that asks nothing has words of courtesy and of time alone."""
+    plain = _ENGLISH.hour.sub(" ", _ENGLISH.courtesy.sub(" thanks ", text))
+    words = terms(plain)
+    if not words or _ENGLISH.matter.search(text):
+        return False
+    return _terms_of_list("courtesies").issuperset(about(words))
+
+
+def is_courtesy(text: str) -> bool:
+    """Tells whether a text has words of courtesy alone, or none: "Talk to you on Monday!"."""
+    return not terms(text) or Question.of(text).is_small_talk
+
+
+def about(question: Sequence[str]) -> list[str]:
+    """Returns the terms of a message that are about something."""
+    phatic = _terms_of_list("phatic")
+    return [term for term in question if term not in phatic]
+
+
+@cache
+def _terms_of_list(name: str) -> frozenset[str]:
+    """Returns the terms of a list of words in the lexicon."""
+    return frozenset(terms(_ENGLISH[name]))
+
+
+def is_name(name: str) -> bool:
+    """Tells whether a speaker's name says who it is, and not what it does."""
+    return bool(name.strip()) and fold(name).strip() not in ROLES
+
+
+def called(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Returns what a text may call each speaker: the whole name, or a first name of nobody else."""
+    words_of_names = [_words_of_name(name) for name in names]
+    first_names = Counter(fold(words[0]) for words in words_of_names if words)
+    result: list[tuple[str, ...]] = []
+    for name, words in zip(names, words_of_names, strict=True):
+        if not words:
+            result.append(())
+            continue
+        forms = [name, " ".join(words)]
+        if len(words) > 1 and _is_telling(fold(words[0]), first_names):
+            forms.append(words[0])
+        result.append(tuple(forms))
+    return result
+
+
+def _words_of_name(name: str) -> list[str]:
+    if not is_name(name):
+        return []
+    return _ENGLISH.word.findall(name)
+
+
+def _is_telling(first_name: str, first_names: Counter[str]) -> bool:
+    """Tells whether a first name is that of one speaker, and no common word such as "will"."""
+    return len(first_name) > 1 and first_names[first_name] == 1 and first_name not in STOP_WORDS
+
+
+def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
+    """Returns a text in which misspelled names of speakers are corrected.
+
+    Args:
+        text: What somebody asks.
+        names: The names of those who speak.
+        known: The terms of what was said; a word with one of them is no misspelled name.
+    """
+    parts = {fold(part): part for name in names for part in _words_of_name(name)}
+    if not parts or len(text) > MISSPELLING.most_characters:
+        return text
+
+    return _ENGLISH.word.sub(lambda match: _corrected(match[0], parts, known), text)
+
+
+def _corrected(word: str, parts: Mapping[str, str], known: Container[str]) -> str:
+    """Returns the part of a name that a word is nearly; the word itself if it is none.
+
+    Args:
+        word: A word of a question.
+        parts: The parts of the speakers' names, by their folded form.
+        known: The terms of what was said.
+    """
+    folded = fold(word)
+    may_be_name = len(word) >= MISSPELLING.least_letters and word[0].isupper()
+    if not may_be_name or folded in parts:
+        return word
+    if any(term in known for term in terms(word)):
+        return word
+    nearest = get_close_matches(folded, parts, n=1, cutoff=MISSPELLING.likeness)
+    return parts[nearest[0]] if nearest else word
+
+
+def first_person(text: str, *, from_user: bool = False) -> float:
+    """Returns the share of words such as "I" and "my" among all words, 0 to 1.
+
+    A user's instruction that is to hold from now on ("always answer briefly") counts as 1.
+    """
+    if from_user and _ENGLISH.standing.search(text):
+        return 1.0
+    words = _ENGLISH.word.findall(text.lower())
+    if not words:
+        return 0.0
+    return sum(word in _FIRST_PERSON for word in words) / len(words)
