@@ -73,6 +73,10 @@ class RankingScale:
     """Added to relevance, scaled to 0 to 1, before its logarithm: the least relevant has it."""
     per_deviation: float = 0.2
     """What a deviation of relevance adds to its logarithm: a text that stands out may be long."""
+    full_spread: float = 0.75
+    """Deviation of the logarithms of costs from which length counts in full.
+
+    Among texts of about one length, a shorter one saves little."""
     short_session: int = 8
     """Texts of a session that is still about one thing."""
 
@@ -233,10 +237,11 @@ def _worth_per_token(
     """Returns the parts of a key: what speaks for spending tokens on a text."""
     scaled = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0)
     costs = np.log(texts.costs + LINE_OVERHEAD_TOKENS)
+    spread = min(1.0, float(costs.std()) / SCALE.full_spread)
     sessions_since = (texts.session[-1] - texts.session).astype(np.float64)
     return {
         "relevance": weights.relevance * np.log(scaled + SCALE.least_relevance),
-        "length": -weights.length * costs,
+        "length": -weights.length * spread * costs,
         "variety": weights.variety * np.log1p(texts.distinct.astype(np.float64)),
         "speaker_length": -weights.speaker_length * _length_of_speaker(texts),
         "speaker": weights.speaker * _is_by_named_speaker(texts, question),
