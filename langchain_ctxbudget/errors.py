@@ -9,6 +9,8 @@ from typing import Any, Self, TypeVar
 from langchain_core.exceptions import LangChainException
 
 Public = TypeVar("Public", bound=Callable[..., Any])
+MOST_ERROR_CHARACTERS = 300
+"""Of an error of somebody else's, so many characters are repeated."""
 ELSEWHERE = {"session_id": "conversation_id", "thread_id": "conversation_id"}
 """Names that other packages have for our arguments."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from langchain_ctxbudget.errors import ModelReplyError
+from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS, ModelReplyError
 from langchain_ctxbudget.messages import clipped
 from langchain_ctxbudget.tokens import ChatModel, token_count, unwrapped
 
@@ -37,8 +37,6 @@ FIRST_WAIT = timedelta(minutes=1)
 doubles it."""
 LONGEST_WAIT = timedelta(hours=1)
 SPEAKER_CHARACTERS = 40
-_ERROR_CHARACTERS = 300
-_MOST_DOUBLINGS = 16
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -47,8 +45,12 @@ def wait_after(failures: int) -> timedelta:
 
     A minute, twice as long each time, at most an hour.
     """
-    doublings = min(failures - 1, _MOST_DOUBLINGS)
-    return min(LONGEST_WAIT, FIRST_WAIT * (1 << doublings))
+    wait = FIRST_WAIT
+    for _ in range(failures - 1):
+        if wait >= LONGEST_WAIT:
+            break
+        wait *= 2
+    return min(LONGEST_WAIT, wait)
 
 
 def told(time: datetime) -> str:
@@ -129,7 +131,7 @@ class StructuredModel:
                     if isinstance(status, int)
                     else ""
                 )
-                failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
+                failure = clipped(f"{type(error).__name__}{told}", MOST_ERROR_CHARACTERS)
                 is_passing = is_passing or status not in REFUSALS
             else:
                 try:

@@ -16,6 +16,10 @@ from math import inf
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from cachetools import LRUCache
+
+from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 AFTER_FORK = (
@@ -23,12 +27,13 @@ AFTER_FORK = (
     "`worker_process_init`; multiprocessing: `spawn`)."
 )
 _mutexes: WeakSet[Any] = WeakSet()
-_LOOK_SECONDS = 0.005
+PATIENCE_SECONDS = 5.0
+"""The longest that a job is put off, that an idle thread is kept, and that closing waits for
+what is still to be written."""
+PAUSE_SECONDS = 0.25
+"""Jobs that can wait begin once nobody has asked for something else for so long."""
+_POLL_SECONDS = 0.005
 _MOST_FAILURES = 256
-_MOST_FAILURE_CHARACTERS = 500
-_LONGEST_REST_SECONDS = 5.0
-"""A job begins after this time, however busy the callers of `rest` are."""
-_IDLE_SECONDS = 5.0
 
 
 def new_mutex() -> threading.Lock:
@@ -75,7 +80,7 @@ class Worker(Generic[K]):
         self._run = run
         self._pause_seconds = pause_seconds
         self._rests_until = 0.0
-        self._failures: dict[K, str] = {}
+        self._failures: LRUCache[K, str] = LRUCache(_MOST_FAILURES)
         self._closed = Cancelled()
         # Reentrant, because the garbage collector may close the worker in the middle of anything.
         self._changed = threading.Condition(threading.RLock())
@@ -123,7 +128,7 @@ class Worker(Generic[K]):
         while not self.flush(0):
             if time.monotonic() > until:
                 return False
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         return True
 
     def _is_idle(self) -> bool:
@@ -145,7 +150,7 @@ class Worker(Generic[K]):
         Jobs call it between their steps.
         """
         with self._changed:
-            end = time.monotonic() + _LONGEST_REST_SECONDS
+            end = time.monotonic() + PATIENCE_SECONDS
             while not self._closed and (left := min(self._rests_until, end) - time.monotonic()) > 0:
                 self._changed.wait(left)
 
@@ -154,7 +159,8 @@ class Worker(Generic[K]):
 
         None where it succeeded or was never run.
         """
-        return self._failures.get(key)
+        with self._changed:
+            return self._failures.get(key)
 
     def close(self) -> None:
         """Starts no more jobs and tells the running one to stop; does not wait for it."""
@@ -166,7 +172,7 @@ class Worker(Generic[K]):
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE_SECONDS)
+                self._changed.wait_for(lambda: self._waiting or self._closed, PATIENCE_SECONDS)
                 if self._waiting:
                     self.wait_for_pause()
                 if self._closed or not self._waiting:
@@ -181,11 +187,11 @@ class Worker(Generic[K]):
             except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
                 failure = type(error).__name__
                 with suppress(Exception):  # one that cannot be told is a failure, too
-                    failure = f"{failure}: {error}"[:_MOST_FAILURE_CHARACTERS]
+                    failure = f"{failure}: {error}"[:MOST_ERROR_CHARACTERS]
             with self._changed:
                 self._running = None
                 self._failures.pop(key, None)
                 if failure is not None:
-                    keep_newest(self._failures, key, failure, _MOST_FAILURES)
+                    self._failures[key] = failure
                 self._changed.notify_all()
             del key  # it names a user

@@ -40,16 +40,14 @@ from langchain_ctxbudget.prompt import Prompt, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
-from langchain_ctxbudget.worker import Worker, new_mutex
+from langchain_ctxbudget.worker import PATIENCE_SECONDS, Worker, new_mutex
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
-CLOSING_SECONDS = 5.0
-"""The longest that closing waits for what is still to be written."""
 MOST_REPORTS = 64
 Account = Callable[[], ContextReport]
 SNAPSHOTS = "reports"
-FULL = 0.98
-MOST_ANALYSED = 10_000
+NEARLY_FULL_SHARE = 0.98
+"""A prompt that fills more of its budget than this counts as exhausted."""
 _numbers = count(1)
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 Lanes: TypeAlias = tuple[str, ...]
@@ -365,7 +363,7 @@ class Bookkeeping:
             return
         if running_loop() is None:
             with suppress(BlockedLoopError):
-                self.finish().flush(CLOSING_SECONDS)
+                self.finish().flush(PATIENCE_SECONDS)
         self.worker.close()
         atexit.unregister(self.close)
 
@@ -555,12 +553,14 @@ class SnapshotBook:
         names = (yield from of_user) if conversation_id is None else [conversation_id]
         found: list[ContextReport] = []
         for name in names:
-            kept = yield from self._list(user_id=user_id, conversation_id=name, limit=MOST_ANALYSED)
-            found += [one.report for one in kept]
+            scope = stores.Scope(user_id, name)
+            items = yield from read_snapshot_items(self._store(), scope)
+            found += [ContextSnapshot.of_item(scope, item).report for item in items]
         number = max(1, len(found))
         shares = [one.total_tokens / one.budget_tokens for one in found]
         exhausted = sum(
-            bool(one.last_resort) or share > FULL for one, share in zip(found, shares, strict=True)
+            bool(one.last_resort) or share > NEARLY_FULL_SHARE
+            for one, share in zip(found, shares, strict=True)
         )
         layers: dict[str, tuple[float, float]] = {}
         for layer in (layer for one in found for layer in one.layers):

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from cachetools import LRUCache
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
@@ -32,7 +33,7 @@ from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.search import LocalEmbeddings, Vectors, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter
-from langchain_ctxbudget.worker import AFTER_FORK, Cancelled, Worker, keep_newest, new_mutex
+from langchain_ctxbudget.worker import AFTER_FORK, PAUSE_SECONDS, Cancelled, Worker, new_mutex
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents import Catalogue
@@ -44,8 +45,6 @@ FOREIGN_THREAD = (
     "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
     "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
 )
-PAUSE_SECONDS = 0.2
-"""Other conversations are stored in segments once no prompt was begun for so long."""
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may
 use it."""
@@ -56,18 +55,19 @@ class LruCache(Generic[V]):
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._things: dict[Hashable, V] = {}
+        self._values: LRUCache[Hashable, V] = LRUCache(MOST_KEPT)
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Returns the thing under a key; makes it if there is none."""
+        """Returns the value under a key; makes it if there is none."""
         with self._mutex:
-            found = self._things[key] if key in self._things else make()
-            return keep_newest(self._things, key, found, MOST_KEPT)
+            if key not in self._values:
+                self._values[key] = make()
+            return self._values[key]
 
     def all(self) -> list[V]:
         """Returns everything that is kept."""
         with self._mutex:
-            return list(self._things.values())
+            return list(self._values.values())
 
 
 class Stored(NamedTuple):

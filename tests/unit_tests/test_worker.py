@@ -170,7 +170,7 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        patch.object(worker_module, "_IDLE_SECONDS", idle_seconds),
+        patch.object(worker_module, "PATIENCE_SECONDS", idle_seconds),
         working(run) as worker,
     ):
         accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
