@@ -1,6 +1,5 @@
 """`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""
 
-from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.pipeline.runs import (
@@ -11,3 +10,4 @@ from langchain_ctxbudget.pipeline.runs import (
     require_default_user,
     run_of,
 )
+from langchain_ctxbudget.pipeline.snapshots import ContextSnapshot, SnapshotBook

@@ -34,7 +34,7 @@ from langchain_ctxbudget.messages import (
     split_instructions,
     split_turn,
 )
-from langchain_ctxbudget.pipeline.bookkeeping import keep_report
+from langchain_ctxbudget.pipeline.snapshots import keep_report
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace, conversation_apart
 from langchain_ctxbudget.prompt import (
     STEPS,

@@ -2,12 +2,11 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property, partial
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cachetools import LRUCache
 from langchain_core.embeddings import Embeddings
@@ -15,20 +14,19 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError, StoreError
-from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
-from langchain_ctxbudget.knowledge import (
-    NOTHING,
-    ClientPresence,
-    Knowledge,
-    Learning,
-    known,
-    records,
+from langchain_ctxbudget.errors import (
+    ForeignUserError,
+    InputError,
+    InvalidSettingsError,
+    StoreError,
 )
-from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
-from langchain_ctxbudget.pipeline import handover
-from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
-from langchain_ctxbudget.prompt import Request, merged
+from langchain_ctxbudget.flow import Call, Flow, T, drive
+from langchain_ctxbudget.knowledge import Learning
+from langchain_ctxbudget.messages import checked, forget_texts, split_instructions
+from langchain_ctxbudget.pipeline.beside import BesideReader, Stored, read_marks
+from langchain_ctxbudget.pipeline.recent import RecentPrompts
+from langchain_ctxbudget.pipeline.usage import Bookkeeping, Prices
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.search import LocalEmbeddings, Vectors, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
-R = TypeVar("R", bound=stores.Record)
 FOREIGN_THREAD = (
     "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
     "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
@@ -68,33 +65,6 @@ class LruCache(Generic[V]):
         """Returns everything that is kept."""
         with self._mutex:
             return list(self._values.values())
-
-
-class Stored(NamedTuple):
-    """The settings of a prompt, and what else is stored beside the messages of its conversation."""
-
-    settings: ContextSettings
-    settings_from: tuple[str, ...]
-    knowledge: Knowledge
-    """Where nothing is learned, what was written by hand."""
-    expected: tuple[str, ...]
-    """Ids of topics and entities that are likely to come up on the device."""
-
-
-class ConversationStatus(NamedTuple):
-    """The background work on a conversation, and the form and savings of its last prompt."""
-
-    is_extracting: bool
-    last_extraction: datetime | None
-    is_compacting: bool
-    compaction_stage: str
-    saved_tokens: int
-    extraction_waits_until: datetime | None = None
-    """The time before which a model that has failed is not asked again; None: nothing waits for
-    it."""
-    suspended: tuple[tuple[int, int], ...] = ()
-    """The passages from which rules do not learn, as a part is played there: first and last
-    message, counted from 1."""
 
 
 class Workspace:
@@ -125,19 +95,14 @@ class Workspace:
         self.open_conversations = history.OpenConversations()
         self._store = stores.PrivateStore() if store is None else store
         self._embeddings = embeddings
-        self._closed, self._process = False, os.getpid()
+        self._summary_model = summary_model
+        self._prices = prices
+        self._closed = False
+        self._process = os.getpid()
         self._of_runs: LruCache[Workspace] = LruCache()
-        same: dict[str, Any] = {
-            "embeddings": embeddings,
-            "summary_model": summary_model,
-            "clock": clock,
-        }
-        self._again = partial(
-            Workspace, settings, counter, **same, prices=prices, recent=self.recent
-        )
-        self.summarizing = (
-            history.Summarizing(summary_model, self) if summary_model is not None else None
-        )
+        self.summarizing: history.Summarizing | None = None
+        if summary_model is not None:
+            self.summarizing = history.Summarizing(summary_model, self)
         self.sealing: Worker[stores.Scope] = Worker(self._seal)
         self.sealing_others: Worker[stores.Scope] = Worker(
             self._seal_other, pause_seconds=PAUSE_SECONDS
@@ -167,6 +132,18 @@ class Workspace:
             )
         return self._store
 
+    @property
+    def store_name(self) -> str:
+        """The store in short, also where the pipeline is closed."""
+        if type(self._store).__repr__ is object.__repr__:
+            return f"{type(self._store).__name__}()"
+        return repr(self._store)
+
+    def open_messages(self, scope: stores.Scope) -> int | None:
+        """Returns how many messages an open conversation has; None where it is not open."""
+        conversation = self.open_conversations.find(scope)
+        return None if conversation is None else len(conversation.table)
+
     @cached_property
     def catalogue(self) -> "Catalogue":
         """The documents of the store, with a cache of those that were read."""
@@ -183,7 +160,23 @@ class Workspace:
         """Returns the same over the store that a run brought along; None is this one."""
         if store is None or store is self._store:
             return self
-        return self._of_runs.find(id(store), partial(self._again, store=store))
+        return self._of_runs.find(id(store), lambda: self._same_over(store))
+
+    def _same_over(self, store: BaseStore) -> "Workspace":
+        return Workspace(
+            self.settings,
+            self.counter,
+            store=store,
+            embeddings=self._embeddings,
+            summary_model=self._summary_model,
+            clock=self.clock,
+            prices=self._prices,
+            recent=self.recent,
+        )
+
+    def of_runs(self) -> list["Workspace"]:
+        """Returns the workspaces over the stores that runs brought along."""
+        return self._of_runs.all()
 
     def close(self) -> None:
         """Writes everything that is pending and ends the background work.
@@ -192,7 +185,7 @@ class Workspace:
         """
         if self._process != os.getpid():
             return
-        for other in self._of_runs.all():
+        for other in self.of_runs():
             other.close()
         self.bookkeeping.close()
         self.sealing.close()
@@ -205,9 +198,24 @@ class Workspace:
     def finish(self) -> list[Worker[Any]]:
         """Returns the workers that are busy."""
         workers: list[Worker[Any]] = [self.learning.worker, self.sealing, self.sealing_others]
-        workers += [self.summarizing.worker] if self.summarizing else []
-        others = (worker for other in self._of_runs.all() for worker in other.finish())
-        return [*workers, self.bookkeeping.finish(), *others]
+        if self.summarizing:
+            workers.append(self.summarizing.worker)
+        workers.append(self.bookkeeping.finish())
+        for other in self.of_runs():
+            workers += other.finish()
+        return workers
+
+    def flush(self, timeout_seconds: float | None) -> Flow[bool]:
+        """Waits for all background work; returns False where that took too long."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        is_done = True
+        for worker in self.finish():
+            seconds_left = None if until is None else max(0.0, until - time.monotonic())
+            flushed = yield Call(
+                partial(worker.flush, seconds_left), partial(worker.aflush, seconds_left)
+            )
+            is_done = is_done and flushed
+        return is_done
 
     def using(
         self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]
@@ -274,11 +282,16 @@ class Workspace:
         scope = conversation.scope
         if thread is None or not scope.is_kept or scope.is_shared:
             return
-        known = conversation.table.positions
-        new = list(
-            takewhile(lambda message: message.id and message.id not in known, reversed(messages))
+        known_ids = conversation.table.positions
+        newest_first: list[BaseMessage] = []
+        for message in reversed(messages):
+            if not message.id or message.id in known_ids:
+                break
+            newest_first.append(message)
+        new_messages = newest_first[::-1]
+        yield from stores.guests.keep(
+            self.store, scope, thread, new_messages, conversation.own_turn
         )
-        yield from stores.guests.keep(self.store, scope, thread, new[::-1], conversation.own_turn)
 
     def change(
         self,
@@ -293,20 +306,20 @@ class Workspace:
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
 
         def body(conversation: history.OpenConversation) -> Flow[T]:
-            conversation.table.tree(
-                self.settings.span_messages
-            )  # it tells what was derived from what
-            before = len(conversation.table), conversation.table.digest()
+            table = conversation.table
+            table.tree(self.settings.span_messages)  # it tells what was derived from what
+            length = len(table)
+            digest = table.digest()
             result = yield from change(history.Editor(self.store, conversation, self.writer_id))
-            if not conversation.table.holds(
-                *before
-            ):  # what was edited or removed must not live on there
+            table = conversation.table
+            is_only_extended = table.holds(length, digest)
+            if not is_only_extended:  # what was edited or removed must not live on there
                 yield from self.libraries.forget(scope)
-            if on_removal is not None and (surely or not conversation.table.holds(*before)):
+            if on_removal is not None and (surely or not is_only_extended):
                 yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
                     forget_texts()
-            conversation.table.read_ahead(before[0], self.settings.span_messages)
+            table.read_ahead(length, self.settings.span_messages)
             self.learning.note(conversation)
             self.note_segments(conversation)
             return result
@@ -315,23 +328,28 @@ class Workspace:
 
     def note_segments(self, conversation: history.OpenConversation) -> None:
         """Stores the derived data of older messages in the background, if some is not stored yet."""
-        lasting = conversation.scope.is_kept and not isinstance(self.store, stores.PrivateStore)
-        if lasting and next(history.segments.lacking(conversation), None):
+        if not conversation.scope.is_kept or isinstance(self.store, stores.PrivateStore):
+            return
+        if next(history.segments.lacking(conversation), None):
             self.sealing.submit(conversation.scope)
 
     def read_ahead(self, scope: stores.Scope, words: str) -> None:
-        """Opens a conversation in the background and ranks it for some words, so that its next prompt embeds little."""
+        """Opens a conversation in the background and ranks it for some words.
+
+        Its next prompt then embeds little.
+        """
         self._ahead[scope] = words
         self.sealing.submit(scope)
 
     def _note_other(self, scope: stores.Scope) -> None:
-        """Stores a conversation in segments in the background, as it was read for a prompt of another one."""
+        """Stores a conversation, which a prompt of another one has read, in segments."""
         if not isinstance(self.store, stores.PrivateStore):
             self.sealing_others.rest()  # the prompt is not made yet
             self.sealing_others.submit(scope)
 
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
-        if (words := self._ahead.pop(scope, None)) is not None:
+        words = self._ahead.pop(scope, None)
+        if words is not None:
             drive(self.recall(scope, partial(self._rank, words)))
         while not (cancelled or isinstance(self.store, stores.PrivateStore)):
             if not drive(self.recall(scope, partial(history.segments.seal, self.store))):
@@ -347,9 +365,15 @@ class Workspace:
 
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
         scope = conversation.scope
-        names = self.settings.sources if words else ()
-        given = self.catalogue, scope.user_id, names, self.embeddings, scope.conversation_id
-        sources = Sources(*given, vectors=self.vectors, others=self.libraries.of(scope.user_id))
+        sources = Sources(
+            catalogue=self.catalogue,
+            user_id=scope.user_id,
+            names=self.settings.sources if words else (),
+            embeddings=self.embeddings,
+            without_conversation=scope.conversation_id,
+            vectors=self.vectors,
+            others=self.libraries.of(scope.user_id),
+        )
         yield from search(sources, words, 0, conversation.seen_with(self.counter))
 
     def sync(
@@ -361,10 +385,10 @@ class Workspace:
         task: bool = False,
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
-        given = checked(messages, "messages")
+        state = checked(messages, "messages")
         return self.change(
             scope,
-            lambda editor: editor.sync(given, on_removal, task=task),
+            lambda editor: editor.sync(state, on_removal, task=task),
             on_removal,
             surely=False,
         )
@@ -381,15 +405,15 @@ class Workspace:
 
         Where that fails, the next prompt does it, or says that it cannot.
         """
-        _, given = split_instructions(checked(messages, "messages"))
+        _, state = split_instructions(checked(messages, "messages"))
 
         def copy(editor: history.Editor) -> Flow[None]:
             if thread is not None:
-                seen = yield from self.of_run(editor.conversation, thread)
-                if seen is not editor.conversation:
+                conversation = yield from self.of_run(editor.conversation, thread)
+                if conversation is not editor.conversation:
                     return
-                yield from self.keep_guests(seen, given, thread)
-            yield from editor.sync(given, "archive", task=task)
+                yield from self.keep_guests(conversation, state, thread)
+            yield from editor.sync(state, "archive", task=task)
 
         try:
             yield from self.change(scope, copy, "archive", surely=False)
@@ -406,161 +430,14 @@ class Workspace:
                 conversation = yield from self.of_run(conversation, thread, claims=False)
             if conversation.scope.is_kept:
                 yield from self.read_marks(conversation)
-            conversation.cuts = {
-                key: cut.model_copy(update={"prefix": ""}) for key, cut in conversation.cuts.items()
-            }
+            cuts = conversation.cuts.items()
+            conversation.cuts = {key: cut.model_copy(update={"prefix": ""}) for key, cut in cuts}
             conversation.cuts_unsaved = True
 
         return self.recall(scope, body)
 
-    def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
-        """Reads a conversation's compaction cuts and its pins.
-
-        `StoreError` where these cannot be read.
-        """
-        self._name_maker(conversation)
-        places = [conversation.scope.place(history.CUTS), conversation.scope.place(history.PINS)]
-        failures = list[str]()
-        cuts, pins = yield from batch(self.store, places)
-        _take_up_cuts(conversation, cuts, [])
-        _take_up_pins(conversation, pins, failures)
-        if failures:
-            raise StoreError(failures[0])
-
-    def clear(self, scope: stores.Scope) -> Flow[None]:
-        """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
-        self.bookkeeping.ledger.forget(scope)
-
-        def body(conversation: history.OpenConversation) -> Flow[None]:
-            path = (
-                stores.ROOT,
-                stores.label(scope.user_id),
-                "*",
-                stores.label(scope.conversation_id),
-            )
-            yield from self.learning.forget(scope)
-            yield from stores.owners.release(self.store, scope)
-            yield from self.libraries.forget(scope)
-            try:
-                yield from stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
-            finally:  # wherever it ends, what is left is read again; nothing may wait for a lock here
-                yield from self._forget(conversation)
-                forget_texts()
-                self.vectors.clear()
-            yield from self.libraries.forget(
-                scope
-            )  # a prompt of another conversation may have read it meanwhile
-
-        yield from self.using(scope, body)
-        yield from self._forget_apart(lambda other: other.conversation_id == scope.conversation_id)
-        for other in self._of_runs.all():
-            yield from other.clear(scope)
-
-    def erase(self, user_id: str) -> Flow[int]:
-        """Deletes everything of a user, also in the stores of runs.
-
-        Returns how many records there were.
-        """
-        path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        self.bookkeeping.ledger.erase(user_id)
-        # Whatever is under way with a conversation ends before anything is deleted; and what was
-        # begun in between is deleted in the end.
-        count = 0
-        yield from self._forget_apart(lambda _: True)
-        for _ in range(2):
-            for scope in self.open_conversations.all():
-                if scope.user_id == user_id:
-                    yield from self.using(scope, self._forget)
-            yield from self.libraries.erase(user_id)
-            known.interrupted(self.store, user_id)
-            count += yield from stores.owners.release_all(self.store, user_id)
-            deletion = stores.bulk.delete_below(
-                self.store, path, history.LANES, history.JOINED, derived=history.SEGMENTS
-            )
-            count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        self.catalogue.forget(stores.label(user_id))
-        yield from self.libraries.erase(user_id)
-        self.vectors.clear()
-        self.recent.forget(lambda scope: scope.user_id == user_id)
-        for scope in self.open_conversations.all():
-            if scope.user_id == user_id:
-                self.open_conversations.drop(scope)
-        forget_texts()
-        for other in self._of_runs.all():
-            count += yield from other.erase(user_id)
-        return count
-
-    def hand_over(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
-        """Gives a thread to another user, with all that is stored of it, also in the stores of runs."""
-        nowhere: list[ForeignUserError] = []
-        workspaces = [self, *self._of_runs.all()]
-        for workspace in workspaces:
-            try:
-                yield from workspace.hand_over_here(conversation_id, from_user, to_user)
-            except ForeignUserError as error:
-                nowhere.append(error)
-        if len(nowhere) == len(workspaces):
-            raise nowhere[0]
-
-    def hand_over_here(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
-        """Gives a thread to another user, in this store alone."""
-        ids = yield from handover.conversations_of(
-            self.store, conversation_id, (from_user, to_user)
-        )
-        scopes = [
-            stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in sorted(ids)
-        ]
-
-        def move(opened: Sequence[history.OpenConversation]) -> Flow[None]:
-            try:
-                begun = yield from handover.begin(self.store, ids, from_user, to_user)
-                if begun is None:
-                    return
-                if not begun.is_copied:
-                    yield from begun.copy()
-                for one in ids:
-                    yield from self.learning.forget(stores.Scope(from_user, one))
-                yield from begun.finish()
-            finally:  # wherever it ends, what is there is read again
-                for conversation in opened:
-                    yield from self._forget(conversation)
-                self.vectors.clear()
-
-        yield from self._using_all(scopes, move)
-        for one in ids:
-            self.bookkeeping.ledger.forget(stores.Scope(from_user, one))
-
-    def _using_all(
-        self,
-        scopes: Sequence[stores.Scope],
-        body: Callable[[Sequence[history.OpenConversation]], Flow[T]],
-        opened: Sequence[history.OpenConversation] = (),
-    ) -> Flow[T]:
-        """Runs a flow with several conversations, alone.
-
-        Whoever needs several takes them in one order.
-        """
-        if not scopes:
-            return (yield from body(opened))
-
-        def with_next(conversation: history.OpenConversation) -> Flow[T]:
-            return (yield from self._using_all(scopes[1:], body, (*opened, conversation)))
-
-        return (yield from self.using(scopes[0], with_next))
-
-    def _forget_apart(self, chosen: Callable[[stores.Scope], bool]) -> Flow[None]:
-        """Forgets what runs in other users' threads have in memory, of the conversations that are chosen."""
-
-        def forget(conversation: history.OpenConversation) -> Flow[None]:
-            yield from ()
-            conversation.apart = None
-
-        for scope, conversation in self.open_conversations.all().items():
-            if conversation.apart is not None and chosen(scope):
-                yield from self.using(scope, forget)
-        self.recent.forget(lambda scope: not scope.is_kept and chosen(scope))
-
-    def _forget(self, conversation: history.OpenConversation) -> Flow[None]:
+    def forget(self, conversation: history.OpenConversation) -> Flow[None]:
+        """Lets go of what an open conversation holds, and of the reports that quote it."""
         yield from ()
         conversation.reset()
         self.recent.forget(lambda scope: scope == conversation.scope)
@@ -568,66 +445,47 @@ class Workspace:
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]
     ) -> Flow[Stored]:
-        """Reads a conversation's cuts, pins, snapshot and progress, the settings and the knowledge, in one batch.
+        """Reads what is stored beside a conversation, and adds to `failures` what cannot be read."""
+        self._name_maker(conversation)
+        reader = BesideReader(
+            self.store, self.settings, self.learning, conversation, request, failures
+        )
+        return (yield from reader.read())
 
-        Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and
-        the turn goes on.
+    def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
+        """Reads a conversation's compaction cuts and its pins.
+
+        A `StoreError` where the pins cannot be read.
         """
         self._name_maker(conversation)
-        scope = conversation.scope
-        store = self.store
-        user = conversation.scope.user_id
-        if conversation.apart_because:
-            settings, sources = merged(self.settings, {}, request.settings, failures)
-            return Stored(settings, sources, NOTHING, ())
-        kinds = {"cuts": history.CUTS, "pins": history.PINS, "snapshot": records.SNAPSHOT}
-        if self.settings.learn and not scope.is_shared:
-            kinds["learning"] = records.LEARNING
-        places = {name: scope.place(kind) for name, kind in kinds.items()}
-        places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
-        if request.persona_id is not None:
-            places["persona"] = stores.settings_place(user, request.persona_id)
-        if request.device_id is not None:
-            places["device"] = records.PRESENCE.place(
-                user, stores.require_id("device_id", request.device_id)
+        yield from read_marks(self.store, conversation)
+
+    def save_settings(
+        self, settings: Mapping[str, Any], user_id: str, persona_id: str | None
+    ) -> Flow[None]:
+        """Saves the settings of a user or a persona; see `ContextPipeline.save_settings`."""
+        if not isinstance(settings, Mapping):
+            raise InvalidSettingsError(
+                f"settings must be a mapping of their fields, not {type(settings).__name__}"
             )
-        what = "compaction cuts, pins and saved settings not read"
-        items = yield from with_fallback(batch(store, places.values()), None, what, failures)
-        found: dict[str, object] = (
-            dict(zip(places, items, strict=True)) if items is not None else {}
-        )
-        knowledge = None
-        if found:
-            _take_up_pins(conversation, found["pins"], failures)
-            _take_up_cuts(conversation, found["cuts"], failures)
-            if scope.is_kept and conversation.sent_read < len(conversation.table):
-                yield from history.editing.read_sent(store, conversation)
-            if not conversation.snapshot_unsaved:
-                what = "what the conversation shows of the facts"
-                shown = _read(stores.SnapshotRecord, found["snapshot"], what, failures)
-                conversation.snapshot = shown or conversation.snapshot
-            if "learning" in found:
-                progress = _read(
-                    records.ProgressRecord, found["learning"], "progress of learning", failures
-                )
-                self.learning.take_up(scope, progress or records.ProgressRecord())
-            reading = known.read(store, user, found["mark"], marked=True)
-            knowledge = yield from with_fallback(
-                reading, None, "what is known about the user not read", failures
-            )
-        saved = {source: stores.settings_in(found.get(source)) for source in ("user", "persona")}
-        settings, sources = merged(self.settings, saved, request.settings, failures)
-        device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
-        expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
-        knowledge = knowledge or known.kept_of(store, user).knowledge or Knowledge(is_read=False)
-        return Stored(
-            settings, sources, knowledge if settings.learn else knowledge.by_hand, expected
-        )
+        merged_settings = self.settings.override(settings)
+        place = stores.settings_place(user_id, persona_id)
+        yield from stores.write_settings(self.store, place, settings)
+        if persona_id is not None:
+            yield from self.learning.compile_persona(user_id, persona_id, merged_settings)
+
+    def saved_settings(self, user_id: str, persona_id: str | None) -> Flow[dict[str, Any]]:
+        """Returns the saved settings of a user or a persona; empty if there are none."""
+        return stores.read_settings(self.store, stores.settings_place(user_id, persona_id))
+
+    def export(self, user_id: str) -> Flow[list[str]]:
+        """Returns all that is stored of a user; see `ContextPipeline.export_user`."""
+        path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
+        return stores.bulk.export_below(self.store, path, without=history.SEGMENTS)
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
-        conversation.table.made.maker = (
-            self.summarizing.summarizer.fingerprint if self.summarizing else ""
-        )
+        maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        conversation.table.made.maker = maker
 
 
 def conversation_apart(scope: stores.Scope, because: str) -> history.OpenConversation:
@@ -635,42 +493,3 @@ def conversation_apart(scope: stores.Scope, because: str) -> history.OpenConvers
     conversation = history.OpenConversation(replace(scope, is_kept=False))
     conversation.apart_because = because
     return conversation
-
-
-def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
-    """Returns a stored record; a damaged one counts as missing, as it can be derived again."""
-    try:
-        return record.found(found)
-    except StoreDataError as error:
-        failures.append(f"{what} not read: {error}")
-        return None
-
-
-def _take_up_pins(
-    conversation: history.OpenConversation, found: object, failures: list[str]
-) -> None:
-    before = len(failures)
-    record = _read(stores.PinsRecord, found, "pins", failures)
-    pins: Mapping[str, Preservation] = record.pins if record else {}
-    if len(failures) == before and pins != conversation.pins:
-        conversation.pin(pins)
-
-
-def _take_up_cuts(
-    conversation: history.OpenConversation, found: object, failures: list[str]
-) -> None:
-    record = _read(stores.CutsRecord, found, "compaction cuts", failures)
-    newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
-    before = conversation.cuts
-    conversation.cuts = {}
-    for key in [
-        *(key for key in newer if key not in before),
-        *before,
-    ]:  # what was used here last stays last
-        cut = (
-            before[key]
-            if key in before and (key not in newer or conversation.cuts_unsaved)
-            else newer[key]
-        )
-        if conversation.cut_is_valid(cut):
-            conversation.use(cut)

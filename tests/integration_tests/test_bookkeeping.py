@@ -19,7 +19,7 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline.bookkeeping import Ledger, of_month, of_session
+from langchain_ctxbudget.pipeline.usage import Ledger, of_month, of_session
 from langchain_ctxbudget.stores import ROOT, Scope, bulk, label
 from langchain_ctxbudget.tokens import Usage
 from tests.integration_tests.conftest import Call

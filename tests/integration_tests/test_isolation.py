@@ -26,7 +26,8 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.pipeline.bookkeeping import SnapshotBook, UsageBook
+from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
+from langchain_ctxbudget.pipeline.usage import UsageBook
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn

@@ -16,6 +16,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
+from langchain_ctxbudget.pipeline import removal
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 
@@ -39,34 +40,31 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
 # -- writers that meet: many orders of their store operations
 
 
-SCOPE: Any = {
-    "user_id": log_contract.ADAS.user_id,
-    "conversation_id": log_contract.ADAS.conversation_id,
-}
+SCOPE = log_contract.ADAS
 
 
 def add(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._add_messages(list(messages), **SCOPE)
+    return lambda pipeline: pipeline._conversations.add(SCOPE, list(messages))
 
 
 def edit(key: str, text: str) -> Act:
-    return lambda pipeline: pipeline._edit_message(key, HumanMessage(text), **SCOPE)
+    return lambda pipeline: pipeline._conversations.edit(SCOPE, key, HumanMessage(text))
 
 
 def remove(*keys: str, on_removal: Any = "archive") -> Act:
-    return lambda pipeline: pipeline._remove_messages(list(keys), on_removal=on_removal, **SCOPE)
+    return lambda pipeline: pipeline._conversations.remove(SCOPE, list(keys), on_removal)
 
 
 def sync(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._sync(list(messages), **SCOPE)
+    return lambda pipeline: pipeline._workspace.sync(list(messages), SCOPE, "archive")
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
-    return pipeline._clear(**SCOPE)
+    return removal.clear(pipeline._workspace, SCOPE)
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
-    return pipeline._get_messages(**SCOPE)
+    return pipeline._conversations.messages(SCOPE)
 
 
 class World:

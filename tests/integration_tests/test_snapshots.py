@@ -9,7 +9,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
-from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS
+from langchain_ctxbudget.pipeline.snapshots import SNAPSHOTS
 from langchain_ctxbudget.stores import Scope
 from tests.stores import Failing
 

@@ -17,7 +17,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.pipeline.bookkeeping import Ledger, month_of, of_month, of_session
+from langchain_ctxbudget.pipeline.usage import Ledger, month_of, of_month, of_session
 from langchain_ctxbudget.stores import ROOT, Scope, bulk, label
 from langchain_ctxbudget.tokens import PRICES, Price, Usage, load_prices, price_of, total, usage_of
 

@@ -1,0 +1,400 @@
+"""The usage of models, counted per conversation and per user and month."""
+
+import atexit
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from langgraph.store.base import BaseStore, GetOp
+
+from langchain_ctxbudget import stores
+from langchain_ctxbudget.budget import (
+    HEALTHY,
+    Standing,
+    Tier,
+    UsageLimits,
+    relaxed,
+    standing,
+    tier_of,
+)
+from langchain_ctxbudget.errors import BlockedLoopError, InputError, checks_names
+from langchain_ctxbudget.flow import (
+    Flow,
+    adrive,
+    batch,
+    drive,
+    locked,
+    running_loop,
+    with_fallback,
+)
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.prompt import merged
+from langchain_ctxbudget.report import UsageState
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
+from langchain_ctxbudget.worker import PATIENCE_SECONDS, Worker, new_mutex
+
+Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
+Lanes: TypeAlias = tuple[str, ...]
+"""A namespace with one item per lane: that of a conversation, or of a user's month."""
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+
+
+class UsageRecord(stores.Record):
+    """The usage that one lane has counted."""
+
+    used: Usage
+    last: int = 0
+    """The number of the last call that is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelCall:
+    number: int
+    """Calls of one ledger are counted from 1."""
+    places: tuple[Lanes, ...]
+    used: Usage
+
+
+def month_of(now: datetime) -> str:
+    """Returns the calendar month of a moment in UTC, such as `2026-11`."""
+    return stores.utc(now).date().isoformat()[:7]
+
+
+def of_session(scope: stores.Scope) -> Lanes:
+    """Returns the namespace of a conversation's usage."""
+    return scope.namespace("spent")
+
+
+def of_month(user_id: str, month: str) -> Lanes:
+    """Returns the namespace of a user's usage in a month.
+
+    Clearing a conversation called "2026-11" leaves it.
+    """
+    if not isinstance(month, str) or not _MONTH.fullmatch(month):
+        raise InputError(f"month must be a year and a month such as '2026-11', not {month!r}")
+    return (stores.ROOT, stores.label(stores.require_id("user_id", user_id)), "usage", month)
+
+
+class Ledger:
+    """Counts the usage of one pipeline's calls over its store, for threads and tasks.
+
+    Each ledger has a lane of its own in every place: a record of what it has counted, and of the
+    last call that is in it, so that no call counts twice. What was used in a place is the sum of
+    its lanes. An erased lane begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._lane = stores.new_token()
+        self._noted = 0
+        self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
+        """The calls of each user that are not written yet, oldest first."""
+
+    def note(self, scope: stores.Scope, used: Usage, month: str) -> None:
+        """Counts a call for its conversation and for its user's month (see `month_of`).
+
+        Does no I/O.
+        """
+        places: tuple[Lanes, ...] = (of_month(scope.user_id, month),)
+        if scope.is_kept:
+            places = (of_session(scope), *places)
+        with self._mutex:
+            self._noted += 1
+            call = _ModelCall(self._noted, places, used)
+            self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
+
+    def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
+        """Returns the usage in one place of a user.
+
+        All lanes that are written, and the calls of this process.
+        """
+        # The memory first: what is written in between is not counted twice.
+        calls = self.unwritten.get(user_id, ())
+        items = yield from stores.read_all(store, place)
+        # By name: an item that is written while pages are read may stand on two of them.
+        lanes = {item.key: UsageRecord.found(item) for item in items}
+        lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
+        return total(record.used for record in lanes.values() if record)
+
+    def write(self, store: BaseStore, user_id: str) -> Flow[None]:
+        """Writes the counts of a user; if that fails, they are written the next time."""
+        calls = self.unwritten.get(user_id, ())
+        if not calls:
+            return
+        places: dict[Lanes, GetOp] = {}
+        for call in calls:
+            for place in call.places:
+                places[place] = GetOp(place, self._lane)
+        items = yield from batch(store, places.values())
+
+        puts = []
+        for (place, operation), item in zip(places.items(), items, strict=True):
+            record = _with(UsageRecord.found(item), place, calls)
+            puts.append(stores.written(operation, record))
+        yield from batch(store, puts)
+        last = calls[-1].number
+        self._change(user_id, lambda call: None if call.number <= last else call)
+
+    def forget(self, scope: stores.Scope) -> None:
+        """Drops the unwritten counts of a conversation for good; its user's month stays."""
+        gone = of_session(scope)
+
+        def without(call: _ModelCall) -> _ModelCall:
+            return replace(call, places=tuple(place for place in call.places if place != gone))
+
+        self._change(scope.user_id, without)
+
+    def erase(self, user_id: str) -> None:
+        """Drops the unwritten counts of a user for good.
+
+        Call it before their records are deleted.
+        """
+        self._change(user_id, lambda _: None)
+
+    def _change(self, user_id: str, change: Callable[[_ModelCall], _ModelCall | None]) -> None:
+        with self._mutex:
+            changed = [change(call) for call in self.unwritten.pop(user_id, ())]
+            remaining = tuple(call for call in changed if call is not None)
+            if remaining:
+                self.unwritten[user_id] = remaining
+
+
+def _with(record: UsageRecord | None, place: Lanes, calls: Sequence[_ModelCall]) -> UsageRecord:
+    """Returns the record of a place with those of its calls that were not in it yet."""
+    record = record or UsageRecord(used=Usage())
+    missing = [call for call in calls if place in call.places and call.number > record.last]
+    if not missing:
+        return record
+    used = total([record.used, *(call.used for call in missing)])
+    return UsageRecord(used=used, last=missing[-1].number)
+
+
+class Bookkeeping:
+    """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
+
+    def __init__(
+        self, store: Callable[[], BaseStore], clock: stores.Clock, prices: Prices | None
+    ) -> None:
+        """Sets up; the thread begins with the first thing to write.
+
+        `InvalidSettingsError` for a price that is none.
+        """
+        self.clock = clock
+        self.prices = load_prices(prices)
+        self.ledger = Ledger()
+        self.store = store
+        self.worker: Worker[str] = Worker(lambda user_id, _: drive(self.write(user_id)))
+        self._process = os.getpid()
+
+    def close(self) -> None:
+        """Writes everything that is pending and accepts nothing new.
+
+        Does not block an event loop.
+        """
+        if self._process != os.getpid():  # what there is, the parent writes
+            return
+        if running_loop() is None:
+            with suppress(BlockedLoopError):
+                self.finish().flush(PATIENCE_SECONDS)
+        self.worker.close()
+        atexit.unregister(self.close)
+
+    def finish(self) -> Worker[str]:
+        """Has everything written, also what could not be before.
+
+        Returns the worker that does it.
+        """
+        for user_id in list(self.ledger.unwritten):
+            self.worker.submit(user_id)
+        return self.worker
+
+    def note(
+        self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None
+    ) -> Usage:
+        """Counts what an answer has used; `finish` has it written.
+
+        `InputError` where it is no usage.
+        """
+        if model is not None and not isinstance(model, str):
+            raise InputError(f"model must be the name of a model, not {model!r}")
+        usage = usage_of(usage_metadata, model, self.prices)
+        if not self.ledger.unwritten:
+            # Anew each time, as what is registered last is called first: before the store closes
+            # itself.
+            atexit.unregister(self.close)
+            atexit.register(self.close)
+        self.ledger.note(scope, usage, month_of(self.clock()))
+        return usage
+
+    def write(self, user_id: str) -> Flow[None]:
+        """Writes the counts of a user."""
+        # Whoever erases something of the user holds this lock, too.
+        store = self.store()
+        yield from locked(known.lock_of(store, user_id), self.ledger.write(store, user_id))
+        if not self.ledger.unwritten:
+            atexit.unregister(self.close)
+
+    def standing(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
+        """Returns how much is left of the most restrictive limit; None without any."""
+        session = yield from self.ledger.read(self.store(), scope.user_id, of_session(scope))
+        month = yield from self.used_in(scope.user_id)
+        used = {
+            "session_tokens": session.total_tokens,
+            "session_cost": session.cost,
+            "month_tokens": month.total_tokens,
+            "month_cost": month.cost,
+        }
+        return standing(limits, used)
+
+    def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
+        """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
+        place = of_month(user_id, month or month_of(self.clock()))
+        return self.ledger.read(self.store(), user_id, place)
+
+    def state(
+        self, scope: stores.Scope, settings: ContextSettings, failures: list[str]
+    ) -> Flow[tuple[Tier, UsageState | None]]:
+        """Returns the tier that applies to a prompt, and the limit behind it.
+
+        Adds what failed to `failures`.
+        """
+        limits = settings.usage_limits
+        if limits is None:
+            return HEALTHY, None
+        reading = self.standing(scope, limits)
+        current = yield from with_fallback(reading, None, "usage not read", failures)
+        if current is None:
+            return HEALTHY, None
+        tier = tier_of(current.left, limits.thresholds)
+        forced = tuple(settings.force_include)
+        state = UsageState(
+            tier=tier.name,
+            left=current.left,
+            limit=current.limit,
+            used=current.used,
+            allowed=current.allowed,
+            forced=forced,
+        )
+        return relaxed(tier, forced), state
+
+
+@checks_names()
+class UsageBook:
+    """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
+
+    `ContextUsageHandler`, the middleware and `pipeline.observe_usage` feed it, and `record` elsewhere.
+    """
+
+    def __init__(
+        self, bookkeeping: Bookkeeping, settings: ContextSettings, model: str | None
+    ) -> None:
+        self._books = bookkeeping
+        self._settings = settings
+        self._model = model
+
+    def record(
+        self,
+        usage_metadata: Mapping[str, Any],
+        *,
+        user_id: str,
+        conversation_id: str,
+        model: str | None = None,
+    ) -> Usage:
+        """Counts the usage of an answer, and returns it once it is written.
+
+        Where writing fails, it is written later.
+
+        Args:
+            usage_metadata: what the provider says of the call, as LangChain gives it.
+            user_id: the user.
+            conversation_id: the conversation.
+            model: the model whose price counts; default: the pipeline's.
+        """
+        scope = stores.Scope(user_id, conversation_id)
+        return drive(self._record(scope, usage_metadata, model))
+
+    async def arecord(
+        self,
+        usage_metadata: Mapping[str, Any],
+        *,
+        user_id: str,
+        conversation_id: str,
+        model: str | None = None,
+    ) -> Usage:
+        """Counts the usage of an answer; the async form of `record`."""
+        scope = stores.Scope(user_id, conversation_id)
+        return await adrive(self._record(scope, usage_metadata, model))
+
+    def of_session(self, *, user_id: str, conversation_id: str) -> Usage:
+        """Returns the usage of a conversation."""
+        return drive(self._of_session(stores.Scope(user_id, conversation_id)))
+
+    async def aof_session(self, *, user_id: str, conversation_id: str) -> Usage:
+        """Returns the usage of a conversation; the async form of `of_session`."""
+        return await adrive(self._of_session(stores.Scope(user_id, conversation_id)))
+
+    def of_month(self, *, user_id: str, month: str | None = None) -> Usage:
+        """Returns the usage of a user in a month, in all conversations.
+
+        Args:
+            user_id: the user.
+            month: a month in UTC, such as `2026-11`; default: this one.
+        """
+        return drive(self._books.used_in(user_id, month))
+
+    async def aof_month(self, *, user_id: str, month: str | None = None) -> Usage:
+        """Returns the usage of a user in a month; the async form of `of_month`."""
+        return await adrive(self._books.used_in(user_id, month))
+
+    def standing(
+        self,
+        *,
+        user_id: str,
+        conversation_id: str,
+        limits: UsageLimits | Mapping[str, Any] | None = None,
+    ) -> Standing | None:
+        """Returns how much is left of the most restrictive limit; None where there are no limits.
+
+        Args:
+            user_id: the user.
+            conversation_id: the conversation.
+            limits: the limits to look at; default: those of the user's settings.
+        """
+        return drive(self._standing(stores.Scope(user_id, conversation_id), limits))
+
+    async def astanding(
+        self,
+        *,
+        user_id: str,
+        conversation_id: str,
+        limits: UsageLimits | Mapping[str, Any] | None = None,
+    ) -> Standing | None:
+        """Returns how much is left of the most restrictive limit; the async form of `standing`."""
+        return await adrive(self._standing(stores.Scope(user_id, conversation_id), limits))
+
+    def _record(
+        self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None
+    ) -> Flow[Usage]:
+        usage = self._books.note(scope, usage_metadata, model or self._model)
+        yield from self._books.write(scope.user_id)
+        return usage
+
+    def _of_session(self, scope: stores.Scope) -> Flow[Usage]:
+        return self._books.ledger.read(self._books.store(), scope.user_id, of_session(scope))
+
+    def _standing(
+        self, scope: stores.Scope, limits: UsageLimits | Mapping[str, Any] | None
+    ) -> Flow[Standing | None]:
+        if limits is None:
+            place = stores.settings_place(scope.user_id, None)
+            saved = yield from stores.read_settings(self._books.store(), place)
+            settings, _ = merged(self._settings, {"user": saved}, None, failures=[])
+            limits = settings.usage_limits
+        if limits is None:
+            return None
+        return (yield from self._books.standing(scope, UsageLimits.of(limits)))
