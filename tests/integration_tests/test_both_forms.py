@@ -31,6 +31,9 @@ from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import CtxBudgetError
 from langchain_ctxbudget.memory import BudgetedMemory
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.pipeline.chat import Chat
+from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
+from langchain_ctxbudget.pipeline.usage import UsageBook
 
 USER: dict[str, Any] = {"user_id": "ada"}
 IDS: dict[str, Any] = {**USER, "conversation_id": "c1"}
@@ -258,6 +261,40 @@ def test_the_blocking_form_gives_what_the_async_one_gives(
 
 def test_a_signature_says_what_a_method_returns() -> None:
     assert inspect.signature(ContextPipeline.aassemble).return_annotation is AssembledContext
+
+
+METHODS = [
+    getattr(kind, name)
+    for kind in (ContextPipeline, Chat, UsageBook, SnapshotBook)
+    for name in vars(kind)
+    if not name.startswith("_") and inspect.isfunction(getattr(kind, name))
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__qualname__)
+def test_a_method_has_its_own_name_and_a_docstring(method: Any) -> None:
+    kind, name = method.__qualname__.split(".")
+    assert method.__name__ == name
+    assert inspect.getdoc(method)
+    assert kind in ("ContextPipeline", "Chat", "UsageBook", "SnapshotBook")
+
+
+@pytest.mark.parametrize("kind", [ContextPipeline, Chat, UsageBook, SnapshotBook])
+def test_both_forms_have_one_signature(kind: type) -> None:
+    for name, method in vars(kind).items():
+        other = getattr(kind, f"a{name}", None) or getattr(kind, f"a_{name}", None)
+        if other is not None:
+            assert inspect.signature(method) == inspect.signature(other)
+
+
+def test_what_a_pipeline_and_a_conversation_are_is_in_their_repr() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 2_000, "learn": False}, model="gpt-4o")
+    chat = pipeline.conversation("c1", user_id="ada")
+    name = "ContextPipeline(max_context_tokens=2000, model='gpt-4o', store=PrivateStore())"
+    assert repr(pipeline) == name
+    assert repr(chat) == "Chat('c1', user_id='ada')"
+    chat.add(HumanMessage("Hello."))
+    assert repr(chat) == "Chat('c1', user_id='ada', messages=1)"
 
 
 def test_every_twin_is_in_a_story() -> None:

@@ -17,7 +17,15 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.parameters import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import STYLES, ContextSettings, HistoryFormat, Personality
+from langchain_ctxbudget.settings import (
+    STYLES,
+    ContextSettings,
+    HistoryFormat,
+    HistorySettings,
+    Personality,
+    inputs,
+)
+from langchain_ctxbudget.settings.groups import GROUPS
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -215,3 +223,63 @@ def test_every_error_is_one_of_the_package_and_of_langchain_and_survives_picklin
                     for name, tokens in error.floors.items()
                 )
                 assert f"{error.budget_tokens:,}" in str(error)
+
+
+# -- Groups
+
+
+def test_a_setting_is_given_alone_or_in_its_group_and_read_both_ways() -> None:
+    alone = ContextSettings(keep_messages=3, personality="helpful")
+    grouped = ContextSettings(
+        history=HistorySettings(keep_messages=3), style={"personality": "helpful"}
+    )
+    assert grouped == alone
+    assert grouped.history.keep_messages == grouped.keep_messages == 3
+    assert grouped.chosen == {"keep_messages": 3, "personality": Personality()}
+
+
+def test_every_setting_stands_in_one_group() -> None:
+    grouped = [name for group in GROUPS.values() for name in group.model_fields]
+    assert sorted(grouped) == sorted(ContextSettings.model_fields)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_type_checkers_know_every_setting_of_a_group(name: str) -> None:
+    known = getattr(inputs, GROUPS[name].__name__.replace("Settings", "Inputs")).__annotations__
+    assert set(known) == set(GROUPS[name].model_fields)
+
+
+def test_an_override_changes_one_setting_of_a_group() -> None:
+    settings = ContextSettings(keep_messages=3, segment_messages=30)
+    changed = settings.override({"history": {"span_messages": 10}})
+    assert changed == ContextSettings(keep_messages=3, span_messages=10)
+    assert settings.override({"segment_messages": 40}).span_messages == 40
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"keep_messages": 3, "history": {"keep_messages": 4}}, "keep_messages is given twice"),
+        ({"history": {"keep_mesages": 3}}, "is 'keep_messages' meant"),
+        ({"history": {"keep_messages": -1}}, "history.keep_messages must be"),
+        ({"history": 5}, "HistorySettings is made from a mapping of fields, not int"),
+    ],
+)
+def test_what_is_wrong_in_a_group_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=message):
+        ContextSettings().override(given)
+
+
+def test_the_signature_shows_groups_and_settings_with_their_defaults() -> None:
+    parameters = inspect.signature(ContextSettings).parameters
+    assert list(parameters) == [*GROUPS, *ContextSettings.model_fields]
+    assert parameters["max_context_tokens"].default == 12_000
+
+
+def test_a_repr_shows_what_differs_from_the_defaults() -> None:
+    assert repr(ContextSettings(max_context_tokens=12_000)) == "ContextSettings()"
+    settings = ContextSettings(max_context_tokens=8_000, retrieval={"most_items": 4})
+    assert repr(settings) == (
+        "ContextSettings(budget=BudgetSettings(max_context_tokens=8000), "
+        "knowledge=KnowledgeSettings(retrieval=RetrievalSettings(most_items=4)))"
+    )

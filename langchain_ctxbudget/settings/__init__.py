@@ -1,0 +1,51 @@
+"""The settings of a developer: frozen, and checked when they are made."""
+
+from langchain_ctxbudget.settings.groups import (
+    BudgetSettings,
+    ContextSettings,
+    HistorySettings,
+    KnowledgeSettings,
+    PromptSettings,
+    StyleSettings,
+    UsageSettings,
+)
+from langchain_ctxbudget.settings.values import (
+    SOURCES,
+    STYLES,
+    CustomLayer,
+    Entity,
+    EntityContext,
+    ForeignThread,
+    HistoryFormat,
+    LayerRequest,
+    Personality,
+    ResponseStyle,
+    RetrievalSettings,
+    Source,
+    ToolKind,
+    Topic,
+)
+
+__all__ = [
+    "SOURCES",
+    "STYLES",
+    "BudgetSettings",
+    "ContextSettings",
+    "CustomLayer",
+    "Entity",
+    "EntityContext",
+    "ForeignThread",
+    "HistoryFormat",
+    "HistorySettings",
+    "KnowledgeSettings",
+    "LayerRequest",
+    "Personality",
+    "PromptSettings",
+    "ResponseStyle",
+    "RetrievalSettings",
+    "Source",
+    "StyleSettings",
+    "ToolKind",
+    "Topic",
+    "UsageSettings",
+]
