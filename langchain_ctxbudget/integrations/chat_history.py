@@ -79,6 +79,13 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         self._request = Request(persona_id=persona_id, device_id=device_id)
         self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
+    def __repr__(self) -> str:
+        """Names the conversation; reads nothing."""
+        name = f"BudgetedChatMessageHistory({self.conversation_id!r}, user_id={self.user_id!r}"
+        if self.max_tokens is not None:
+            name += f", max_tokens={self.max_tokens}"
+        return f"{name})"
+
     @property
     def all_messages(self) -> list[BaseMessage]:
         """Every message as it was given, chunks of a stream as whole messages.

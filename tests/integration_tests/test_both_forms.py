@@ -21,6 +21,7 @@ from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,
     BudgetedRetriever,
+    ChromaStore,
     ContextPipeline,
     KnowledgeBase,
     LocalEmbeddings,
@@ -295,6 +296,15 @@ def test_what_a_pipeline_and_a_conversation_are_is_in_their_repr() -> None:
     assert repr(chat) == "Chat('c1', user_id='ada')"
     chat.add(HumanMessage("Hello."))
     assert repr(chat) == "Chat('c1', user_id='ada', messages=1)"
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline, max_tokens=900)
+    assert repr(history) == "BudgetedChatMessageHistory('c1', user_id='ada', max_tokens=900)"
+
+
+def test_what_a_store_is_is_in_its_repr(tmp_path: Path) -> None:
+    with ChromaStore() as store:
+        assert repr(store) == "ChromaStore()"
+    with ChromaStore(tmp_path) as store:
+        assert repr(store) == f"ChromaStore({str(tmp_path.resolve())!r})"
 
 
 def test_every_twin_is_in_a_story() -> None:
