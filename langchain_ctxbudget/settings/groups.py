@@ -45,7 +45,6 @@ from langchain_ctxbudget.settings.values import (
     Personality,
     ResponseStyle,
     RetrievalSettings,
-    SettingsModel,
     Source,
     ToolKind,
     Topic,
@@ -59,6 +58,17 @@ P = TypeVar("P", bound=Parameters)
 Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
 OLD_NAMES = {"segment_messages": "span_messages"}
 """Earlier names of settings, which are accepted."""
+
+
+class SettingsGroup(Parameters):
+    """Settings that belong together; the `repr` shows those that were changed."""
+
+    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+        """Returns the fields that differ from their defaults."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.get_default(call_default_factory=True):
+                yield name, value
 
 
 def _showing_fields(model: type[P]) -> type[P]:
@@ -95,7 +105,7 @@ def _require_different_names(layers: tuple[CustomLayer, ...]) -> tuple[CustomLay
 
 
 @_showing_fields
-class BudgetSettings(SettingsModel):
+class BudgetSettings(SettingsGroup):
     """How much may go into a prompt, and how that is divided."""
 
     setting: ClassVar[str] = "budget"
@@ -133,7 +143,7 @@ class BudgetSettings(SettingsModel):
 
 
 @_showing_fields
-class HistorySettings(SettingsModel):
+class HistorySettings(SettingsGroup):
     """How much of a conversation stays word for word, and how the rest is summarised."""
 
     setting: ClassVar[str] = "history"
@@ -172,7 +182,7 @@ class HistorySettings(SettingsModel):
 
 
 @_showing_fields
-class KnowledgeSettings(SettingsModel):
+class KnowledgeSettings(SettingsGroup):
     """What is known besides the conversation: where it is found, learned and declared."""
 
     setting: ClassVar[str] = "knowledge"
@@ -205,7 +215,7 @@ class KnowledgeSettings(SettingsModel):
 
 
 @_showing_fields
-class PromptSettings(SettingsModel):
+class PromptSettings(SettingsGroup):
     """The form of a prompt, and what a provider's cache makes of it."""
 
     setting: ClassVar[str] = "prompt"
@@ -228,7 +238,7 @@ class PromptSettings(SettingsModel):
 
 
 @_showing_fields
-class StyleSettings(SettingsModel):
+class StyleSettings(SettingsGroup):
     """How the assistant answers."""
 
     setting: ClassVar[str] = "style"
@@ -255,7 +265,7 @@ class StyleSettings(SettingsModel):
 
 
 @_showing_fields
-class UsageSettings(SettingsModel):
+class UsageSettings(SettingsGroup):
     """What users may use up, whose threads they are, and what is kept of prompts."""
 
     setting: ClassVar[str] = "usage"
@@ -279,7 +289,7 @@ class UsageSettings(SettingsModel):
         Parameters.__init__(self, **values)
 
 
-GROUPS: Mapping[str, type[SettingsModel]] = {
+GROUPS: Mapping[str, type[SettingsGroup]] = {
     "budget": BudgetSettings,
     "history": HistorySettings,
     "knowledge": KnowledgeSettings,

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PlainValidator, model_validator
 
@@ -22,9 +22,6 @@ from langchain_ctxbudget.budget import (
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.messages import one_line, packaged
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 Source = Literal["conversations", "memories", "documents"]
 SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
 
@@ -41,18 +38,7 @@ _FIELD = re.compile(r"\{(speaker|text)\}")
 """A field of a template for the lines of a summary."""
 
 
-class SettingsModel(Parameters):
-    """Frozen fields that are checked when they are made, and shown where they were changed."""
-
-    def __repr_args__(self) -> "Iterable[tuple[str, Any]]":
-        """Returns the fields that differ from their defaults."""
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if value != field.get_default(call_default_factory=True):
-                yield name, value
-
-
-class Personality(SettingsModel):
+class Personality(Parameters):
     """The personality of the assistant.
 
     An expert has a domain, a custom one a description.
@@ -95,7 +81,7 @@ class Personality(SettingsModel):
         return template.format(domain=domain, description=self.description.strip())
 
 
-class ResponseStyle(SettingsModel):
+class ResponseStyle(Parameters):
     """The way in which the assistant answers; None leaves a point open.
 
     >>> ResponseStyle(verbosity="concise", links=False).lines
@@ -118,7 +104,7 @@ class ResponseStyle(SettingsModel):
         return tuple(STYLES[name][str(value).lower()] for name, value in settled.items())
 
 
-class RetrievalSettings(SettingsModel):
+class RetrievalSettings(Parameters):
     """Limits and weights of retrieval, in the application's own numbers.
 
     The ranking knows age and names already, as far as measurements show that they help; the weights
@@ -147,7 +133,7 @@ class RetrievalSettings(SettingsModel):
     365)` and type, for instance `(0.4, 0.3, 0.2, 0.1)`; None: by the one ranking of all texts."""
 
 
-class EntityContext(SettingsModel):
+class EntityContext(Parameters):
     """How much a prompt says of people and things.
 
     The last two hold for a whole pipeline.
@@ -161,7 +147,7 @@ class EntityContext(SettingsModel):
     relationships: Flag = True
 
 
-class HistoryFormat(SettingsModel):
+class HistoryFormat(Parameters):
     """How the summary of compacted history is written."""
 
     setting: ClassVar[str] = "history_format"
@@ -179,7 +165,7 @@ class HistoryFormat(SettingsModel):
         return _FIELD.sub(lambda field: values[field[1]], self.template)
 
 
-class _Declared(SettingsModel):
+class _Declared(Parameters):
     """Something that the application declares.
 
     Messages are searched for its name and its aliases.
@@ -244,7 +230,7 @@ LayerItems: TypeAlias = Annotated[
 ]
 
 
-class CustomLayer(SettingsModel):
+class CustomLayer(Parameters):
     """A layer of the application's own: open files, the weather, a ticket.
 
     Part of the volatile zone.

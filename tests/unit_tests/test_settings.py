@@ -278,8 +278,8 @@ def test_the_signature_shows_groups_and_settings_with_their_defaults() -> None:
 
 def test_a_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(ContextSettings(max_context_tokens=12_000)) == "ContextSettings()"
-    settings = ContextSettings(max_context_tokens=8_000, retrieval={"most_items": 4})
+    settings = ContextSettings(max_context_tokens=8_000, keep_messages=4)
     assert repr(settings) == (
         "ContextSettings(budget=BudgetSettings(max_context_tokens=8000), "
-        "knowledge=KnowledgeSettings(retrieval=RetrievalSettings(most_items=4)))"
+        "history=HistorySettings(keep_messages=4))"
     )
