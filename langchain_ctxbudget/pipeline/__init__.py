@@ -1,6 +1,6 @@
 """`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""
 
-from langchain_ctxbudget.pipeline.engine import Engine, Session
+from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.pipeline.runs import (
     Run,
@@ -10,4 +10,5 @@ from langchain_ctxbudget.pipeline.runs import (
     require_default_user,
     run_of,
 )
+from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.snapshots import ContextSnapshot, SnapshotBook

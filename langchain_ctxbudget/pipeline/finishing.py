@@ -1,0 +1,172 @@
+"""What a finished prompt changes: its conversation's cut and background, reports, summaries."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from langgraph.store.base import BaseStore, Op, PutOp
+
+from langchain_ctxbudget import history as histories
+from langchain_ctxbudget.flow import Flow, batch, with_fallback
+from langchain_ctxbudget.history import HistoryView, OpenConversation, editing
+from langchain_ctxbudget.knowledge import known, records
+from langchain_ctxbudget.pipeline.session import Session
+from langchain_ctxbudget.pipeline.snapshots import keep_report
+from langchain_ctxbudget.pipeline.workspace import Workspace
+from langchain_ctxbudget.prompt import Prompt
+from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, written
+
+
+def finish(workspace: Workspace, session: Session, prompt: Prompt) -> Flow[None]:
+    """Writes what a prompt changes, and remembers the prompt."""
+    conversation = session.conversation
+    scope = conversation.scope
+    settings = prompt.plan.request.settings
+    problems = yield from _take_up_changes(workspace, conversation, prompt)
+    known.note_use(workspace.store, scope.user_id, prompt.changes.used)
+    summarize(workspace, conversation, settings, prompt.plan.history)
+    workspace.note_segments(conversation)
+
+    report_of = _report_maker(session, prompt, problems)
+    if scope.is_kept and settings.keep_snapshots:
+        keeping = keep_report(
+            workspace.store,
+            conversation,
+            report_of(),
+            workspace.clock(),
+            settings.keep_snapshots,
+        )
+        yield from with_fallback(keeping, None, "snapshot not written", problems)
+    report = cache(report_of)
+    session.context = replace(prompt.context, account=report)
+    session.plan = prompt.plan
+    workspace.recent.note(prompt, report, scope, workspace.bookkeeping)
+
+
+def _report_maker(
+    session: Session, prompt: Prompt, problems: list[str]
+) -> Callable[[], ContextReport]:
+    """Returns what makes the report of a prompt, with its timings and with what failed."""
+    context = prompt.context
+    timings = dict(session.timings_ms)
+
+    def report_of() -> ContextReport:
+        report = context.report
+        failures = tuple(dict.fromkeys((*report.failures, *problems)))
+        return replace(report, timings_ms=timings, failures=failures)
+
+    return report_of
+
+
+def _take_up_changes(
+    workspace: Workspace, conversation: OpenConversation, prompt: Prompt
+) -> Flow[list[str]]:
+    """Takes up into a conversation what a prompt changes, stores it, and returns what failed."""
+    changes = prompt.changes
+    if changes.snapshot is not None:
+        if changes.snapshot != conversation.snapshot:
+            conversation.snapshot_unsaved = True
+        conversation.snapshot = changes.snapshot
+    background = prompt.plan.background
+    if prompt.plan.grows and background is not None:
+        conversation.sent[background.position] = background
+    # A snapshot that shows nothing because nothing is known is written by whoever learns something.
+    is_anything_known = prompt.plan.request.knowledge.mark.mark != ""
+    problems = yield from write(
+        workspace.store,
+        conversation,
+        changes.cut,
+        is_rebuilt=changes.is_rebuilt,
+        with_snapshot=is_anything_known,
+    )
+    conversation.last = changes.last
+    conversation.remade = ""
+    return problems
+
+
+def summarize(
+    workspace: Workspace,
+    conversation: OpenConversation,
+    settings: ContextSettings,
+    view: HistoryView,
+) -> None:
+    """Has the summary model write about the spans that the view leaves out, or soon will."""
+    if workspace.summarizing is None:
+        return
+    made = conversation.table.made
+    made.span_messages = settings.span_messages
+    made.until = max(view.cut, view.next_cut)
+    workspace.summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)
+
+
+def write(
+    store: BaseStore,
+    conversation: OpenConversation,
+    cut: CutRecord | None,
+    *,
+    is_rebuilt: bool,
+    with_snapshot: bool,
+) -> Flow[list[str]]:
+    """Stores a new cut, which a restart continues from, and the snapshot of facts.
+
+    Returns what failed.
+    """
+    scope = conversation.scope
+    has_calls = cut is not None and cut.turn_groups > 1
+    puts: list[Op] = []
+    if cut is not None:
+        conversation.use(cut)
+        if is_rebuilt:
+            conversation.cuts_unsaved = True
+            puts += _let_go_of_backgrounds(conversation, cut)
+            if has_calls:
+                puts += _backgrounds_of_turn(conversation)
+
+    # Before the first message, they are written with it.
+    has_records = bool(conversation.table) or has_calls
+    if conversation.cuts_unsaved and has_records:
+        cuts = CutsRecord(cuts=tuple(conversation.cuts.values()))
+        puts.append(written(scope.place(histories.CUTS), cuts))
+    writes_snapshot = with_snapshot and conversation.snapshot_unsaved
+    if writes_snapshot:
+        puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
+
+    problems: list[str] = []
+    writing = batch(store, puts if scope.is_kept else [])
+    yield from with_fallback(writing, None, "compaction cuts not saved", problems)
+    if problems:  # the next prompt tries again
+        return problems
+    if has_records:
+        conversation.cuts_unsaved = False
+    if writes_snapshot:
+        conversation.snapshot_unsaved = False
+    return problems
+
+
+def _let_go_of_backgrounds(conversation: OpenConversation, cut: CutRecord) -> list[Op]:
+    """Lets go of the backgrounds before a new cut, and returns the deletions of stored ones."""
+    outdated = [
+        position
+        for position, background in conversation.sent.items()
+        if position < cut.begun and background.cut_key == cut.cut_key
+    ]
+    for position in outdated:
+        del conversation.sent[position]
+    namespace = conversation.scope.namespace(histories.SENT)
+    end = len(conversation.table)
+    return [PutOp(namespace, str(position), None) for position in outdated if position < end]
+
+
+def _backgrounds_of_turn(conversation: OpenConversation) -> list[Op]:
+    """Returns what stores the backgrounds of a turn that is under way.
+
+    They were chosen with another cut, which is gone.
+    """
+    end = len(conversation.table)
+    return [
+        editing.put_sent(conversation.scope, background)
+        for position, background in conversation.sent.items()
+        if position >= end
+    ]
