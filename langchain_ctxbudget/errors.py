@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from inspect import iscoroutinefunction, isfunction, signature
+from inspect import Parameter, iscoroutinefunction, isfunction, signature
 from typing import Any, Self, TypeVar
 
 from langchain_core.exceptions import LangChainException
@@ -50,7 +50,8 @@ class BudgetTooSmallError(BudgetError):
     """The parts that must be sent do not fit into the budget."""
 
     def __init__(self, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
-        problem = f"The budget is {budget_tokens:,} tokens, but what must be sent needs {sum(floors.values()):,}:"
+        needed = sum(floors.values())
+        problem = f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:"
         super().__init__(problem, budget_tokens, floors, advice)
 
 
@@ -58,7 +59,10 @@ class SystemPromptTooLargeError(BudgetError):
     """The system prompt takes more than its allowed share."""
 
     def __init__(self, system_tokens: int, allowed_tokens: int, share: str, setting: str) -> None:
-        problem = f"The system prompt is {system_tokens:,} tokens, over {share}, which is {allowed_tokens:,}:"
+        problem = (
+            f"The system prompt is {system_tokens:,} tokens, over {share}, "
+            f"which is {allowed_tokens:,}:"
+        )
         advice = (
             f"Shorten it, use a model with a larger window or a larger budget, or raise {setting}."
         )
@@ -69,14 +73,20 @@ class InvalidAllocationError(BudgetError):
     """A strategy of the application's own gave away more than there is, or less than nothing."""
 
     def __init__(self, strategy: str, budget_tokens: int, tokens: Mapping[str, int]) -> None:
-        given = sum(tokens.values())
-        problem = f"The strategy {strategy!r} gave {given:,} tokens away, where {budget_tokens:,} are free:"
-        advice = "No layer may get less than 0, and all together at most what is free; `share_out` takes care of both."
+        granted = sum(tokens.values())
+        problem = (
+            f"The strategy {strategy!r} gave {granted:,} tokens away, "
+            f"where {budget_tokens:,} are free:"
+        )
+        advice = (
+            "No layer may get less than 0, and all together at most what is free; `share_out` "
+            "takes care of both."
+        )
         super().__init__(problem, budget_tokens, tokens, advice)
 
 
 class TokenCountError(CtxBudgetError, RuntimeError):
-    """A finished prompt counts otherwise than it was planned, also after it was made again without known costs.
+    """A finished prompt counts otherwise than it was planned, also after it was made again.
 
     Attributes:
         planned_tokens: what the prompt was made with.
@@ -92,9 +102,10 @@ class TokenCountError(CtxBudgetError, RuntimeError):
     def of(cls, planned_tokens: int, counted_tokens: int, budget_tokens: int, counter: str) -> Self:
         """Returns the error for two counts of one prompt by a counter, which is named."""
         error = cls(
-            f"The prompt was planned with {planned_tokens:,} tokens, but counts {counted_tokens:,} by {counter!r}; its "
-            f"budget is {budget_tokens:,}. It was not sent. A token_counter of your own must count the same message "
-            f"the same each time; with any other counter this is a defect of langchain-ctxbudget: please report it"
+            f"The prompt was planned with {planned_tokens:,} tokens, but counts "
+            f"{counted_tokens:,} by {counter!r}; its budget is {budget_tokens:,}. It was not sent. "
+            "A token_counter of your own must count the same message the same each time; with any "
+            "other counter this is a defect of langchain-ctxbudget: please report it"
         )
         error.planned_tokens = planned_tokens
         error.counted_tokens = counted_tokens
@@ -166,8 +177,9 @@ class ModelReplyError(CtxBudgetError):
 
     Tells what each attempt gave.
 
-    `is_passing` says that asking later may help: nobody answered, or the server failed. It is false where the model did
-    answer and the answer cannot be used, and where the request itself was refused.
+    `is_passing` says that asking later may help: nobody answered, or the server failed. It is false
+    where the model did answer and the answer cannot be used, and where the request itself was
+    refused.
     """
 
     def __init__(self, message: str, *, is_passing: bool = True) -> None:
@@ -195,60 +207,91 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
-    return "".join(
-        f" (is {near!r} meant?)" for near in get_close_matches(ELSEWHERE.get(name, name), known, 1)
-    )
+    nearest = get_close_matches(ELSEWHERE.get(name, name), known, 1)
+    return f" (is {nearest[0]!r} meant?)" if nearest else ""
 
 
 def require_names(
-    given: Mapping[str, object], own: Iterable[str], where: str, settings: Iterable[str] = ()
+    arguments: Mapping[str, object],
+    own: Iterable[str],
+    where: str,
+    settings: Iterable[str] = (),
 ) -> None:
-    """Raises `InvalidSettingsError` for an argument that there is none of, with the name that seems to be meant."""
+    """Raises `InvalidSettingsError` for an argument that a function does not have.
+
+    It tells the name that seems to be meant: one of the function's `own`, or of the `settings` that
+    it takes as one of its arguments. `where` names the function.
+    """
     names = [name for name in own if name != "self"]
-    place = next((one for one in ("settings", "pipeline") if one in names), None)
-    known = [*names, *settings] if place else names
-    for name in sorted({*given} - {*names}):
-        if name in known:
-            raise InvalidSettingsError(
-                f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}"
-            )
-        has = ", ".join(names) or "none"
+    unknown = sorted({*arguments} - {*names})
+    if not unknown:
+        return
+    known = [*names]
+    takes_settings_as = _settings_argument(names)
+    if takes_settings_as is not None:
+        known += settings
+    name = unknown[0]
+    if name in known:
         raise InvalidSettingsError(
-            f"{where} has no argument {name!r}{meant(name, known)}; it has {has}"
+            f"{name} is a setting: pass {takes_settings_as}={{{name!r}: {arguments[name]!r}}}"
         )
+    listed = ", ".join(names) or "none"
+    raise InvalidSettingsError(
+        f"{where} has no argument {name!r}{meant(name, known)}; it has {listed}"
+    )
+
+
+def _settings_argument(names: Iterable[str]) -> str | None:
+    """Returns the argument of a function that takes settings; None where there is none."""
+    for name in ("settings", "pipeline"):
+        if name in names:
+            return name
+    return None
 
 
 def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
-    """Makes a function, or the public methods of a class, suggest the argument that a misspelt one means.
+    """Makes a function, or the public methods of a class, suggest what a misspelt argument means.
 
     `settings` are names that may be given as settings, where a function takes those.
     """
 
-    def with_checks(public: Any) -> Any:  # noqa: ANN401 - what it is given
-        if isinstance(public, type):
-            for name, method in [*vars(public).items()]:
-                if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-                    setattr(public, name, with_checks(method))
-            return public
-        known = signature(public).parameters
-        where = public.__qualname__.removesuffix(".__init__")
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
-        scope = {"user_id", "conversation_id"} & {
-            one.name for one in known.values() if one.kind is one.KEYWORD_ONLY
-        }
-
-        @wraps(public)
-        def checked(*args: object, **given: object) -> Any:  # noqa: ANN401
-            require_names({} if takes_any else given, known, where, settings)
-            return public(*args, **dict.fromkeys(scope) | given)  # None is a `MissingScopeError`
-
-        @wraps(public)
-        async def awaited(*args: object, **given: object) -> object:
-            return await checked(*args, **given)
-
-        return awaited if iscoroutinefunction(public) else checked
+    def with_checks(public: Any) -> Any:  # noqa: ANN401 - a function or a class
+        if not isinstance(public, type):
+            return _checked(public, settings)
+        for name, method in [*vars(public).items()]:
+            is_public = name == "__init__" or not name.startswith("_")
+            if is_public and isfunction(method):
+                setattr(public, name, _checked(method, settings))
+        return public
 
     return with_checks
+
+
+def _checked(function: Callable[..., Any], settings: Iterable[str]) -> Callable[..., Any]:
+    """Returns a function that refuses arguments which it does not have."""
+    parameters = signature(function).parameters
+    where = function.__qualname__.removesuffix(".__init__")
+    takes_any_name = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    # Ids that are not given are None, which is a `MissingScopeError`.
+    missing_ids: dict[str, None] = {}
+    for name in ("user_id", "conversation_id"):
+        if name in parameters and parameters[name].kind is Parameter.KEYWORD_ONLY:
+            missing_ids[name] = None
+
+    @wraps(function)
+    def checked(*args: object, **arguments: object) -> Any:  # noqa: ANN401 - what it returns
+        if not takes_any_name:
+            require_names(arguments, parameters, where, settings)
+        return function(*args, **missing_ids | arguments)
+
+    if not iscoroutinefunction(function):
+        return checked
+
+    @wraps(function)
+    async def awaited(*args: object, **arguments: object) -> object:
+        return await checked(*args, **arguments)
+
+    return awaited
 
 
 def require_count(
@@ -260,5 +303,7 @@ def require_count(
 ) -> None:
     """Raises an error of a kind for an argument that is no whole number within limits."""
     if type(value) is not int or value < least or (most is not None and value > most):
-        limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        limits = f"of at least {least:,}"
+        if most is not None:
+            limits = f"from {least:,} to {most:,}"
         raise kind(f"{name} must be a whole number {limits}, not {value!r}")

@@ -9,6 +9,7 @@ import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,39 +59,42 @@ def told(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a model gave no reply that can be used."""
+
+    text: str
+    is_passing: bool
+    """True where asking later may help."""
+
+
 class StructuredModel:
     """A chat model that is asked for JSON of a schema.
 
     Bound to the schema where it can be, then in words.
 
-    `names` are the name of its runs in traces and that of their source; `quotes` says whether a failure is told with
-    the error's text, which may repeat what users said.
+    `names` are the name of its runs in traces and that of their source; `quotes` says whether a
+    failure is told with the error's text, which may repeat what users said.
     """
 
     def __init__(
         self, model: ChatModel, schema: dict[str, Any], *, names: tuple[str, str], quotes: bool
     ) -> None:
         inner = unwrapped(model)
-        known = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
-        profile = getattr(inner, "profile", None)
-        window = (
-            token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
-        )
         self.model = model
-        self.name = next(
-            (name for name in known if isinstance(name, str) and name), type(inner).__name__
-        )
+        self.name = _name_of(inner)
         self.kind = f"{type(inner).__name__}/{self.name}"
-        self.window_tokens = window or DEFAULT_WINDOW_TOKENS
+        self.window_tokens = _window_of(inner) or DEFAULT_WINDOW_TOKENS
         self._quotes = quotes
         self._names = names
         self._bound = _bound_to_schema(model, schema)
 
     def too_small(self, left: int) -> ModelReplyError:
         """Returns the error for a window that leaves too little room for the text to read."""
-        window = f"has a window of {self.window_tokens:,} tokens, and its prompt and reply leave {max(0, left):,}"
         return ModelReplyError(
-            f"{self.name} {window}. Use a model with a larger window", is_passing=False
+            f"{self.name} has a window of {self.window_tokens:,} tokens, and its prompt and reply "
+            f"leave {max(0, left):,}. Use a model with a larger window",
+            is_passing=False,
         )
 
     def ask(
@@ -102,44 +106,43 @@ class StructuredModel:
         *,
         failed: str,
     ) -> T:
-        """Asks at most twice.
+        """Asks at most twice, and returns what `read` makes of the first reply that it accepts.
 
-        Returns the first reply that `read` accepts (a `ValueError` of it says why it does not).
-
-        `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
-        is the human message. Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
+        A `ValueError` of `read` says why it does not. `instructions` are the system message, with
+        `in_words` at its end where no schema asks for the format; `data` is the human message.
+        Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
         """
-        failures = []
+        failures: list[str] = []
         is_passing = False
-        for number, bound in enumerate(
-            (self._bound, None), 1
-        ):  # a server that garbles a schema may follow words
-            messages = [
-                SystemMessage(instructions if bound else instructions + in_words),
-                HumanMessage(data),
-            ]
+        # A server that garbles a schema may follow words.
+        for number, bound in enumerate((self._bound, None), 1):
+            system = instructions if bound else instructions + in_words
+            messages = [SystemMessage(system), HumanMessage(data)]
             reply = self._begun(bound or self.model, messages)
-            if not wait([reply], timeout=TIMEOUT_SECONDS).done:
-                failure = f"no reply within {TIMEOUT_SECONDS:g} seconds"
-                is_passing = True
-            elif isinstance(error := reply.exception(), (Exception, CancelledError)):
-                status = getattr(error, "status_code", None)
-                told = (
-                    f": {error}"
-                    if self._quotes
-                    else f" ({status})"
-                    if isinstance(status, int)
-                    else ""
-                )
-                failure = clipped(f"{type(error).__name__}{told}", MOST_ERROR_CHARACTERS)
-                is_passing = is_passing or status not in REFUSALS
-            else:
+            failure = self._failure_of(reply)
+            if failure is None:
                 try:
                     return read(_content_of(reply.result()))
                 except ValueError as error:
-                    failure = str(error)
-            failures.append(f"attempt {number}: {failure}")
+                    failure = _Failure(str(error), is_passing=False)
+            is_passing = is_passing or failure.is_passing
+            failures.append(f"attempt {number}: {failure.text}")
         raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}", is_passing=is_passing)
+
+    def _failure_of(self, reply: Future[Any]) -> "_Failure | None":
+        """Waits for a reply, and returns why there is none; None where there is one."""
+        if not wait([reply], timeout=TIMEOUT_SECONDS).done:
+            return _Failure(f"no reply within {TIMEOUT_SECONDS:g} seconds", is_passing=True)
+        error = reply.exception()
+        if not isinstance(error, (Exception, CancelledError)):
+            return None
+        status = getattr(error, "status_code", None)
+        text = type(error).__name__
+        if self._quotes:
+            text = f"{text}: {error}"
+        elif isinstance(status, int):
+            text = f"{text} ({status})"
+        return _Failure(clipped(text, MOST_ERROR_CHARACTERS), is_passing=status not in REFUSALS)
 
     def _begun(
         self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]
@@ -148,9 +151,9 @@ class StructuredModel:
         from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
         # Traced as what it is, and kept out of the tokens that an agent streams to its user.
-        name, source = self._names
+        run_name, source = self._names
         config: RunnableConfig = {
-            "run_name": name,
+            "run_name": run_name,
             "tags": [TAG_NOSTREAM],
             "metadata": {"lc_source": source},
         }
@@ -164,6 +167,23 @@ class StructuredModel:
 
         threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
         return reply
+
+
+def _name_of(model: object) -> str:
+    """Returns the name of a model, else that of its class."""
+    for attribute in ("model_name", "model"):
+        name = getattr(model, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(model).__name__
+
+
+def _window_of(model: object) -> int | None:
+    """Returns the window of a model in tokens; None where its profile does not tell it."""
+    profile = getattr(model, "profile", None)
+    if not isinstance(profile, Mapping):
+        return None
+    return token_count(profile.get("max_input_tokens"))
 
 
 def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any, Any] | None":
@@ -182,24 +202,28 @@ def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any,
 
 def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
     """Returns the fields of a reply where the client has read them, else its text."""
+    fields = reply
     if isinstance(reply, BaseMessage):
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
-        fields = (calls[0]["args"] or "") if calls else reply.text
-    else:
-        fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
+        fields = reply.text
+        if calls:
+            fields = calls[0]["args"] or ""
+    elif hasattr(reply, "model_dump"):
+        fields = reply.model_dump()
     return fields if isinstance(fields, Mapping) else str(fields or "")
 
 
 def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the JSON object of a reply that has one of some fields first, in a code fence or among words too.
+    """Returns the JSON object of a reply, in a code fence or among words too.
 
-    The `ValueError` where there is none says why, and shows nothing of the reply.
+    It is the first that begins with one of some fields, else the first of all. The `ValueError`
+    where there is none says why, and shows nothing of the reply.
     """
     if isinstance(reply, Mapping):
         return reply
     text = without_thoughts(reply)
-    begins = re.search(rf'\{{\s*"(?:{"|".join(names)})"\s*:', text)
-    begin = begins.start() if begins else text.find("{")
+    beginning = re.search(rf'\{{\s*"(?:{"|".join(names)})"\s*:', text)
+    begin = beginning.start() if beginning else text.find("{")
     if len(text) > MOST_REPLY_CHARACTERS:
         raise ValueError(f"a reply of {len(text):,} characters")
     if begin < 0:

@@ -6,7 +6,6 @@ has come. So wherever it ends, nothing is missing, and the same call goes on fro
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
@@ -24,12 +23,14 @@ MOVED = (
     history.SEGMENTS,
     history.LANES,
 )
-"""The kinds of records that are handed over, those last that make the others visible.  What a
-prompt has shown of its user stays behind, and is deleted: facts, quotes of other conversations,
-reports. """
+"""The kinds of records that are handed over, those last that make the others visible.
+
+What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other
+conversations, reports."""
 
 
-class Copy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Copy:
     """A conversation as it is kept for one user, and as it will be for the other."""
 
     old: stores.Scope
@@ -74,79 +75,89 @@ class Handover:
             for key, record in self.owners.items()
         )
 
+    def require_no_other_owner(self, thread_id: str) -> None:
+        """Raises `ForeignUserError` where a thread belongs to neither of the two users."""
+        for key, record in self.owners.items():
+            marks = (owners.owner_mark(key, self.from_user), owners.owner_mark(key, self.to_user))
+            if record is not None and record.owner not in marks:
+                raise ForeignUserError(
+                    f"The thread {thread_id!r} is neither {self.from_user!r}'s nor "
+                    f"{self.to_user!r}'s, so it is not handed over"
+                )
+
     def copy(self) -> Flow[None]:
         """Copies the records, and then makes the other user the owner."""
         listed: list[PutOp] = []
         for key in self.owners:
-            for one in self.copies:
-                place = GetOp(one.new.namespace(owners.THREADS), key)
+            for copy in self.copies:
+                place = GetOp(copy.new.namespace(owners.THREADS), key)
                 listed.append(stores.written(place, owners.ThreadRecord(thread=key)))
         yield from bulk.write(self.store, listed)
         yield from self._note(self.from_user, next_user=self.to_user)
-        for one in self.copies:
+        for copy in self.copies:
             for kind in MOVED:
-                yield from self._copy_kind(one, kind)
+                yield from self._copy_kind(copy, kind)
         yield from self._note(self.to_user, last_user=self.from_user)
 
     def finish(self) -> Flow[None]:
         """Deletes the records of the user who had them."""
-        for one in self.copies:
+        for copy in self.copies:
             yield from bulk.delete_below(
-                self.store, path_of(one.old), history.LANES, history.JOINED
+                self.store, path_of(copy.old), history.LANES, history.JOINED
             )
-        yield from bulk.write(
-            self.store,
-            (yield from owners.claim_deletions(self.store, self.from_user, [*self.owners])),
-        )
+        deletions = yield from owners.claim_deletions(self.store, self.from_user, [*self.owners])
+        yield from bulk.write(self.store, deletions)
         yield from self._note(self.to_user)
 
     def _note(
         self, user_id: str, *, next_user: str | None = None, last_user: str | None = None
     ) -> Flow[None]:
+        """Notes who owns the threads, and how far the handover has come."""
         puts: list[PutOp] = []
         for key in self.owners:
-            record = owners.OwnerRecord(
-                owner=owners.owner_mark(key, user_id),
-                next_owner="" if next_user is None else owners.owner_mark(key, next_user),
-                last_owner="" if last_user is None else owners.owner_mark(key, last_user),
-            )
+            record = owners.OwnerRecord(owner=owners.owner_mark(key, user_id))
+            changes = {}
+            if next_user is not None:
+                changes["next_owner"] = owners.owner_mark(key, next_user)
+            if last_user is not None:
+                changes["last_owner"] = owners.owner_mark(key, last_user)
+            record = record.model_copy(update=changes)
             puts.append(stores.written(owners.owner_place(key), record))
         yield from bulk.write(self.store, puts)
 
-    def _copy_kind(self, one: Copy, kind: str) -> Flow[None]:
-        target = one.new.namespace(kind)
-        items = yield from stores.read_all(self.store, one.old.namespace(kind))
-        left_over = yield from stores.read_all(
-            self.store, target
-        )  # of a copy that was not finished
+    def _copy_kind(self, copy: Copy, kind: str) -> Flow[None]:
+        """Makes the new owner's records of a kind equal to the old one's."""
+        target = copy.new.namespace(kind)
+        items = yield from stores.read_all(self.store, copy.old.namespace(kind))
+        # Records that a copy which was not finished has left there.
+        left_over = yield from stores.read_all(self.store, target)
         keys = {item.key for item in items}
-        puts: list[PutOp] = [
-            PutOp(target, item.key, None) for item in left_over if item.key not in keys
-        ]
-        for item in items:
-            if kind == history.CUTS:
-                puts.append(stores.written(GetOp(target, item.key), _begun_anew(item)))
-            else:
-                is_indexed = stores.SAID in item.value
-                puts.append(
-                    PutOp(
-                        target, item.key, item.value, index=[stores.SAID] if is_indexed else False
-                    )
-                )
+        puts = [PutOp(target, item.key, None) for item in left_over if item.key not in keys]
+        puts += [_copied(item, target, kind) for item in items]
         yield from bulk.write_messages(self.store, puts)
 
 
+def _copied(item: Item, target: tuple[str, ...], kind: str) -> PutOp:
+    if kind == history.CUTS:
+        return stores.written(GetOp(target, item.key), _begun_anew(item))
+    if stores.SAID in item.value:
+        return PutOp(target, item.key, item.value, index=[stores.SAID])
+    return PutOp(target, item.key, item.value, index=False)
+
+
 def _begun_anew(item: Item) -> stores.CutsRecord | None:
-    """Returns cuts from which the next prompt is rebuilt, or it would repeat what was shown of the former owner."""
+    """Returns cuts from which the next prompt is rebuilt.
+
+    It would else repeat what was shown of the former owner.
+    """
     try:
         record = stores.CutsRecord.found(item)
     except StoreDataError:  # derived: they are chosen again
         return None
     if record is None:
         return None
-    return stores.CutsRecord(
-        cuts=tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts)
-    )
+    cuts = tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts)
+    return stores.CutsRecord(cuts=cuts)
 
 
 def path_of(scope: stores.Scope) -> bulk.Namespace:
@@ -172,8 +183,8 @@ def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> 
         keys.add(owners.thread_key(thread_id))
         labels = {item.namespace[-1] for item in listed if item.key in keys}
         for conversation_id in (yield from history.log.read_conversations(store, user_id)):
-            is_agent_s = conversation_id.startswith(f"{thread_id} (agent ")
-            if is_agent_s or stores.label(conversation_id) in labels:
+            is_of_agent = conversation_id.startswith(f"{thread_id} (agent ")
+            if is_of_agent or stores.label(conversation_id) in labels:
                 found.add(conversation_id)
     return [thread_id, *sorted(found - {thread_id})]
 
@@ -187,42 +198,47 @@ def begin(
 
     A thread that belongs to neither, or of which the other user has a copy already, is refused.
     """
-    copies = [
-        Copy(stores.Scope(from_user, one), stores.Scope(to_user, one)) for one in conversations
-    ]
     thread_id = conversations[0]
-    keys: list[str] = []
-    for one in copies:
-        keys += yield from owners.threads_of(store, one.old)
-        keys += yield from owners.threads_of(store, one.new)
-    keys = list(dict.fromkeys(keys)) or [owners.thread_key(thread_id)]
-    found = yield from batch(store, [owners.owner_place(key) for key in keys])
-    records = {key: owners.OwnerRecord.found(item) for key, item in zip(keys, found, strict=True)}
+    copies = [
+        Copy(stores.Scope(from_user, conversation_id), stores.Scope(to_user, conversation_id))
+        for conversation_id in conversations
+    ]
+    records = yield from _owner_records(store, thread_id, copies)
     handover = Handover(store, copies, records, from_user, to_user)
-    for key, record in records.items():
-        both = (owners.owner_mark(key, from_user), owners.owner_mark(key, to_user))
-        if record is not None and record.owner not in both:
-            raise ForeignUserError(
-                f"The thread {thread_id!r} is neither {from_user!r}'s nor {to_user!r}'s, so it is not handed over"
-            )
+    handover.require_no_other_owner(thread_id)
     if handover.is_copied:
         return handover
-    is_old = yield from _is_stored(store, [one.old for one in copies])
-    is_new = yield from _is_stored(store, [one.new for one in copies])
+
+    is_old = yield from _is_stored(store, [copy.old for copy in copies])
+    is_new = yield from _is_stored(store, [copy.new for copy in copies])
     is_owned = any(record is not None for record in records.values())
     if not is_old and (handover.belongs_to(to_user) or (is_new and not is_owned)):
         return None
     if not is_old and not is_owned:
         raise ForeignUserError(
-            f"There is no thread {thread_id!r} of {from_user!r} or {to_user!r} in this store, so there is nothing to "
-            f"hand over"
+            f"There is no thread {thread_id!r} of {from_user!r} or {to_user!r} in this store, so "
+            "there is nothing to hand over"
         )
     if is_new and not handover.is_begun:
         raise InputError(
-            f"{to_user!r} has a conversation {thread_id!r} already, and so has {from_user!r}. Nothing was changed; "
-            f"`clear` the one that is not needed, and call again"
+            f"{to_user!r} has a conversation {thread_id!r} already, and so has {from_user!r}. "
+            "Nothing was changed; `clear` the one that is not needed, and call again"
         )
     return handover
+
+
+def _owner_records(
+    store: BaseStore, thread_id: str, copies: Sequence[Copy]
+) -> Flow[dict[str, owners.OwnerRecord | None]]:
+    """Returns the records of owners by the digest of each thread of some conversations."""
+    found: dict[str, None] = {}
+    for copy in copies:
+        for scope in (copy.old, copy.new):
+            found |= dict.fromkeys((yield from owners.threads_of(store, scope)))
+    keys = [*found] or [owners.thread_key(thread_id)]
+    items = yield from batch(store, [owners.owner_place(key) for key in keys])
+    pairs = zip(keys, items, strict=True)
+    return {key: owners.OwnerRecord.found(item) for key, item in pairs}
 
 
 def _is_stored(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[bool]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from itertools import product
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
 _UNSAID: Any = object()
+_VALUES = (bool, float, BaseModel, Mapping, list, tuple, set, bytes)
+"""Kinds of objects that are no ids, though they have a text."""
 
 
 @dataclass(kw_only=True, init=False)
@@ -58,9 +60,11 @@ class RunContext:
         settings: ContextSettings | Mapping[str, Any] | None = None,
         **others: object,
     ) -> None:
-        self.user_id = None if user_id is _UNSAID else "" if user_id is None else user_id
         if user_id is _UNSAID:
             _refuse_misspelt_user(others)
+            self.user_id = None
+        else:  # a user who is said to be None is nobody, and never the default user
+            self.user_id = "" if user_id is None else user_id
         self.conversation_id = conversation_id
         self.persona_id = persona_id
         self.device_id = device_id
@@ -93,13 +97,13 @@ class Run:
     def request(
         self,
         config: RunnableConfig,
-        asked: Request,
+        request_of_all: Request,
         state: Mapping[str, Any] | None,
         failures: Sequence[str] = (),
     ) -> Request:
         """Returns the run's request, on top of what every run asks for; the state is an agent's."""
         return replace(
-            asked,
+            request_of_all,
             settings=self.settings,
             persona_id=self.persona_id,
             device_id=self.device_id,
@@ -131,33 +135,52 @@ def run_of(
     configurable = config.get("configurable") or {}
     context = getattr(runtime, "context", None)
     user = _user_of(configurable, context, runtime, default_user, only_user)
-    thread = None
-    for source, name in product((configurable, context), ("thread_id", "session_id")):
-        thread = _said(name, source) if thread is None else thread
-    conversation = _said("conversation_id", context)
+    thread = _thread_of(configurable, context)
+    conversation = _named("conversation_id", context)
     if conversation is None:
         conversation = thread
     elif thread is None:
         thread = conversation
-    if conversation is None and messages is None:
+
+    if conversation is not None:
+        key = _text(conversation)
+    elif messages is not None:
+        key = _id_of_first_messages(messages)
+    else:
         raise errors.MissingScopeError(
             'The run names no conversation: pass config={"configurable": {"thread_id": ...}}'
         )
-    key = _own_id(messages or ()) if conversation is None else _text(conversation)
-    settings = (
-        context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
-    )
-    ours = isinstance(context, RunContext | ContextSettings) and settings is not None
+    if agent:
+        key = f"{key} (agent {agent})"
     return Run(
-        scope=Scope(
-            user, f"{key} (agent {agent})" if agent else key, is_kept=conversation is not None
-        ),
+        scope=Scope(user, key, is_kept=conversation is not None),
         thread=None if thread is None else _text(thread),
-        persona_id=_said("persona_id", context, configurable),
-        device_id=_said("device_id", context, configurable),
-        settings=settings if ours else configurable.get("context_settings"),
+        persona_id=_named("persona_id", context, configurable),
+        device_id=_named("device_id", context, configurable),
+        settings=_settings_of(configurable, context),
         store=getattr(runtime, "store", None),
     )
+
+
+def _thread_of(configurable: Mapping[str, Any], context: object) -> object:
+    """Returns the id of a run's thread; None where it has none."""
+    for source in (configurable, context):
+        for name in ("thread_id", "session_id"):
+            thread: object = _named(name, source)
+            if thread is not None:
+                return thread
+    return None
+
+
+def _settings_of(
+    configurable: Mapping[str, Any], context: object
+) -> ContextSettings | Mapping[str, Any] | None:
+    """Returns the settings of a run: those of a context of ours, else those of `configurable`."""
+    if isinstance(context, ContextSettings):
+        return context
+    if isinstance(context, RunContext) and context.settings is not None:
+        return context.settings
+    return configurable.get("context_settings")
 
 
 def require_default_user(default_user: str | None) -> None:
@@ -189,42 +212,68 @@ def _user_of(
     default_user: str | None,
     only_user: str | None,
 ) -> str:
-    named = _said("user_id", context, configurable)
-    server = configurable.get("langgraph_auth_user") or getattr(
-        getattr(runtime, "server_info", None), "user", None
-    )
-    signed_in = _said("identity", server)
-    served = configurable.get("assistant_id") or configurable.get("graph_id")
-    if served and None not in (named, signed_in) and str(named) != str(signed_in):
+    """Returns the user of a run; see `run_of`."""
+    named = _named("user_id", context, configurable)
+    signed_in = _signed_in_user(configurable, runtime)
+    is_served = configurable.get("assistant_id") or configurable.get("graph_id")
+    if is_served and named is not None and signed_in is not None and str(named) != str(signed_in):
         raise errors.ForeignUserError(
-            f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
-            f"user_id out; a service that works for others authenticates as them, in the server's own handler"
+            f"The run is that of the authenticated user {str(signed_in)!r}, but names the user "
+            f"{str(named)!r}. Leave user_id out; a service that works for others authenticates as "
+            "them, in the server's own handler"
         )
-    user = next((one for one in (named, signed_in, only_user) if one is not None), None)
+
+    user = _first_given(named, signed_in, only_user)
     if user is None and isinstance(context, Mapping):
         _refuse_misspelt_user(context)
     if user is None and _says_no_more(context, configurable):
         user = default_user
-    if user is None or (isinstance(user, str) and not user):
-        ways = 'pass config={"configurable": {"user_id": ...}}'
-        advice = f"for a single user, set default_user, and a thread_id is enough; for several, {ways} or "
-        advice += "context=RunContext(user_id=...)"
-        if context is not None and default_user is not None:
-            advice = f"{ways}, or give its context ({type(context).__name__}) a user_id: it may be anybody's"
-        raise errors.MissingScopeError(f"The run names no user: {advice}")
+    if _is_missing(user):
+        raise _no_user(context, default_user)
     if only_user is not None and _text(user) != only_user:
         raise errors.ForeignUserError(
-            f"The retriever is that of the user {only_user!r}, but the run is that of {str(user)!r}. Leave user_id "
-            f"out, and each run reads what is its own user's"
+            f"The retriever is that of the user {only_user!r}, but the run is that of "
+            f"{str(user)!r}. Leave user_id out, and each run reads what is its own user's"
         )
     return _text(user)
 
 
-def _refuse_misspelt_user(names: Iterable[object]) -> None:
-    if near := [name for name in names if str(name).casefold() in ("userid", "user-id")]:
-        raise errors.InvalidSettingsError(
-            f"A run's context has no {near[0]!r} (is 'user_id' meant?)"
+def _signed_in_user(configurable: Mapping[str, Any], runtime: object) -> object:
+    """Returns the id of the user whom the server has authenticated; None where there is none."""
+    server_info = getattr(runtime, "server_info", None)
+    server_user = configurable.get("langgraph_auth_user") or getattr(server_info, "user", None)
+    identity: object = _named("identity", server_user)
+    return identity
+
+
+def _first_given(*values: object) -> object:
+    for value in values:
+        if value is not None:
+            return value
+    return None
+
+
+def _no_user(context: object, default_user: str | None) -> errors.MissingScopeError:
+    """Returns the error for a run that names no user, with the ways to name one."""
+    ways = 'pass config={"configurable": {"user_id": ...}}'
+    if context is not None and default_user is not None:
+        kind = type(context).__name__
+        return errors.MissingScopeError(
+            f"The run names no user: {ways}, or give its context ({kind}) a user_id: it may be "
+            "anybody's"
         )
+    return errors.MissingScopeError(
+        "The run names no user: for a single user, set default_user, and a thread_id is enough; "
+        f"for several, {ways} or context=RunContext(user_id=...)"
+    )
+
+
+def _refuse_misspelt_user(names: Iterable[object]) -> None:
+    for name in names:
+        if str(name).casefold() in ("userid", "user-id"):
+            raise errors.InvalidSettingsError(
+                f"A run's context has no {name!r} (is 'user_id' meant?)"
+            )
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
@@ -236,35 +285,40 @@ def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
         return True
     if not isinstance(context, Mapping | RunContext):
         return False
-    said = (
-        context
-        if isinstance(context, Mapping)
-        else {k: v for k, v in vars(context).items() if v is not None}
-    )
-    return all(key in configurable and configurable[key] == value for key, value in said.items())
+    values: Mapping[str, object] = context if isinstance(context, Mapping) else _given_in(context)
+    return all(key in configurable and configurable[key] == value for key, value in values.items())
 
 
-def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
-    """Returns an id for a run without a thread, of its first messages.
+def _given_in(context: RunContext) -> dict[str, object]:
+    return {name: value for name, value in vars(context).items() if value is not None}
+
+
+def _id_of_first_messages(messages: Sequence[MessageLikeRepresentation]) -> str:
+    """Returns an id for a run without a thread.
 
     It stays while an agent loops over tools.
     """
     history, turn = split_turn(convert_to_messages(messages))
-    said = "\n".join(f"{message.id} {fingerprint(message)}" for message in (*history, *turn[:1]))
-    return f"run without a thread {digest(said, 8).hex()}"
+    lines = [f"{message.id} {fingerprint(message)}" for message in (*history, *turn[:1])]
+    text = "\n".join(lines)
+    return f"run without a thread {digest(text, 8).hex()}"
 
 
-def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
+def _named(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
     """Returns the id of the first source that has one.
 
     An empty text is none, and a blank one is an id as any other.
     """
     for source in sources:
-        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-        is_missing = value is None or (isinstance(value, str) and not value)
-        if not is_missing:
+        read = source.get if isinstance(source, Mapping) else partial(getattr, source)
+        value = read(name, None)
+        if not _is_missing(value):
             return value
     return None
+
+
+def _is_missing(key: object) -> bool:
+    return key is None or (isinstance(key, str) and not key)
 
 
 def _text(key: object) -> str:
@@ -272,17 +326,16 @@ def _text(key: object) -> str:
 
     An object whose text is not the same in another run is an `InvalidSettingsError`.
     """
-    is_record = isinstance(
-        key, bool | float | BaseModel | Mapping | list | tuple | set | bytes
-    ) or is_dataclass(key)
-    if is_record or callable(key) or _is_told_by_address(key):
+    is_value = isinstance(key, _VALUES) or is_dataclass(key)
+    if is_value or callable(key) or _has_address_as_text(key):
         raise errors.InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
     return str(key)
 
 
-def _is_told_by_address(key: object) -> bool:
-    """Returns True for an object whose text is where it lies in the memory, as that of a plain class."""
-    return type(key).__str__ is object.__str__ and type(key).__repr__ is object.__repr__
+def _has_address_as_text(key: object) -> bool:
+    """Returns True for an object whose text is its place in memory, as that of a plain class."""
+    kind = type(key)
+    return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
 
 
 # A step of a chain
@@ -301,63 +354,78 @@ def context_runnable(
     See `ContextPipeline.as_runnable`.
     """
     require_default_user(default_user)
-    same_for_all = Request(tools=tools, response_format=response_format)
+    request_of_all = Request(tools=tools, response_format=response_format)
 
-    def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
-        state = given if isinstance(given, Mapping) else None
-        instructions, said = _turn(given) if state is None else ([], _state(state))
-        run = run_of(config, default_user, current_runtime(), messages=said)
-        if (
-            state is not None
-        ):  # a turn alone stands behind what the application has stored of its user
-            run = run.under(engine.settings)
-        used = engine.over(run.store if runtime_store else None)
-        asked = run.request(
-            config, replace(same_for_all, instructions=instructions), state, flattened(said)
-        )
-        if state is None:
-            return (yield from used.assemble(run.scope, said, asked)).messages
-        return (yield from used.answer(run.scope, *split_turn(said), asked)).finished.messages
+    def flow(step_input: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
+        if isinstance(step_input, Mapping):
+            return of_state(step_input, config)
+        return of_turn(step_input, config)
+
+    def of_state(state: Mapping[str, Any], config: RunnableConfig) -> Flow[list[BaseMessage]]:
+        messages = _messages_of_state(state)
+        run = run_of(config, default_user, current_runtime(), messages=messages)
+        run = run.under(engine.settings)
+        request = run.request(config, request_of_all, state, flattened(messages))
+        history, turn = split_turn(messages)
+        session = yield from engine_of(run).answer(run.scope, history, turn, request)
+        return session.finished.messages
+
+    def of_turn(turn_input: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
+        # A turn alone stands behind what the application has stored of its user: even where people
+        # share threads, it is kept as that user's.
+        instructions, turn = _turn_of(turn_input)
+        run = run_of(config, default_user, current_runtime(), messages=turn)
+        request_of_turn = replace(request_of_all, instructions=instructions)
+        request = run.request(config, request_of_turn, None, flattened(turn))
+        context = yield from engine_of(run).assemble(run.scope, turn, request)
+        return context.messages
+
+    def engine_of(run: Run) -> Engine:
+        return engine.over(run.store if runtime_store else None)
+
+    async def ainvoke(step_input: object, config: RunnableConfig) -> list[BaseMessage]:
+        return await adrive(flow(step_input, config))
 
     from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
 
-    async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
-        return await adrive(flow(given, config))
-
     asynchronous: Callable[..., Coroutine[Any, Any, list[BaseMessage]]] = ainvoke
     step = RunnableLambda(
-        lambda given, config: drive(flow(given, config)), asynchronous, name="context_budget"
+        lambda step_input, config: drive(flow(step_input, config)),
+        asynchronous,
+        name="context_budget",
     )
     return step.with_config(run_name="context_budget", tags=["ctxbudget"])
 
 
-def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
-    if "messages" not in given:
+def _messages_of_state(state: Mapping[str, Any]) -> list[BaseMessage]:
+    if "messages" not in state:
         raise errors.InputError(
-            f"A mapping must have an agent's 'messages'; it has {sorted(given)}. To answer one of its values, put a "
-            f"step in front that picks it: itemgetter('input') | ..."
+            f"A mapping must have an agent's 'messages'; it has {sorted(state)}. To answer one of "
+            "its values, put a step in front that picks it: itemgetter('input') | ..."
         )
-    return _converted(given["messages"])
+    return _converted(state["messages"])
 
 
-def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - whatever a chain hands over
+def _turn_of(step_input: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - of a chain
     """Returns the texts of the system messages in front of a turn, and the turn."""
-    given = given.to_messages() if hasattr(given, "to_messages") else given  # a prompt's value
-    if not isinstance(given, list | tuple):
-        return [], current_turn(given)
-    instructions, said = split_instructions(checked(_converted(given), "messages"))
-    history, turn = split_turn(said)
+    if hasattr(step_input, "to_messages"):  # a prompt's value
+        step_input = step_input.to_messages()
+    if not isinstance(step_input, list | tuple):
+        return [], current_turn(step_input)
+    instructions, messages = split_instructions(checked(_converted(step_input), "messages"))
+    history, turn = split_turn(messages)
     if history:
         raise errors.InputError(
-            f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation. "
-            f'Leave them out, or give {{"messages": [...]}}: then the stored conversation is made equal to them'
+            f"{len(history)} messages stand before the current turn, and the pipeline adds the "
+            'stored conversation. Leave them out, or give {"messages": [...]}: then the stored '
+            "conversation is made equal to them"
         )
     return instructions, current_turn(turn)
 
 
-def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
+def _converted(messages: Any) -> list[BaseMessage]:  # noqa: ANN401 - whatever a model takes
     try:
-        return convert_to_messages(given)
+        return convert_to_messages(messages)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise errors.UnsupportedContentError(
             f"messages must be what a chat model takes: {error}"
