@@ -19,15 +19,34 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
     from langchain_ctxbudget.tokens import (
-    EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
-)  # fmt: skip
+        EstimatingCounter,
+        HuggingFaceCounter,
+        ModelCounter,
+        TiktokenCounter,
+        TokenCounter,
+    )
 
 __all__ = [
-    "AssembledContext", "BudgetedChatMessageHistory", "BudgetedMemory", "BudgetedRetriever", "ChromaStore",
-    "ContextBudgetMiddleware", "ContextPipeline", "ContextReport", "ContextSettings", "EstimatingCounter",
-    "HuggingFaceCounter", "KnowledgeBase", "LocalEmbeddings", "ModelCounter", "TiktokenCounter", "TokenCounter",
-    "__version__", "build_context_graph", "create_recall_tool",
-]  # fmt: skip
+    "AssembledContext",
+    "BudgetedChatMessageHistory",
+    "BudgetedMemory",
+    "BudgetedRetriever",
+    "ChromaStore",
+    "ContextBudgetMiddleware",
+    "ContextPipeline",
+    "ContextReport",
+    "ContextSettings",
+    "EstimatingCounter",
+    "HuggingFaceCounter",
+    "KnowledgeBase",
+    "LocalEmbeddings",
+    "ModelCounter",
+    "TiktokenCounter",
+    "TokenCounter",
+    "__version__",
+    "build_context_graph",
+    "create_recall_tool",
+]
 
 for _name, _package in (
     ("ContextBudgetMiddleware", "langchain"),

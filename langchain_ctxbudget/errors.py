@@ -149,7 +149,7 @@ class DocumentError(InputError):
 
 
 class FactError(InputError):
-    """A fact about the user that is not known, or cannot be pinned because as many are as may be."""
+    """A fact about the user that is not known, or cannot be pinned as too many are already."""
 
 
 class ConversationFormatError(InputError):

@@ -2,7 +2,8 @@
 
 A step that needs I/O is a generator that yields a `Call` for its result.
 
-`drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
+`drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx does
+with its `auth_flow`.
 """
 
 import asyncio
@@ -69,11 +70,10 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     if not todo:
         return []
     writes = any(isinstance(operation, PutOp) for operation in todo)
+    call = Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
     for collisions in count():
         try:
-            result: list[Result] = yield Call(
-                lambda: store.batch(todo), lambda: store.abatch(todo), writes
-            )
+            result: list[Result] = yield call
         except RuntimeError as error:
             # LangGraph's `InMemoryStore` notices in the middle of a read that another thread
             # writes; nothing is done.
@@ -84,19 +84,27 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
         except Exception as error:
             if not _is_of_a_backend(error):
                 raise
-            reason = " ".join(str(error).split())
-            raise StoreError(
-                f"The store {type(store).__name__}, or the embeddings of its index, failed ({type(error).__name__}: "
-                f"{reason}). Check that its database runs, can be reached and has room. A store with a connection pool "
-                "connects again by itself; one with a single connection has to be opened again"
-            ) from error
+            raise _backend_failure(store, error) from error
         else:
             break
     return result
 
 
+def _backend_failure(store: BaseStore, error: Exception) -> StoreError:
+    reason = " ".join(str(error).split())
+    return StoreError(
+        f"The store {type(store).__name__}, or the embeddings of its index, failed "
+        f"({type(error).__name__}: {reason}). Check that its database runs, can be reached and has "
+        "room. A store with a connection pool connects again by itself; one with a single "
+        "connection has to be opened again"
+    )
+
+
 def _is_of_a_backend(error: Exception) -> bool:
-    """Returns whether an error is one of a database's driver, such as psycopg's, and not one of a wrong call."""
+    """Returns whether an error is one of a database's driver, such as psycopg's.
+
+    Else it is one of a wrong call.
+    """
     return type(error).__module__.partition(".")[0] not in _NO_DRIVERS
 
 
@@ -185,7 +193,8 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
         while not task.done():
             with suppress(asyncio.CancelledError):  # again: it is waited for all the same
                 await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()):
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             _log.warning(
                 "a write has failed whose caller was cancelled: %s: %s", type(error).__name__, error
             )
@@ -226,8 +235,8 @@ class Lock:
         if here is not None and here in ahead and not turn.done():
             self._withdraw(turn)
             raise BlockedLoopError(
-                "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
-                "Await the async method instead, for instance `aassemble`"
+                "A task of this event loop works on the conversation, and a blocking call would "
+                "stop it for ever. Await the async method instead, for instance `aassemble`"
             )
         try:
             turn.result()
@@ -279,8 +288,9 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
     before = _held.get()
     if lock.holder in before:
         raise BlockedLoopError(
-            "A function that is called while a prompt is assembled used the same conversation, and would wait for "
-            "itself. Read the conversation before, or with a pipeline over another store"
+            "A function that is called while a prompt is assembled used the same conversation, and "
+            "would wait for itself. Read the conversation before, or with a pipeline over another "
+            "store"
         )
     yield Call(lock.acquire, lock.aacquire)
     lock.holder = object()
@@ -296,7 +306,10 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
 def twins(
     flow: Callable[Concatenate[S, P], Flow[T]],
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Makes the blocking and the awaitable method of a flow, whose name begins with an underscore."""
+    """Makes the blocking and the awaitable method of a flow whose name begins with `_`.
+
+    An editor shows them better where they are written out, as those of the pipeline are.
+    """
 
     def blocking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(flow(self, *args, **kwargs))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from contextvars import Context
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from cachetools import LRUCache
@@ -23,8 +23,8 @@ from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 AFTER_FORK = (
-    "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
-    "`worker_process_init`; multiprocessing: `spawn`)."
+    "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; "
+    "Celery: in `worker_process_init`; multiprocessing: `spawn`)."
 )
 _mutexes: WeakSet[Any] = WeakSet()
 PATIENCE_SECONDS = 5.0
@@ -37,16 +37,19 @@ _MOST_FAILURES = 256
 
 
 def new_mutex() -> threading.Lock:
-    """Returns a lock that is free in the child of a fork, where the thread that held it does not exist."""
+    """Returns a lock that is free in the child of a fork, where no thread holds it any more."""
     mutex = threading.Lock()
     _mutexes.add(mutex)
     return mutex
 
 
+def _free_mutexes() -> None:
+    for mutex in list(_mutexes):
+        mutex._at_fork_reinit()  # noqa: SLF001
+
+
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(
-        after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)]  # noqa: SLF001
-    )
+    os.register_at_fork(after_in_child=_free_mutexes)
 
 
 def keep_newest(kept: dict[K, V], key: K, value: V, most: int) -> V:
@@ -96,18 +99,20 @@ class Worker(Generic[K]):
         with self._changed:
             if self._closed:
                 return False
-            if self._thread is None:
-                thread = threading.Thread(
-                    target=self._work, name="ctxbudget-background", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:  # there are too many, or the interpreter is about to end
-                    return False
-                self._thread = thread
+            if self._thread is None and not self._start_thread():
+                return False
             self._waiting[key] = None
             self._changed.notify_all()
             return True
+
+    def _start_thread(self) -> bool:
+        thread = threading.Thread(target=self._work, name="ctxbudget-background", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many, or the interpreter is about to end
+            return False
+        self._thread = thread
+        return True
 
     def has(self, key: K) -> bool:
         """Tells whether a job for a key is running or queued."""
@@ -150,9 +155,12 @@ class Worker(Generic[K]):
         Jobs call it between their steps.
         """
         with self._changed:
-            end = time.monotonic() + PATIENCE_SECONDS
-            while not self._closed and (left := min(self._rests_until, end) - time.monotonic()) > 0:
-                self._changed.wait(left)
+            latest = time.monotonic() + PATIENCE_SECONDS
+            while not self._closed:
+                seconds_left = min(self._rests_until, latest) - time.monotonic()
+                if seconds_left <= 0:
+                    break
+                self._changed.wait(seconds_left)
 
     def failure_of(self, key: K) -> str | None:
         """Returns the exception of the key's last job as text.
@@ -170,24 +178,14 @@ class Worker(Generic[K]):
             self._changed.notify_all()
 
     def _work(self) -> None:
+        """Runs jobs until the worker is closed, or has had nothing to do for a while."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed, PATIENCE_SECONDS)
-                if self._waiting:
-                    self.wait_for_pause()
-                if self._closed or not self._waiting:
+                if not self._take_next():
                     self._thread = None
                     return
-                key = next(iter(self._waiting))
-                del self._waiting[key]
-                self._running = key
-            failure = None
-            try:
-                Context().run(self._run, key, self._closed)
-            except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
-                failure = type(error).__name__
-                with suppress(Exception):  # one that cannot be told is a failure, too
-                    failure = f"{failure}: {error}"[:MOST_ERROR_CHARACTERS]
+                key = cast("K", self._running)
+            failure = self._run_one(key)
             with self._changed:
                 self._running = None
                 self._failures.pop(key, None)
@@ -195,3 +193,26 @@ class Worker(Generic[K]):
                     self._failures[key] = failure
                 self._changed.notify_all()
             del key  # it names a user
+
+    def _take_next(self) -> bool:
+        """Waits for a job and takes it; returns False where there is none. Under the lock."""
+        self._changed.wait_for(lambda: self._waiting or self._closed, PATIENCE_SECONDS)
+        if self._waiting:
+            self.wait_for_pause()
+        if self._closed or not self._waiting:
+            return False
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running = key
+        return True
+
+    def _run_one(self, key: K) -> str | None:
+        """Runs a job, and returns its exception as text; None where it succeeded."""
+        try:
+            Context().run(self._run, key, self._closed)
+        except BaseException as error:  # noqa: BLE001 - a cancellation or an exit ends only the job
+            failure = type(error).__name__
+            with suppress(Exception):  # one that cannot be told is a failure, too
+                failure = f"{failure}: {error}"[:MOST_ERROR_CHARACTERS]
+            return failure
+        return None

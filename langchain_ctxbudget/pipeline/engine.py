@@ -351,12 +351,10 @@ class _Node:
         session.given = {step: decided[step] for step in before if decided[step] is not None}
 
         for step in before:
-            channel = prompts.CHANNELS[step]
-            is_to_be_run = decided[step] is None or not is_live
-            if step not in session.timings_ms and is_to_be_run:
+            is_needed = decided[step] is None or not is_live
+            if is_needed and step not in session.timings_ms:
                 yield from self.engine.run_step(step, session)
-            if decided[step] is not None and decided[step] != channel.written(session.plan):
-                session.plan = channel.taken(session.plan, decided[step])
+            _take_up_decision(session, step, decided[step])
         yield from self.engine.run_step(self.name, session)
 
         if session.context is not None:
@@ -407,3 +405,10 @@ class _Node:
             if step == self.name or now.get(step) != decided[step]:
                 changed[channel.name] = now.get(step)
         return changed
+
+
+def _take_up_decision(session: Session, step: str, decided: object) -> None:
+    """Makes the plan of a session say what the channel of a step says."""
+    channel = prompts.CHANNELS[step]
+    if decided is not None and decided != channel.written(session.plan):
+        session.plan = channel.taken(session.plan, decided)

@@ -114,18 +114,9 @@ def write(
     Returns what failed.
     """
     scope = conversation.scope
-    has_calls = cut is not None and cut.turn_groups > 1
-    puts: list[Op] = []
-    if cut is not None:
-        conversation.use(cut)
-        if is_rebuilt:
-            conversation.cuts_unsaved = True
-            puts += _let_go_of_backgrounds(conversation, cut)
-            if has_calls:
-                puts += _backgrounds_of_turn(conversation)
-
-    # Before the first message, they are written with it.
-    has_records = bool(conversation.table) or has_calls
+    puts = _take_up_cut(conversation, cut, is_rebuilt=is_rebuilt)
+    # Before the first message, cuts are written with it.
+    has_records = bool(conversation.table) or _has_calls(cut)
     if conversation.cuts_unsaved and has_records:
         cuts = CutsRecord(cuts=tuple(conversation.cuts.values()))
         puts.append(written(scope.place(histories.CUTS), cuts))
@@ -143,6 +134,27 @@ def write(
     if writes_snapshot:
         conversation.snapshot_unsaved = False
     return problems
+
+
+def _has_calls(cut: CutRecord | None) -> bool:
+    """Returns whether a cut was chosen in the middle of a turn, behind calls of tools."""
+    return cut is not None and cut.turn_groups > 1
+
+
+def _take_up_cut(
+    conversation: OpenConversation, cut: CutRecord | None, *, is_rebuilt: bool
+) -> list[Op]:
+    """Takes up a cut into a conversation, and returns what that changes of stored backgrounds."""
+    if cut is None:
+        return []
+    conversation.use(cut)
+    if not is_rebuilt:
+        return []
+    conversation.cuts_unsaved = True
+    operations = _let_go_of_backgrounds(conversation, cut)
+    if _has_calls(cut):
+        operations += _backgrounds_of_turn(conversation)
+    return operations
 
 
 def _let_go_of_backgrounds(conversation: OpenConversation, cut: CutRecord) -> list[Op]:

@@ -68,6 +68,11 @@ class Handover:
             for key, record in self.owners.items()
         )
 
+    @property
+    def is_anybodys(self) -> bool:
+        """True if a thread has an owner."""
+        return any(record is not None for record in self.owners.values())
+
     def belongs_to(self, user_id: str) -> bool:
         """Returns whether a user is the owner of all threads."""
         return all(
@@ -211,10 +216,10 @@ def begin(
 
     is_old = yield from _is_stored(store, [copy.old for copy in copies])
     is_new = yield from _is_stored(store, [copy.new for copy in copies])
-    is_owned = any(record is not None for record in records.values())
-    if not is_old and (handover.belongs_to(to_user) or (is_new and not is_owned)):
+    is_anybodys = handover.is_anybodys
+    if not is_old and (handover.belongs_to(to_user) or (is_new and not is_anybodys)):
         return None
-    if not is_old and not is_owned:
+    if not is_old and not is_anybodys:
         raise ForeignUserError(
             f"There is no thread {thread_id!r} of {from_user!r} or {to_user!r} in this store, so "
             "there is nothing to hand over"

@@ -582,11 +582,11 @@ class ContextPipeline:
         return Chat(self, thread, user_id=stores.SharedThread.of(thread))
 
     def hand_over(self, conversation_id: str, *, from_user: str, to_user: str) -> None:
-        """Gives a thread to another user: its messages, pins and summaries, and those of its agents.
+        """Gives a thread to another user, with its messages, pins and summaries.
 
-        What was learned from it about the one is forgotten, and learned about the other. Call it
-        while nobody runs the thread in another process. It can be repeated: where it was cut off,
-        it goes on.
+        Its agents' conversations go with it. What was learned from it about the one is forgotten,
+        and learned about the other. Call it while nobody runs the thread in another process. It can
+        be repeated: where it was cut off, it goes on.
 
         Args:
             conversation_id: the thread.

@@ -36,7 +36,9 @@ _VALUES = (bool, float, BaseModel, Mapping, list, tuple, set, bytes)
 
 @dataclass(kw_only=True, init=False)
 class RunContext:
-    """The user and the conversation of a run, as LangGraph's runtime context instead of in `configurable`.
+    """The user and the conversation of a run, as LangGraph's runtime context.
+
+    They stand there instead of in `configurable`.
 
     An application's own context class may inherit from it, as a plain `@dataclass`, or have fields
     of these names; a mapping counts as well. `settings`, which lie over all others, are read of
@@ -184,7 +186,7 @@ def _settings_of(
 
 
 def require_default_user(default_user: str | None) -> None:
-    """Raises `MissingScopeError` for a default user who is given, and is no text or an empty one."""
+    """Raises `MissingScopeError` for a default user whose id is no text, or an empty one."""
     if default_user is not None:
         require_id("default_user", default_user)
 
@@ -200,7 +202,7 @@ def current_runtime() -> object:
 
 
 def is_task(config: RunnableConfig) -> bool:
-    """Returns True if a tool of another agent runs this one, so that its input is its whole task."""
+    """Returns True if a tool of another agent runs this one: its input is its whole task."""
     namespace = str(config.get("configurable", {}).get("checkpoint_ns") or "")
     return any(part.startswith("tools:") for part in namespace.split("|")[:-1])
 
@@ -215,13 +217,8 @@ def _user_of(
     """Returns the user of a run; see `run_of`."""
     named = _named("user_id", context, configurable)
     signed_in = _signed_in_user(configurable, runtime)
-    is_served = configurable.get("assistant_id") or configurable.get("graph_id")
-    if is_served and named is not None and signed_in is not None and str(named) != str(signed_in):
-        raise errors.ForeignUserError(
-            f"The run is that of the authenticated user {str(signed_in)!r}, but names the user "
-            f"{str(named)!r}. Leave user_id out; a service that works for others authenticates as "
-            "them, in the server's own handler"
-        )
+    if configurable.get("assistant_id") or configurable.get("graph_id"):
+        _require_same_user(named, signed_in)
 
     user = _first_given(named, signed_in, only_user)
     if user is None and isinstance(context, Mapping):
@@ -236,6 +233,17 @@ def _user_of(
             f"{str(user)!r}. Leave user_id out, and each run reads what is its own user's"
         )
     return _text(user)
+
+
+def _require_same_user(named: object, signed_in: object) -> None:
+    """Raises `ForeignUserError` where a server's run names another user than the signed in one."""
+    if named is None or signed_in is None or str(named) == str(signed_in):
+        return
+    raise errors.ForeignUserError(
+        f"The run is that of the authenticated user {str(signed_in)!r}, but names the user "
+        f"{str(named)!r}. Leave user_id out; a service that works for others authenticates as "
+        "them, in the server's own handler"
+    )
 
 
 def _signed_in_user(configurable: Mapping[str, Any], runtime: object) -> object:

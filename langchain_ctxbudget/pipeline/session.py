@@ -184,7 +184,7 @@ class SessionOpener:
     def _note_guest(
         self, conversation: OpenConversation, turn: Messages, thread: str | None
     ) -> Flow[None]:
-        """Notes what a user says in another's thread, or it would be taken for the owner's words."""
+        """Notes what a user says in another's thread, so that it is not taken for the owner's."""
         ids = _ids_of_users_messages(turn)
         if thread is None or ids == conversation.own_turn:
             return

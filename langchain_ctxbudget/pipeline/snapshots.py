@@ -184,7 +184,7 @@ class SnapshotBook:
         return await adrive(self._list(stores.Scope(user_id, conversation_id), limit))
 
     def analytics(self, *, user_id: str, conversation_id: str | None) -> BudgetAnalytics:
-        """Adds up the kept reports of a conversation, or with None of all conversations of a user."""
+        """Adds up the kept reports of a conversation, or with None of all of a user's."""
         return drive(self._analytics(user_id, conversation_id))
 
     async def aanalytics(self, *, user_id: str, conversation_id: str | None) -> BudgetAnalytics:

@@ -175,7 +175,10 @@ def _with(record: UsageRecord | None, place: Lanes, calls: Sequence[_ModelCall])
 
 
 class Bookkeeping:
-    """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
+    """Counts usage, and has one thread that writes it, user after user.
+
+    It is written at the latest when the process ends.
+    """
 
     def __init__(
         self, store: Callable[[], BaseStore], clock: stores.Clock, prices: Prices | None
@@ -252,7 +255,7 @@ class Bookkeeping:
         return standing(limits, used)
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
-        """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
+        """Returns what a user has used in a month, this one or such as `2026-11`."""
         place = of_month(user_id, month or month_of(self.clock()))
         return self.ledger.read(self.store(), user_id, place)
 
@@ -285,9 +288,10 @@ class Bookkeeping:
 
 @checks_names()
 class UsageBook:
-    """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
+    """Usage in tokens and US dollars, and what is left of limits.
 
-    `ContextUsageHandler`, the middleware and `pipeline.observe_usage` feed it, and `record` elsewhere.
+    It is counted per conversation, and per user and month (UTC). `ContextUsageHandler`, the
+    middleware and `pipeline.observe_usage` feed it, and `record` elsewhere.
     """
 
     def __init__(

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
 FOREIGN_THREAD = (
-    "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
-    "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
+    "the thread %r is another user's: the prompt is made from the run's state, and nothing of it "
+    "is stored, learned or found later; to hand the thread over, call `hand_over`; where people "
+    "share threads, set on_foreign_thread='share'"
 )
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may
@@ -128,7 +129,8 @@ class Workspace:
             raise StoreError("This pipeline is closed; its store can no longer be used")
         if self._process != os.getpid():
             raise StoreError(
-                f"This pipeline belongs to the parent of this process, which was forked. {AFTER_FORK}"
+                "This pipeline belongs to the parent of this process, which was forked. "
+                f"{AFTER_FORK}"
             )
         return self._store
 
@@ -264,8 +266,9 @@ class Workspace:
         because = FOREIGN_THREAD % thread
         if self.settings.on_foreign_thread == "error":
             raise ForeignUserError(
-                f"The thread {thread!r} is another user's, and on_foreign_thread is 'error'. Take another thread_id, "
-                f"hand the thread over with `hand_over`, or set on_foreign_thread to 'show' or 'share'"
+                f"The thread {thread!r} is another user's, and on_foreign_thread is 'error'. Take "
+                "another thread_id, hand the thread over with `hand_over`, or set "
+                "on_foreign_thread to 'show' or 'share'"
             )
         if conversation.apart is None:
             conversation.apart = conversation_apart(scope, because)
@@ -278,7 +281,10 @@ class Workspace:
         messages: Sequence[BaseMessage],
         thread: str | None,
     ) -> Flow[None]:
-        """Keeps which messages of an agent's state, before they are copied, are not the user's who owns the thread."""
+        """Keeps which messages of an agent's state are not those of the thread's owner.
+
+        Call it before they are copied.
+        """
         scope = conversation.scope
         if thread is None or not scope.is_kept or scope.is_shared:
             return
@@ -327,7 +333,7 @@ class Workspace:
         return self.recall(scope, body)
 
     def note_segments(self, conversation: history.OpenConversation) -> None:
-        """Stores the derived data of older messages in the background, if some is not stored yet."""
+        """Stores in the background what is derived from older messages, if it is not stored."""
         if not conversation.scope.is_kept or isinstance(self.store, stores.PrivateStore):
             return
         if next(history.segments.lacking(conversation), None):
@@ -445,7 +451,7 @@ class Workspace:
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]
     ) -> Flow[Stored]:
-        """Reads what is stored beside a conversation, and adds to `failures` what cannot be read."""
+        """Reads what is stored beside a conversation; what cannot be read goes to `failures`."""
         self._name_maker(conversation)
         reader = BesideReader(
             self.store, self.settings, self.learning, conversation, request, failures
