@@ -1,7 +1,6 @@
 """Every error that this package raises on purpose: `CtxBudgetError` and its kinds."""
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, isfunction, signature
 from typing import Any, Self, TypeVar
@@ -207,6 +206,8 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - not needed where nothing is misspelt
+
     nearest = get_close_matches(ELSEWHERE.get(name, name), known, 1)
     return f" (is {nearest[0]!r} meant?)" if nearest else ""
 

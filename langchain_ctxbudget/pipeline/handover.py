@@ -247,7 +247,7 @@ def _owner_records(
 
 
 def _is_stored(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[bool]:
-    found = yield from batch(
+    items = yield from batch(
         store, [GetOp(scope.namespace(history.LANES), history.JOINED) for scope in scopes]
     )
-    return any(isinstance(item, Item) for item in found)
+    return any(isinstance(item, Item) for item in items)

@@ -109,9 +109,9 @@ def hand_over(
 
     refusals: list[ForeignUserError] = []
     workspaces = [workspace, *workspace.of_runs()]
-    for one in workspaces:
+    for candidate in workspaces:
         try:
-            yield from _hand_over_here(one, conversation_id, from_user, to_user)
+            yield from _hand_over_here(candidate, conversation_id, from_user, to_user)
         except ForeignUserError as error:
             refusals.append(error)
     if len(refusals) == len(workspaces):
