@@ -24,30 +24,41 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.messages import Count, fences, remembering
 
 MOST_FILES = 40
+"""Files whose texts are known."""
 LONGEST_FILE = 400_000
-"""Files that are known, and characters of one that are read."""
-AGE = 0.8
-LENGTH = 0.6
-PLACED = 10.0
-ABOUT = 0.2
-"""Powers of the calls since a line was shown, of the lines of its file, of times it was named, of
-the talk near it."""
-NAMED = 1.6
-SAID_BEFORE = 0.5
-HEAD = 1.0
-"""The worth of a named file, as a logarithm; times this where only texts before the turn name it;
-that of a head."""
-NEAR_PLACE = 8
-HEAD_LINES = 20
-AROUND = 8
-"""Lines over which these fade."""
-LONGEST_TALK = 6
+"""Characters of a file that are read."""
 LONGEST_LINE = 2_000
-LONGEST_PLACE = 400
-"""Lines after which a file that was named is no more meant, characters of one that are read, and
-lines of a place."""
+"""Characters of a line that are searched for places."""
 SAYS_SOMETHING = 12
 """Characters of a line that is not the same elsewhere by chance."""
+NEARBY = 8
+"""Lines over which a place and the talk fade, and after which a named file is no more meant."""
+SCREEN = 20
+"""Lines over which the head of a file fades, and after which a named place is a large one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineWeights:
+    """Powers of what tells that a line is likely to be edited next.
+
+    The head of a file counts 1.
+    """
+
+    age: float = 0.8
+    """Of the calls since the line was shown."""
+    length: float = 0.6
+    """Of the lines of its file."""
+    placed: float = 10.0
+    """Of the times that its number was named."""
+    about: float = 0.2
+    """Of the rare identifiers of the talk near it."""
+    named: float = 1.6
+    """Of its file being named in the turn, as a logarithm."""
+    named_before: float = 0.8
+    """Of its file being named before the turn."""
+
+
+WEIGHTS = LineWeights()
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
@@ -232,9 +243,9 @@ def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: st
         for name, first, last in _places(text):
             places[name].append((first, last))
     words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
-    files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), SAID_BEFORE) | dict.fromkeys(
-        _FILE.findall(asked), 1.0
-    )
+    files = dict.fromkeys(
+        _FILE.findall(f"{before}\n{todos}"), WEIGHTS.named_before
+    ) | dict.fromkeys(_FILE.findall(asked), WEIGHTS.named)
     return Focus(words, files, places)
 
 
@@ -252,12 +263,10 @@ def _places(text: str) -> list[tuple[str, int, int]]:
                 (file[0] for file in reversed(files) if file.start() < found.start()),
                 "" if files else name,
             )
-            if said and (files or age <= LONGEST_TALK):
+            if said and (files or age <= NEARBY):
                 first = int(found[1])
                 last = int(found[2] or found[1])
-                places.append(
-                    (said, first, last if first <= last < first + LONGEST_PLACE else first)
-                )
+                places.append((said, first, max(first, last)))
         if files:
             name = files[-1][0]
             age = 0
@@ -282,28 +291,28 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
     ]
     often = Counter(word for lines in having for line in lines for word in line)
     total = sum(len(file.lines) for file in files.values())
-    kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
+    kernel = 1 - abs(np.arange(-NEARBY, NEARBY + 1)) / (NEARBY + 1)
     said = (
         [math.fsum(words[w] * math.log(total / often[w]) for w in line) for line in lines]
         for lines in having
     )
-    about = [np.convolve(own, kernel)[AROUND : AROUND + len(own)] for own in said]
+    about = [np.convolve(own, kernel)[NEARBY : NEARBY + len(own)] for own in said]
     made: dict[str, Floats] = {}
     for (path, file), near in zip(files.items(), about, strict=True):
         numbers = np.array([*file.lines], float)
         name = path.rpartition("/")[2]
         value = (
-            ABOUT * np.log1p(near)
-            + HEAD * np.exp(-numbers / HEAD_LINES)
-            + NAMED * focus.files.get(name, 0.0)
+            WEIGHTS.about * np.log1p(near) + np.exp(-numbers / SCREEN) + focus.files.get(name, 0.0)
         )
-        value -= AGE * np.log1p(calls - np.array([shown for _, shown in file.lines.values()]))
-        value -= LENGTH * math.log(len(numbers) + 1)
+        value -= WEIGHTS.age * np.log1p(
+            calls - np.array([shown for _, shown in file.lines.values()])
+        )
+        value -= WEIGHTS.length * math.log(len(numbers) + 1)
         placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
             away = np.maximum(0, np.maximum(first - numbers, numbers - last))
-            placed += np.exp(-away / NEAR_PLACE) / (1 + (last - first) / 30)
-        made[path] = value + PLACED * np.log1p(placed)
+            placed += np.exp(-away / NEARBY) / (1 + (last - first) / SCREEN)
+        made[path] = value + WEIGHTS.placed * np.log1p(placed)
     return made
 
 

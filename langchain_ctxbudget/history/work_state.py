@@ -32,43 +32,49 @@ VALUES |= {"# Lines of these files, as last seen\n": 54.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those
 of the arc."""
 ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
-MOST_TOKENS = 800
-MORE_SHARE = 0.05
-MOST_SHARE = 0.25
-TOKENS_PER_CALL = 80
-"""The most that the work state costs: so many tokens and that share of the budget, no more than the
-other share, and so many tokens for every call. Lines of files are not counted."""
-FACTS_SHARE = 0.3
-"""The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
-RECENT_CALLS = 8
-RECENT_TEXTS = 4
-LONGEST_SAID = 6_000
-"""Calls of a turn, and texts before it, that say what the work is about, and characters of a result
-that do."""
-MOST_TODOS = 8
-MOST_COMMANDS = 6
+"""Messages that are read for the work state."""
+MOST_NAMES = 2 * MOST_MESSAGES
+"""Names that are remembered."""
+RECENT = 8
+"""The newest uses of a name, calls of a turn, texts before it, tasks and commands that count."""
 SHORT = 120
-"""Items that are listed, and characters of one."""
-NAMES_IN_LINE = 6
+"""Characters of an item that is listed, and of an argument that counts as short."""
+LONG_PATH = SHORT // 2
+"""Characters of a path from which on it is told below a root."""
 BELOW = "relative paths are below "
-LONG_PATH = 60
-"""Says from where on paths of more characters are told."""
-MOST_NAMES = 4_000
-MENTIONS = 8
-"""Names that are remembered, and the newest uses of each."""
-GIVEN = 4.0
-SAID = 1.0
-WRITTEN = 10.0
-FOUND = 1.0
-MEMBER = 0.1
-"""What a use counts: as an argument, in what somebody said; what all names share of a text that a
-call writes, and of a result."""
-LONGEST_ARGUMENT = 200
 LONGEST_TEXT = 60_000
-NAME_LENGTHS = range(5, 160)
+"""Characters of a text that are read for names."""
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStatePolicy:
+    """What the work state may cost, and what a use of a name counts.
+
+    A use counts 1 in what somebody said; all names of a result share 1.
+    """
+
+    least_tokens: int = 800
+    """Tokens that it may cost, beside a share of the budget."""
+    more_share: float = 0.05
+    most_share: float = 0.25
+    """The share of the budget that it may cost at most."""
+    tokens_per_call: int = 80
+    facts_share: float = 0.3
+    """The share of its tokens for error, tasks and commands; files and names get the rest."""
+    given: float = 4.0
+    """A use as a short argument of a call."""
+    written: float = 10.0
+    """What all names share of a text that a call writes."""
+    member: float = 0.1
+    """The factor of a name that is the member of another one."""
+
+
+POLICY = WorkStatePolicy()
+
+NAME_LENGTHS = range(5, 160)
 
 _TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
 _DONE = frozenset(
@@ -247,15 +253,15 @@ class WorkState:
             if isinstance(message, ToolMessage):
                 if (call := self._open.pop(message.tool_call_id, None)) is not None:
                     self._ended(call, message)
-                self._use(message.text, FOUND, shared=True)
+                self._use(message.text, 1.0, shared=True)
                 continue
-            self._use(message.text, SAID)
+            self._use(message.text, 1.0)
             for made in message.tool_calls if isinstance(message, AIMessage) else ():
                 self.calls += 1
                 self._open[made["id"] or ""] = ToolUse.of(made["name"], made["args"], self.kinds)
                 for text in texts_of(made["args"]):
-                    short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
-                    self._use(text, GIVEN if short else WRITTEN, shared=not short)
+                    short = len(text) <= SHORT and "\n" not in text
+                    self._use(text, POLICY.given if short else POLICY.written, shared=not short)
         if len(self.uses) > MOST_NAMES:
             kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
             self.uses = {name: self.uses[name] for name in kept}
@@ -266,7 +272,7 @@ class WorkState:
         total = sum(names.values())
         for name, times in names.items():
             use = (self.calls, weight * times / total if shared else weight)
-            self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
+            self.uses[name] = (*self.uses.get(name, ())[1 - RECENT :], use)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
         text = result.text
@@ -350,7 +356,7 @@ class WorkState:
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
         uses = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
-        return uses * MEMBER if ENGLISH.member.match(name) else uses
+        return uses * POLICY.member if ENGLISH.member.match(name) else uses
 
     def lines(
         self, count: Count, budget_tokens: int, said: str, step: "TurnWorkState | None" = None
@@ -366,7 +372,7 @@ class WorkState:
         for path, text in step.code.items() if step else ():
             page.add(CODE, path, text)
         for heading, text in self._facts():
-            page.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
+            page.add(heading, text, keep=int(budget_tokens * (1 - POLICY.facts_share)))
         self._add_names(page, ranked)
         return [line for heading in VALUES for line in page.sections[heading]]
 
@@ -404,8 +410,8 @@ class WorkState:
             page.said += f"\n{text}"
         for heading in (CHANGED, READ, NAMES):
             names = [text for text, own in told.items() if own == heading]
-            for first in range(0, len(names), NAMES_IN_LINE):
-                row = names[first : first + NAMES_IN_LINE]
+            for first in range(0, len(names), RECENT):
+                row = names[first : first + RECENT]
                 while row and not page.add(heading, ", ".join(row)):
                     row.pop()
 
@@ -437,13 +443,13 @@ class WorkState:
     ) -> dict[str, known_files.Floats]:
         """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
         asked = [message for message in turn if is_user(message)]
-        answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
+        answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT:]
         earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][
-            -RECENT_TEXTS:
+            -RECENT:
         ]
-        found = [
-            message.text[:LONGEST_SAID] for message in turn if isinstance(message, ToolMessage)
-        ][-RECENT_CALLS:]
+        found = [message.text[: 2 * ENDS] for message in turn if isinstance(message, ToolMessage)][
+            -RECENT:
+        ]
         todos = "\n".join(text for text, _ in self.todos.values())
         focus = known_files.focus_of(
             told_by(asked), told_by(earlier), told_by(answers), found, todos
@@ -457,10 +463,10 @@ class WorkState:
             ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
             yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
         for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[
-            :MOST_TODOS
+            :RECENT
         ]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
-        for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
+        for command, ran in list(reversed(self.commands.items()))[:RECENT]:
             yield (
                 COMMANDS,
                 f"{clipped(command, SHORT)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}",
@@ -531,7 +537,9 @@ def most_tokens(calls: int, budget_tokens: int) -> int:
 
     It grows only when the calls have doubled.
     """
-    doubled = TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
+    doubled = POLICY.tokens_per_call << (calls.bit_length() - 1) if calls else 0
     return min(
-        MOST_TOKENS + int(budget_tokens * MORE_SHARE), int(budget_tokens * MOST_SHARE), doubled
+        POLICY.least_tokens + int(budget_tokens * POLICY.more_share),
+        int(budget_tokens * POLICY.most_share),
+        doubled,
     )
