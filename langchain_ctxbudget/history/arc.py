@@ -31,27 +31,20 @@ SPREAD = 10.0
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
 FEWEST_TERMS = 3
-SPOKEN_OF = 0.5
-"""The least that a person's line of the story has: terms, and mentions elsewhere for each of
-them."""
+"""The terms that a person's line of the story has at least."""
 SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
-LIGHT_ITEMS = 5
-"""A windowed history has so many decisions and so many open questions at most; the others have all
-that fit."""
+LISTED = 5
+"""Decisions and open questions of a windowed history at most; messages of the user that may be the
+focus; names. Other histories have all decisions and open questions that fit."""
 FOCUS_MESSAGES = 10
-WISHES = 3
-"""The newest messages before the cut, and those of the user among them whose weightiest sentence is
-the focus."""
-ARTIFACT_NAMES = 8
+"""The newest messages before the cut, among which the focus is."""
 MOST_QUESTIONS = 50
-SHARED_BY_A_STATEMENT = 0.55
+MOSTLY = 0.55
+"""The share of the matter that is common to two sentences about one thing: a question and a plain
+answer, two questions, two decisions."""
 SHARED_BY_A_DECISION = 1 / 3
-"""The share of a question's matter that an answer has: a plain one, at least two terms of it, and
-one that settles."""
-SAME_QUESTION = 0.6
-REPEATED_DECISION = 2 / 3
-"""The share of an older decision's matter that a newer one has to repeat to replace it."""
+"""The share of a question's matter that an answer has which settles something."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 
 
@@ -128,9 +121,7 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     if share < SHARED_BY_A_DECISION or ENGLISH.doubt.search(text):
         return 0.0
     says_more = (
-        share >= SHARED_BY_A_STATEMENT
-        and len(matter & told) > 1
-        and told - matter - extractive.generic_terms()
+        share >= MOSTLY and len(matter & told) > 1 and told - matter - extractive.generic_terms()
     )
     return share if _settles(text) or (says_more and not ENGLISH.plans.search(text)) else 0.0
 
@@ -144,7 +135,7 @@ def _same(one: frozenset[str], other: frozenset[str]) -> bool:
     """Returns True if two questions are one: most terms in common, or all of the shorter one's."""
     common = len(one & other)
     return common > 0 and (
-        common >= SAME_QUESTION * len(one | other) or common == min(len(one), len(other))
+        common >= MOSTLY * len(one | other) or common == min(len(one), len(other))
     )
 
 
@@ -162,7 +153,7 @@ def arc_of(
 
     `focus` are the newest messages before the cut, `recent` those behind it; digests and questions are oldest first.
     """
-    most = LIGHT_ITEMS if strategy == "windowed" else None
+    most = LISTED if strategy == "windowed" else None
     alive = frozenset(question.text for question in open_questions)
     lines: list[SummaryLine] = []
     if digests:
@@ -241,11 +232,7 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         own = (
             s for s in plain if s.speaker not in ("", "assistant") and ENGLISH.of_us.search(s.text)
         )
-        own = (
-            s
-            for s in own
-            if len(s.matter) >= FEWEST_TERMS and shared[s] >= SPOKEN_OF * len(s.matter)
-        )
+        own = (s for s in own if len(s.matter) >= FEWEST_TERMS and shared[s] >= len(s.matter) / 2)
         overviews = [s for s in written if not s.order]
         if said := [*written, *own]:
             best = (
@@ -267,7 +254,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 
     What the user wished for last, and the names that count most.
     """
-    said = extractive.keep_sentences([line for line in focus if line.from_user][-WISHES:])
+    said = extractive.keep_sentences([line for line in focus if line.from_user][-LISTED:])
     wishes = (
         s
         for s in said
@@ -280,7 +267,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
         if ENGLISH.named_as_code.search(name)
     ]
     last = digests[-1]
-    text = ", ".join(named[:ARTIFACT_NAMES])
+    text = ", ".join(named[:LISTED])
     lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
     # Names tell nothing of a message, so that line has no span.
     return [*lines, _line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else lines
@@ -304,7 +291,7 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
 def _supersedes(newer: Sentence, older: Sentence) -> bool:
     # Without numbers, since these are what a new decision changes.
     one, other = ({term for term in s.matter if not term[0].isdigit()} for s in (newer, older))
-    return one == other or len(one & other) >= max(2, REPEATED_DECISION * len(other))
+    return one == other or len(one & other) >= max(2, MOSTLY * len(other))
 
 
 def _open(

@@ -27,6 +27,7 @@ from langchain_ctxbudget.flow import Flow, Lock, batch, embed, embed_query, lock
 from langchain_ctxbudget.history import editing, log, segments
 from langchain_ctxbudget.history.columns import MessageIndex
 from langchain_ctxbudget.history.conversation import OpenConversation
+from langchain_ctxbudget.history.extractive import CHARACTERS_PER_TOKEN
 from langchain_ctxbudget.history.log import (
     JOINED,
     LANES,
@@ -56,13 +57,11 @@ MOST_IN_MEMORY = 100_000
 """Messages of other conversations, of all users together, that stay in memory."""
 CANDIDATES = 200
 """Of fewer messages all are candidates; of more, those that may be worth it, and a sample."""
-BEST_BY_WORDS = 48
-BEST_BY_MEANING = 48
-WITH_NEIGHBOURS = 12
-"""The best by words, and by meaning, whose neighbours are candidates, too: a reply may have no word
-of a query."""
-SAMPLED = 48
-"""Messages, evenly spaced, that stand for all others where scores are compared."""
+BEST = CANDIDATES // 4
+"""The best by words, the best by meaning, and those, evenly spaced, that stand for all others where
+scores are compared."""
+WITH_NEIGHBOURS = BEST // 4
+"""The best ones whose neighbours are candidates, too: a reply may have no word of a query."""
 LISTED = 1_024
 """Heads of lanes that are looked at, those that were written last."""
 OVERFETCH = 4
@@ -70,7 +69,6 @@ OVERFETCH = 4
 that are read."""
 MEASURED = 16
 """The first messages of a conversation, by which the tokens of its others are estimated."""
-CHARACTERS_PER_TOKEN = 4
 FEWEST_TERMS = 3
 """A message with no more different terms may say nothing."""
 
@@ -618,7 +616,7 @@ class OtherConversations:
             numbers = np.flatnonzero(joint.may_come)
             typical = np.arange(size)
         else:
-            typical = np.arange(0, size, -(-size // SAMPLED))
+            typical = np.arange(0, size, -(-size // BEST))
             is_chosen = np.zeros(size, np.bool_)
             is_chosen[typical] = True
             for best in _best(threads, joint, words, query):
@@ -650,7 +648,7 @@ def _best(
 ) -> Iterator[NDArray[np.intp]]:
     """Yields the numbers of the best messages by their words, and of those by their meaning, the best first."""
     scores = search.scores_across([thread.index.lexical for thread in threads], words)
-    yield search.highest(np.flatnonzero(joint.may_come & (scores > 0)), scores, BEST_BY_WORDS)
+    yield search.highest(np.flatnonzero(joint.may_come & (scores > 0)), scores, BEST)
     if query.embeddings is None or query.embedded is None:
         return
     _, vector = query.embedded
@@ -662,7 +660,7 @@ def _best(
         )
         unlike = np.bitwise_count(joint.signs ^ target).sum(axis=1).astype(np.int32)
         may_come = joint.may_come & joint.has_vector & of_these
-        yield search.highest(np.flatnonzero(may_come), -unlike, BEST_BY_MEANING)
+        yield search.highest(np.flatnonzero(may_come), -unlike, BEST)
 
 
 def _candidates(

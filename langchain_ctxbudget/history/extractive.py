@@ -9,7 +9,7 @@ if `multi_level` one for every level.
 
 import heapq
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -30,16 +30,20 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
-KEPT_PER_SPAN = 16
-KEPT_PER_NODE = 24
-CHARACTERS_PER_NODE = 3_600
-"""The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
-ARTIFACTS = 16
+MOST_KEPT = 16
+"""Sentences that a digest keeps, and names."""
+CHARACTERS_PER_TOKEN = 4
+"""About so many characters are one token."""
+CHARACTERS_PER_NODE = 900 * CHARACTERS_PER_TOKEN
+"""Characters of the sentences that a digest of a higher level keeps."""
 KNOWN_LINES = 256
 """Messages whose sentences are cached: at least those of the span that has not ended."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all spans."""
 KIND_BONUS = 20.0
+"""Points of a sentence that decides something or leaves it open."""
+PENALTY = 8.0
+"""Points that a sentence loses that leans on the one before it, or that a tool returned."""
 FEWEST_WORDS = 3
 FEWEST_FOREIGN_WORDS = 5
 """A sentence of fewer words is not kept, unless it decides something or leaves it open; and in
@@ -47,12 +51,6 @@ other languages."""
 BEGINNING = 1_000
 ENGLISH_SHARE = 0.1
 """A message is English if common words are this share of the words at its beginning."""
-LEANING_PENALTY = 6.0
-TOOL_PENALTY = 8.0
-"""For what leans on the sentence before it, and for what a tool returned."""
-RANK_UNIT = 60_060
-"""The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's
-law)."""
 PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
@@ -205,7 +203,7 @@ def importance(text: str, *, from_user: bool) -> float:
 
 def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
     """Returns the digest of a span of messages."""
-    names = messages.artifacts(line.text for line in lines)[:ARTIFACTS]
+    names = messages.artifacts(line.text for line in lines)[:MOST_KEPT]
     return Digest(first=first, end=end, level=1, sentences=keep_sentences(lines), artifacts=names)
 
 
@@ -215,15 +213,13 @@ def merge(children: Sequence[Digest]) -> Digest:
     By importance and coverage, no larger at any level.
     """
     pool = [sentence for child in children for sentence in child.sentences]
-    picked = choose(
-        pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, KEPT_PER_NODE
-    )
+    picked = choose(pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, MOST_KEPT)
     return Digest(
         first=children[0].first,
         end=children[-1].end,
         level=children[0].level + 1,
         sentences=tuple(pool[i] for i in picked),
-        artifacts=merged_artifacts(children, ARTIFACTS),
+        artifacts=merged_artifacts(children, MOST_KEPT),
     )
 
 
@@ -232,15 +228,14 @@ def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tupl
 
     Of equal ones, those of the first digest.
     """
-    weight: Counter[str] = Counter()
+    weights: defaultdict[str, float] = defaultdict(float)
     for digest in digests:
-        weight.update(
-            {name: RANK_UNIT // rank for rank, name in enumerate(digest.artifacts, start=1)}
-        )
-    return tuple(name for name, _ in weight.most_common(most))
+        for rank, name in enumerate(digest.artifacts, start=1):
+            weights[name] += 1 / rank  # names are mentioned by Zipf's law
+    return tuple(sorted(weights, key=lambda name: -weights[name])[:most])
 
 
-def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SPAN) -> tuple[Sentence, ...]:
+def keep_sentences(lines: Iterable[Line], limit: int = MOST_KEPT) -> tuple[Sentence, ...]:
     """Returns the sentences of a span that are worth keeping, in order.
 
     Of equal ones, the first.
@@ -308,8 +303,8 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
             worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
-        worth -= LEANING_PENALTY if begins_in_the_middle(text) else 0.0
-        worth -= TOOL_PENALTY if line.speaker.startswith("tool") else 0.0
+        worth -= PENALTY if begins_in_the_middle(text) else 0.0
+        worth -= PENALTY if line.speaker.startswith("tool") else 0.0
         found.append(
             Sentence(line.position, order, line.speaker, line.date, text, max(1.0, worth), kind)
         )

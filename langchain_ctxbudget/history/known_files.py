@@ -41,21 +41,17 @@ SCREEN = 20
 class LineWeights:
     """Powers of what tells that a line is likely to be edited next.
 
-    The head of a file counts 1.
+    The calls since it was shown and the head of its file count 1.
     """
 
-    age: float = 0.8
-    """Of the calls since the line was shown."""
-    length: float = 0.6
+    length: float = 0.5
     """Of the lines of its file."""
     placed: float = 10.0
     """Of the times that its number was named."""
     about: float = 0.2
     """Of the rare identifiers of the talk near it."""
-    named: float = 1.6
-    """Of its file being named in the turn, as a logarithm."""
-    named_before: float = 0.8
-    """Of its file being named before the turn."""
+    named: float = 1.5
+    """Of its file being named in the turn; half of it before the turn."""
 
 
 WEIGHTS = LineWeights()
@@ -243,9 +239,9 @@ def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: st
         for name, first, last in _places(text):
             places[name].append((first, last))
     words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
-    files = dict.fromkeys(
-        _FILE.findall(f"{before}\n{todos}"), WEIGHTS.named_before
-    ) | dict.fromkeys(_FILE.findall(asked), WEIGHTS.named)
+    files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), WEIGHTS.named / 2) | dict.fromkeys(
+        _FILE.findall(asked), WEIGHTS.named
+    )
     return Focus(words, files, places)
 
 
@@ -304,9 +300,7 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
         value = (
             WEIGHTS.about * np.log1p(near) + np.exp(-numbers / SCREEN) + focus.files.get(name, 0.0)
         )
-        value -= WEIGHTS.age * np.log1p(
-            calls - np.array([shown for _, shown in file.lines.values()])
-        )
+        value -= np.log1p(calls - np.array([shown for _, shown in file.lines.values()]))
         value -= WEIGHTS.length * math.log(len(numbers) + 1)
         placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):

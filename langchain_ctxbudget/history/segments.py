@@ -62,11 +62,10 @@ TIMES = "times"
 it knows that."""
 SEGMENT_MESSAGES = 512
 FOLLOWING = 64
+"""Messages behind a segment before it is made. A tail is written anew once so many have been added to
+it; a shorter one, once it has doubled."""
 SHORTEST_TAIL = 4
 """Messages: fewer are read from the log about as fast as from a segment."""
-TAIL_GROWTH = 64
-"""A tail is written anew once so many messages have been added to it; a shorter one, once it has
-doubled."""
 SEALED_AT_ONCE = 2
 READ_AT_ONCE = 8
 """Segments that are written together, and read: what a store answers is larger than what is kept of
@@ -297,7 +296,7 @@ def _end_of_tail(first: int, stored_end: int, length: int) -> int:
     Where it ends now, unless so much was added that it is written anew.
     """
     added = length - stored_end
-    enough = min(TAIL_GROWTH, max(SHORTEST_TAIL, stored_end - first))
+    enough = min(FOLLOWING, max(SHORTEST_TAIL, stored_end - first))
     return length if added >= enough else stored_end
 
 

@@ -22,6 +22,7 @@ from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.extractive import (
+    CHARACTERS_PER_TOKEN,
     ENGLISH,
     Digest,
     Kind,
@@ -39,8 +40,8 @@ from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estim
 from langchain_ctxbudget.worker import Cancelled, Worker
 
 COMPACTIONS = "compactions"
-CAP_TOKENS = (320, 400, 480)
-"""The hard cap of a digest of level 1, of level 2, and of those above."""
+CAP_TOKENS = 400
+"""The hard cap of a digest."""
 LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
 """The items that are read of a list, and the characters of one."""
 STATEMENTS_READ = 200
@@ -48,11 +49,8 @@ STATEMENTS_READ = 200
 REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
-_CHARACTERS_PER_TOKEN = 3.5
-_LIST_BONUS = 10.0
-_OVERVIEW_BONUS = 15.0
-"""For what the model itself calls a decision or open, and its overview; the seed's points for
-decisions and ends."""
+_BONUS = 10.0
+"""Points for what the model itself calls a decision or open, and for its overview."""
 _SHOWN_CHARACTERS = 120
 _WORDING = messages.packaged("history/summarizing.md").strip()
 SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"))
@@ -117,7 +115,7 @@ def read_reply(
     )  # of several days, the model says itself which
     made = []
     for order, (text, kind) in enumerate(kinds.values()):
-        bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
+        bonus = (_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _BONUS)
         made.append(
             Sentence(
                 node.first, order, "", date, text, importance(text, from_user=False) + bonus, kind
@@ -210,7 +208,7 @@ class ChatModelSummarizer:
         """
         limits = {
             "tokens": request.cap_tokens,
-            "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN),
+            "characters": request.cap_tokens * CHARACTERS_PER_TOKEN,
         }
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
         instructions = _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
@@ -371,7 +369,7 @@ def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> Summar
         lines=tuple(lines),
         prior=_text(before) if before else "",
         open_questions=opened,
-        cap_tokens=CAP_TOKENS[min(node.level, len(CAP_TOKENS)) - 1],
+        cap_tokens=CAP_TOKENS,
         key=key,
         digest=spans.entries[node.end - 1].digest,
     )

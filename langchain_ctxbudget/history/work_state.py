@@ -62,12 +62,10 @@ class WorkStatePolicy:
     most_share: float = 0.25
     """The share of the budget that it may cost at most."""
     tokens_per_call: int = 80
-    facts_share: float = 0.3
+    facts_share: float = 0.25
     """The share of its tokens for error, tasks and commands; files and names get the rest."""
     given: float = 4.0
-    """A use as a short argument of a call."""
-    written: float = 10.0
-    """What all names share of a text that a call writes."""
+    """A use as a short argument of a call; all names of a long one share as much."""
     member: float = 0.1
     """The factor of a name that is the member of another one."""
 
@@ -261,7 +259,7 @@ class WorkState:
                 self._open[made["id"] or ""] = ToolUse.of(made["name"], made["args"], self.kinds)
                 for text in texts_of(made["args"]):
                     short = len(text) <= SHORT and "\n" not in text
-                    self._use(text, POLICY.given if short else POLICY.written, shared=not short)
+                    self._use(text, POLICY.given, shared=not short)
         if len(self.uses) > MOST_NAMES:
             kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
             self.uses = {name: self.uses[name] for name in kept}

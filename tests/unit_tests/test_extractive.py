@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
-    KEPT_PER_NODE,
+    MOST_KEPT,
     POOL,
     digest_messages,
     kind_of,
@@ -126,7 +126,7 @@ def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
     level = digests(texts, size=20)
     while len(level) > 1:
         level = [merge(level[i : i + 5]) for i in range(0, len(level), 5)]
-        assert all(len(node.sentences) <= KEPT_PER_NODE for node in level)
+        assert all(len(node.sentences) <= MOST_KEPT for node in level)
         assert all(
             sum(len(s.text) for s in node.sentences) <= CHARACTERS_PER_NODE for node in level
         )

@@ -171,7 +171,7 @@ def test_the_prompt_shows_the_messages_and_what_was_before_them_as_data():
     ((system, human),) = prompts(
         asking(*lines, prior=f"Ada moved in. {evil}", open_questions=("Who pays?", evil))
     )
-    assert "about 200 tokens (approximately 700 characters)" in system
+    assert "about 200 tokens (approximately 800 characters)" in system
     assert (
         human.index("Ada moved in.")
         < human.index("- Who pays?\n")
