@@ -5,15 +5,15 @@ What its calls before the cut have left behind, made from calls and results alon
 Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds`
 says it where that is not enough. A name is as likely to be used again as its past uses make it: the
 sum of `1 / (1 + age)` over them, the age counted in calls (Anderson's law of memory), more for what
-a call was given than for what was said. What a result says is one use that all its names share: one
-of three files that a search found is likely to be opened, one of 300 names in a file is not.
+a call was given than for what was said. A result is one use that all its names share: one of three
+files that a search found is likely to be opened, one of 300 names in a file is not.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -21,17 +21,33 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
+from langchain_ctxbudget.history.tool_calls import CallArguments
 from langchain_ctxbudget.messages import Count, clipped, fences, is_user, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.worker import keep_newest
 
-VALUES = {"# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
-VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 84.0, "# Names used\n": 83.0}
-VALUES |= {"# Lines of these files, as last seen\n": 54.0}
-"""The headings in the order in which they stand, and what their first lines are worth, beside those
+ERROR = "# Last error\n"
+TODO = "# To do\n"
+CHANGED = "# Files made or changed\n"
+COMMANDS = "# Commands, the newest first\n"
+READ = "# Files read\n"
+NAMES = "# Names used\n"
+CODE = "# Lines of these files, as last seen\n"
+
+VALUES = {
+    ERROR: 90.0,
+    TODO: 89.0,
+    CHANGED: 85.0,
+    COMMANDS: 76.0,
+    READ: 84.0,
+    NAMES: 83.0,
+    CODE: 54.0,
+}
+"""The headings in the order in which they stand, and the values of their first lines, beside those
 of the arc."""
-ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
+
+BELOW = "relative paths are below "
 MOST_MESSAGES = 2_000
 """Messages that are read for the work state."""
 MOST_NAMES = 2 * MOST_MESSAGES
@@ -41,12 +57,13 @@ RECENT = 8
 SHORT = 120
 """Characters of an item that is listed, and of an argument that counts as short."""
 LONG_PATH = SHORT // 2
-"""Characters of a path from which on it is told below a root."""
-BELOW = "relative paths are below "
+"""A path of more characters is shown relative to the root, where there is one."""
 LONGEST_TEXT = 60_000
 """Characters of a text that are read for names."""
 ENDS = 2_000
-"""Characters at both ends of a result that tell how a command ended."""
+"""Characters at each end of a result that show how a command ended."""
+NAME_LENGTHS = range(5, 160)
+"""Characters of a name that is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +76,11 @@ class WorkStatePolicy:
     least_tokens: int = 800
     """Tokens that it may cost, beside a share of the budget."""
     more_share: float = 0.05
+    """That share of the budget."""
     most_share: float = 0.25
     """The share of the budget that it may cost at most."""
     tokens_per_call: int = 80
+    """Tokens that it may cost for each call."""
     facts_share: float = 0.25
     """The share of its tokens for error, tasks and commands; files and names get the rest."""
     given: float = 4.0
@@ -72,8 +91,7 @@ class WorkStatePolicy:
 
 POLICY = WorkStatePolicy()
 
-NAME_LENGTHS = range(5, 160)
-
+_FILE_KINDS = ("read", "edit", "write")
 _TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
 _DONE = frozenset(
     {"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"}
@@ -82,128 +100,98 @@ _DONE = frozenset(
 
 @remembering(4_096)
 def names_in(text: str) -> Mapping[str, int]:
-    """Returns the identifiers of a text, and how often it has them.
+    """Returns how often each name stands in a text: paths, symbols, hashes, ids, URLs."""
+    names: list[str] = []
+    for word in ENGLISH.used_name.findall(text[:LONGEST_TEXT]):
+        name = word.rstrip("./:-@~+").removeprefix("./")
+        name = ENGLISH.line_number.sub(r"\1", name)
+        if len(name) in NAME_LENGTHS and _looks_like_a_name(name):
+            names.append(name)
+    return Counter(names)
 
-    Paths, symbols, hashes, ids, URLs.
-    """
-    every = (
-        said.rstrip("./:-@~+").removeprefix("./")
-        for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT])
-    )
-    names = (
-        name for said in every if len(name := ENGLISH.line_number.sub(r"\1", said)) in NAME_LENGTHS
-    )
-    signs = (ENGLISH.suffix.search, ENGLISH.symbol.search, ENGLISH.mixed.match)
-    return Counter(
-        n
-        for n in names
-        if not ENGLISH.time.match(n) and ("/" in n or any(sign(n) for sign in signs))
-    )
+
+def _looks_like_a_name(word: str) -> bool:
+    if ENGLISH.time.match(word):
+        return False
+    if "/" in word or ENGLISH.suffix.search(word) or ENGLISH.symbol.search(word):
+        return True
+    return ENGLISH.mixed.match(word) is not None
 
 
 def texts_of(value: object) -> Iterator[str]:
-    """Returns all texts in an argument of a call, however deep."""
+    """Yields all texts in an argument of a call, however deep."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | Sequence):
-        inner = value.values() if isinstance(value, Mapping) else value
-        yield from (text for one in inner for text in texts_of(one))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from texts_of(item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from texts_of(item)
 
 
 def told_by(messages: Iterable[BaseMessage]) -> str:
-    """Returns all that messages say, the arguments of their calls included."""
-    calls = ((message.text, getattr(message, "tool_calls", ())) for message in messages)
-    return "\n".join(
-        text for said, made in calls for text in (said, *texts_of([call["args"] for call in made]))
-    )
+    """Returns all that messages say, with the arguments of their calls."""
+    texts: list[str] = []
+    for message in messages:
+        texts.append(message.text)
+        for call in getattr(message, "tool_calls", ()):
+            texts += texts_of(call["args"])
+    return "\n".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call as far as it tells of the work."""
+    """One call of a tool, as far as it tells of the work."""
 
     kind: ToolKind
     name: str
+    """The name of the tool."""
     subjects: tuple[str, ...] = ()
+    """The files that it is about, else the call in one line."""
     todos: tuple[Mapping[str, Any], ...] = ()
+    """The tasks that it lists, makes or changes."""
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Those of a call that reads or changes a file, or one to-do; for a command, as a tool that
-    reads has them."""
+    """The arguments of a call that is about files or one task; of a command that shows or writes a
+    file, those that a tool for files would have."""
     command: str = ""
-    """The one that shows or writes a file."""
+    """The command that shows or writes a file."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
-        """Reads a call by its arguments; what the application says of its tool comes first."""
-        texts = {key: value for key, value in args.items() if isinstance(value, str)}
-        lists = (value for value in args.values() if isinstance(value, list))
-        listed = next(
-            (v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)),
-            None,
-        )
-        paths = tuple(
-            value
-            for key, value in texts.items()
-            if ENGLISH.path_key.search(key) and value and "\n" not in value
-        )
-        commands = [
-            value for key, value in args.items() if ENGLISH.command_key.match(key) and value
-        ]
-        command = (
-            str(commands[0][-1] if isinstance(commands[0], list) else commands[0])
-            if commands
-            else ""
-        )
-        pattern = next((value for key, value in texts.items() if ENGLISH.search_key.match(key)), "")
-        given = [key for key, value in args.items() if value is not None]
-        replaces, is_new = (
-            any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW)
-        )
-        patches = () if paths and is_new else (value for value in texts.values() if "\n" in value)
-        patched = tuple(path for value in patches for path in ENGLISH.patched.findall(value))
-        shapes: dict[ToolKind, object] = {
-            "todo": listed or (args and ENGLISH.todo_tool.match(name)),
-            "edit": patched
-            or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
-            "write": paths and is_new,
-            "search": pattern,
-            "run": command
-            and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
-            "read": paths,
-        }
-        seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
-        if seen == "run" and name not in kinds and (shown := known_files.shown_by(command)):
-            return cls(
-                "write" if "content" in shown else "read",
-                name,
-                (shown["path"],),
-                (),
-                shown,
-                one_line(command),
-            )
-        kind = kinds.get(name, seen)
+        """Reads a call by its arguments; `kinds` says what the application says of its tools."""
+        call = CallArguments(name, args)
+        guess = call.kind
+        if guess == "run" and name not in kinds:
+            file_args = known_files.shown_by(call.command)
+            if file_args:
+                return cls._of_file_command(name, call.command, file_args)
+        kind = kinds.get(name, guess)
         if kind == "todo":
-            return cls(kind, name, (), tuple(listed or (args,)), {} if listed else args)
-        if kind in ("read", "edit", "write"):
-            return cls(kind, name, paths or patched or tuple(texts.values())[:1], args=args)
-        said = json.dumps(args, sort_keys=True, default=str) if args else ""
-        subject = command or pattern or f"{name} {said}".strip()
-        return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
+            if call.tasks:
+                return cls(kind, name, todos=tuple(call.tasks))
+            return cls(kind, name, todos=(args,), args=args)
+        if kind in _FILE_KINDS:
+            return cls(kind, name, call.files, args=args)
+        return cls(kind, name, (call.summary,))
+
+    @classmethod
+    def _of_file_command(cls, name: str, command: str, file_args: Mapping[str, Any]) -> "ToolUse":
+        kind: ToolKind = "write" if "content" in file_args else "read"
+        return cls(kind, name, (file_args["path"],), args=file_args, command=one_line(command))
 
     def ended(self, result: ToolMessage) -> "ToolUse":
-        """Returns it as its result shows it.
+        """Returns the use as its result shows it.
 
-        A here-document that failed is a command that did, and no write.
+        A command that failed to write a file is a command, and no write.
         """
-        said = result.text.removeprefix(str(self.args.get("content")).rstrip())[
-            : 2 * ENDS
-        ]  # `tee` says what it writes
-        failed = (
-            self.kind == "write"
-            and self.command
-            and (result.status == "error" or ENGLISH.failed.search(said))
-        )
-        return ToolUse("run", self.name, (self.command,)) if failed else self
+        if self.kind != "write" or not self.command:
+            return self
+        # `tee` repeats the text that it writes.
+        output = result.text.removeprefix(str(self.args.get("content")).rstrip())
+        if result.status == "error" or ENGLISH.failed.search(output[: 2 * ENDS]):
+            return ToolUse("run", self.name, (self.command,))
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +201,7 @@ class Outcome:
     verb: str
     """What was done last: `read`, `made`, `changed`, `run`."""
     times: int = 1
+    """How often that succeeded."""
     failed: str = ""
     """The line that says why the last try failed."""
 
@@ -225,262 +214,297 @@ class WorkState:
     """
 
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
+    """The kinds of the tools of which the application says it."""
     read_until: int = 0
+    """The position behind the last message that was read."""
     calls: int = 0
+    """The number of calls that were read."""
     uses: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, weight."""
     files: dict[str, Outcome] = field(default_factory=dict)
     commands: dict[str, Outcome] = field(default_factory=dict)
+    """The newest commands, the last one at the end."""
     todos: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The titles and states of open to-dos, by their ids."""
+    """The titles and states of open tasks, by their ids."""
     error: tuple[str, str] | None = None
+    """What failed last, and the line that says why."""
     texts: dict[str, KnownFile] = field(default_factory=dict)
     """The newest known texts of files, the one used last at the end."""
     _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
     def copy(self) -> "WorkState":
-        """Returns one that can read on."""
-        own = ("uses", "files", "commands", "todos", "texts", "_open")
-        return replace(self, **{name: getattr(self, name).copy() for name in own})
+        """Returns one that can read on without changing this one."""
+        return replace(
+            self,
+            uses=self.uses.copy(),
+            files=self.files.copy(),
+            commands=self.commands.copy(),
+            todos=self.todos.copy(),
+            texts=self.texts.copy(),
+            _open=self._open.copy(),
+        )
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
         """Reads the next messages, which begin at `read_until`, with their positions."""
         for position, message in messages:
             self.read_until = position + 1
             if isinstance(message, ToolMessage):
-                if (call := self._open.pop(message.tool_call_id, None)) is not None:
-                    self._ended(call, message)
-                self._use(message.text, 1.0, shared=True)
+                self._read_result(message)
                 continue
-            self._use(message.text, 1.0)
-            for made in message.tool_calls if isinstance(message, AIMessage) else ():
-                self.calls += 1
-                self._open[made["id"] or ""] = ToolUse.of(made["name"], made["args"], self.kinds)
-                for text in texts_of(made["args"]):
-                    short = len(text) <= SHORT and "\n" not in text
-                    self._use(text, POLICY.given, shared=not short)
+            self._note_names(message.text, 1.0)
+            if isinstance(message, AIMessage):
+                for call in message.tool_calls:
+                    self._read_call(call["id"] or "", call["name"], call["args"])
         if len(self.uses) > MOST_NAMES:
-            kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
-            self.uses = {name: self.uses[name] for name in kept}
+            likely = sorted(self.uses, key=self.activation)[-(MOST_NAMES // 2) :]
+            self.uses = {name: self.uses[name] for name in likely}
         return self
 
-    def _use(self, text: str, weight: float, *, shared: bool = False) -> None:
+    def _read_call(self, call_id: str, tool: str, args: Mapping[str, Any]) -> None:
+        self.calls += 1
+        self._open[call_id] = ToolUse.of(tool, args, self.kinds)
+        for text in texts_of(args):
+            is_short = len(text) <= SHORT and "\n" not in text
+            self._note_names(text, POLICY.given, shared=not is_short)
+
+    def _note_names(self, text: str, weight: float, *, shared: bool = False) -> None:
+        """Notes a use of each name of a text; all of them share the weight, or each one has it."""
         names = names_in(text)
         total = sum(names.values())
         for name, times in names.items():
-            use = (self.calls, weight * times / total if shared else weight)
-            self.uses[name] = (*self.uses.get(name, ())[1 - RECENT :], use)
+            own_weight = weight * times / total if shared else weight
+            newest_uses = self.uses.get(name, ())[1 - RECENT :]
+            self.uses[name] = (*newest_uses, (self.calls, own_weight))
 
-    def _ended(self, call: ToolUse, result: ToolMessage) -> None:
-        text = result.text
-        call = call.ended(result)
-        ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
-        has_file = call.kind in ("read", "edit", "write")
-        found = (ENGLISH.refused if has_file else ENGLISH.failed).search(ends)
-        failed = result.status == "error" or (
-            found is not None and call.kind not in ("search", "todo")
-        )
-        why = (
-            clipped(text[:SHORT] if has_file or not found else found.group(), SHORT)
-            if failed
-            else ""
-        )
+    def _read_result(self, result: ToolMessage) -> None:
+        call = self._open.pop(result.tool_call_id, None)
+        if call is not None:
+            self._note_result(call.ended(result), result)
+        self._note_names(result.text, 1.0, shared=True)
+
+    def _note_result(self, call: ToolUse, result: ToolMessage) -> None:
         subject = call.subjects[0] if call.subjects else call.name
-        self.error = (subject, why) if failed else self.error
-        if call.kind == "todo" and not failed:
-            self._plan(call, text)
-        elif call.kind == "run":
-            keep_newest(self.commands, subject, Outcome("run", failed=why), MOST_NAMES // 10)
-            for path in ENGLISH.redirected.findall(subject):
-                self.texts.pop(path, None)
-        for path in call.subjects if has_file else ():
-            before = self.files.get(path)
-            verb = (
-                "read"
-                if call.kind == "read"
-                else "made"
-                if call.kind == "write" and not before
-                else "changed"
-            )
-            if (
-                verb != "read" or before is None or before.verb == "read"
-            ):  # what was changed stays so when read
-                times = before.times if before is not None and before.verb == verb else 0
-                self.files[path] = Outcome(verb, times + (not failed), why)
-            if not failed:
-                self._know(path, call, text)
+        failure = _failure_of(call, result)
+        if failure is not None:
+            self.error = (subject, failure)
 
-    def _plan(self, call: ToolUse, result: str) -> None:
-        """Takes in a list of to-dos, or one that is made or changed; what is done is forgotten."""
-        made = ENGLISH.todo_made.search(result)
-        self.todos = self.todos if call.args else {}
+        if call.kind == "run":
+            self._note_command(subject, failure)
+        elif call.kind == "todo" and failure is None:
+            self._note_tasks(call, result.text)
+        elif call.kind in _FILE_KINDS:
+            for path in call.subjects:
+                self._note_file(path, call, failure)
+                if failure is None:
+                    self._note_text(path, call, result.text)
+
+    def _note_command(self, command: str, failure: str | None) -> None:
+        outcome = Outcome("run", failed=failure or "")
+        keep_newest(self.commands, command, outcome, MOST_NAMES // 10)
+        for path in ENGLISH.redirected.findall(command):
+            self.texts.pop(path, None)
+
+    def _note_file(self, path: str, call: ToolUse, failure: str | None) -> None:
+        before = self.files.get(path)
+        if call.kind == "read":
+            if before is not None and before.verb != "read":
+                return  # a file that was changed stays so when it is read
+            verb = "read"
+        else:
+            verb = "made" if call.kind == "write" and before is None else "changed"
+        times = before.times if before is not None and before.verb == verb else 0
+        if failure is None:
+            times += 1
+        self.files[path] = Outcome(verb, times, failure or "")
+
+    def _note_tasks(self, call: ToolUse, result: str) -> None:
+        """Notes a list of tasks, or one that is made or changed; forgets those that are done."""
+        is_list = not call.args
+        if is_list:
+            self.todos = {}
+        created = ENGLISH.todo_made.search(result)
         for number, item in enumerate(call.todos):
-            title = next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "")
-            ids = (str(value) for key, value in item.items() if ENGLISH.todo_id.match(key))
-            key = next(ids, str(number) if not call.args else made[1] if made else title)
-            before, state = self.todos.pop(key, ("", "pending"))
-            title = title or before
-            state = str(item.get("status") or state)
-            if title and state.casefold() not in _DONE:
-                self.todos[key] = (title, state)
+            title = _title_of(item)
+            default_id = str(number) if is_list else title
+            if created and not is_list:
+                default_id = created[1]
+            task_id = _task_id_of(item, default_id)
 
-    def _know(self, path: str, call: ToolUse, result: str) -> None:
-        """Takes in what a call shows or makes of the text of a file."""
-        known = self.texts.pop(path, None)
-        is_part = known_files.reads_part(call.args, call.subjects)
-        if call.kind == "read" and (
-            lines := known_files.read_lines(result, call.args, call.subjects)
-        ):
-            before = known.lines if known is not None and is_part else {}
-            shown = {number: (line, self.calls) for number, line in lines.items()}
-            known = KnownFile(dict(sorted({**before, **shown}.items())))
+            earlier_title, earlier_state = self.todos.pop(task_id, ("", "pending"))
+            title = title or earlier_title
+            state = str(item.get("status") or earlier_state)
+            if title and state.casefold() not in _DONE:
+                self.todos[task_id] = (title, state)
+
+    def _note_text(self, path: str, call: ToolUse, result: str) -> None:
+        """Notes what a call shows or makes of the text of a file."""
+        file = self.texts.pop(path, None)
+        if call.kind == "read":
+            file = self._file_as_read(file, call, result)
         elif call.kind == "write":
-            new = (
-                text
-                for key, text in call.args.items()
-                if known_files.NEW.match(key) and isinstance(text, str)
-            )
-            written = max(new, key=len, default="").splitlines()
-            known = KnownFile(
-                {number: (line, self.calls) for number, line in enumerate(written, 1)}
-            )
-        elif call.kind == "edit" and known is not None:
+            file = self._file_as_written(call)
+        elif file is not None:
             for old, text, every in known_files.replacements(call.args):
-                known = known.edited(old, text, self.calls, every=every)
-        if known is not None and known.lines:
-            keep_newest(self.texts, path, known, known_files.MOST_FILES)
+                file = file.edited(old, text, self.calls, every=every)
+        if file is not None and file.lines:
+            keep_newest(self.texts, path, file, known_files.MOST_FILES)
+
+    def _file_as_read(self, file: KnownFile | None, call: ToolUse, result: str) -> KnownFile | None:
+        shown = known_files.read_lines(result, call.args, call.subjects)
+        if not shown:
+            return file
+        lines: dict[int, tuple[str, int]] = {}
+        if file is not None and known_files.reads_part(call.args, call.subjects):
+            lines.update(file.lines)
+        for number, line in shown.items():
+            lines[number] = (line, self.calls)
+        return KnownFile(dict(sorted(lines.items())))
+
+    def _file_as_written(self, call: ToolUse) -> KnownFile:
+        texts = [
+            text
+            for key, text in call.args.items()
+            if isinstance(text, str) and known_files.NEW.match(key)
+        ]
+        lines = max(texts, key=len, default="").splitlines()
+        return KnownFile({number: (line, self.calls) for number, line in enumerate(lines, 1)})
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
-        uses = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
-        return uses * POLICY.member if ENGLISH.member.match(name) else uses
+        likely = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
+        return likely * POLICY.member if ENGLISH.member.match(name) else likely
 
     def lines(
-        self, count: Count, budget_tokens: int, said: str, step: "TurnWorkState | None" = None
+        self, count: Count, budget_tokens: int, said: str, turn: "TurnWorkState | None" = None
     ) -> list[SummaryLine]:
-        """Returns the work state in lines that fit a budget, without anything that the prompt says already (`said`).
+        """Returns the lines of the work state that fit a budget.
 
-        Lines of files that a step of the turn has chosen have a budget of their own.
+        What the prompt says already (`said`) is left out. Lines of files that were chosen for a
+        turn have a budget of their own.
         """
-        page = _Page(
-            count, budget_tokens + (step.code_tokens if step else 0), said, self.read_until - 1
-        )
-        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
-        for path, text in step.code.items() if step else ():
-            page.add(CODE, path, text)
+        page = _Page(count, budget_tokens, said, self.read_until - 1)
+        if turn is not None:
+            page.left_tokens += turn.code_tokens
+            for path, text in turn.code.items():
+                page.add(CODE, path, text)
+        kept_tokens = int(budget_tokens * (1 - POLICY.facts_share))
         for heading, text in self._facts():
-            page.add(heading, text, keep=int(budget_tokens * (1 - POLICY.facts_share)))
-        self._add_names(page, ranked)
-        return [line for heading in VALUES for line in page.sections[heading]]
+            page.add(heading, text, kept_tokens=kept_tokens)
+        self._add_names(page)
 
-    def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
+        lines: list[SummaryLine] = []
+        for section in page.sections.values():
+            lines += section
+        return lines
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yields the last error, open tasks and the newest commands, each behind its heading."""
+        if self.error is not None:
+            subject, failure = self.error
+            outcome = self.commands.get(subject) or self.files.get(subject)
+            is_resolved = outcome is not None and not outcome.failed
+            state = "resolved since" if is_resolved else "not resolved yet"
+            yield ERROR, f"{subject[:SHORT]}: {failure} ({state})"
+
+        tasks = sorted(self.todos.values(), key=lambda task: task[1] != "in_progress")
+        for title, state in tasks[:RECENT]:
+            progress = " (in progress)" if state == "in_progress" else ""
+            yield TODO, f"{title[:SHORT]}{progress}"
+
+        for command in list(reversed(self.commands))[:RECENT]:
+            failure = self.commands[command].failed
+            ending = f"failed, {failure}" if failure else "no error"
+            yield COMMANDS, f"{clipped(command, SHORT)}: {ending}"
+
+    def _add_names(self, page: "_Page") -> None:
+        """Adds the names that are likely to be used again, the most likely first."""
         root = self._root()
-        bases = Counter(path.rpartition("/")[2] for path in self.files)
-        told = {f"{BELOW}{root}": NAMES} if root else dict[str, str]()
-        left = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES, *told)))
-        page.said += f"\n{root}"
+        rows = _NameRows(page, root)
+        times_of_base = Counter(map(_base_of, self.files))
+        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
         for name in ranked:
             file = self.files.get(name)
-            base = name.rpartition("/")[2]
-            is_said = _has(page.said, name, ENGLISH.path_goes_on if file else ENGLISH.name_goes_on)
-            heading = (
-                CHANGED if file and file.verb != "read" else READ if file and file.times else NAMES
-            )
+            heading = _heading_of(file)
+            goes_on = ENGLISH.path_goes_on if file else ENGLISH.name_goes_on
+            is_said = _has(page.said, name, goes_on)
             if is_said and heading != CHANGED:
                 continue
-            text = base if is_said and bases[base] == 1 else name
-            text = text.removeprefix(f"{root}/") if root and len(text) > LONG_PATH else text
-            text += f": {_told(file)}" if file and heading == CHANGED else ""
-            ends = [
-                at for at, sign in enumerate(f" {text} ") if not ENGLISH.name_goes_on.match(sign)
-            ]
-            # Only files are told beside a text that has them in it.
-            within = {
-                one for at in ends for to in ends[1:] if told.get(one := text[at : to - 1]) == NAMES
-            }
-            left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
-            if left < 0:
+
+            base = _base_of(name)
+            text = base if is_said and times_of_base[base] == 1 else name
+            if len(text) > LONG_PATH:
+                text = _relative(text, root)
+            if heading == CHANGED:
+                text += f": {_state_of(self.files[name])}"
+            if not rows.add(heading, text):
                 break
-            for shorter in within:
-                del told[shorter]
-            told[text] = heading
-            page.said += f"\n{text}"
-        for heading in (CHANGED, READ, NAMES):
-            names = [text for text, own in told.items() if own == heading]
-            for first in range(0, len(names), RECENT):
-                row = names[first : first + RECENT]
-                while row and not page.add(heading, ", ".join(row)):
-                    row.pop()
+        rows.write()
 
     def _root(self) -> str:
-        """Returns the only directory below which paths may be told in short.
+        """Returns the directory to which long paths are shown relative.
 
-        One that commands change to, if any do.
+        Where commands change to directories, it is one of these. Where several could be it, it is
+        none: the empty text.
         """
-        long = [name for name in self.uses if len(name) > LONG_PATH and name.startswith("/")]
-        ends = (
-            (name[:at], name[at + 1 :])
-            for name in long
-            for at, sign in enumerate(name)
-            if sign == "/"
-        )
-        roots = Counter(root for root, end in ends if "/" in end and end in self.uses)
-        goes_to = {
-            to.rstrip("/")
-            for command in self.commands
-            for to in ENGLISH.changes_to.findall(command)
-        }
-        found = [
-            root for root, times in roots.items() if times > 1 and (not goes_to or root in goes_to)
-        ]
-        return found[0] if len(found) == 1 else ""
+        roots: Counter[str] = Counter()
+        for path in self.uses:
+            if len(path) > LONG_PATH and path.startswith("/"):
+                roots.update(self._possible_roots(path))
+        likely = {root for root, times in roots.items() if times > 1}
+        visited = self._visited()
+        if visited:
+            likely &= visited
+        return likely.pop() if len(likely) == 1 else ""
+
+    def _visited(self) -> set[str]:
+        """Returns the directories to which commands change."""
+        folders: set[str] = set()
+        for command in self.commands:
+            folders.update(folder.rstrip("/") for folder in ENGLISH.changes_to.findall(command))
+        return folders
+
+    def _possible_roots(self, path: str) -> Iterator[str]:
+        """Yields the directories above a path below which it is used as a relative path, too."""
+        for at, sign in enumerate(path):
+            if sign == "/":
+                relative = path[at + 1 :]
+                if "/" in relative and relative in self.uses:
+                    yield path[:at]
 
     def worth(
         self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]
     ) -> dict[str, known_files.Floats]:
-        """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
-        asked = [message for message in turn if is_user(message)]
-        answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT:]
-        earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][
-            -RECENT:
-        ]
-        found = [message.text[: 2 * ENDS] for message in turn if isinstance(message, ToolMessage)][
-            -RECENT:
-        ]
-        todos = "\n".join(text for text, _ in self.todos.values())
+        """Returns how likely the next edits replace each line of the known files.
+
+        It judges by the newest messages of the turn and of those before it.
+        """
+        answers = [message for message in turn if isinstance(message, AIMessage)]
+        results = [message for message in turn if isinstance(message, ToolMessage)]
         focus = known_files.focus_of(
-            told_by(asked), told_by(earlier), told_by(answers), found, todos
+            told_by(filter(is_user, turn)),
+            told_by([*filter(_is_talk, before)][-RECENT:]),
+            told_by(answers[-RECENT:]),
+            [message.text[: 2 * ENDS] for message in results[-RECENT:]],
+            "\n".join(title for title, _ in self.todos.values()),
         )
         return known_files.worth(self.texts, focus, self.calls)
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        if self.error is not None:
-            subject, why = self.error
-            now = self.commands.get(subject) or self.files.get(subject)
-            ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
-            yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
-        for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[
-            :RECENT
-        ]:
-            yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
-        for command, ran in list(reversed(self.commands.items()))[:RECENT]:
-            yield (
-                COMMANDS,
-                f"{clipped(command, SHORT)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}",
-            )
 
 
 @dataclass(slots=True)
 class TurnWorkState:
-    """The work state of a turn as it was when steps of it gave way last, which is told until they do again."""
+    """The work state of a turn as it was when rounds of it gave way last.
+
+    It is shown until rounds give way again.
+    """
 
     state: WorkState
     code_tokens: int
+    """Tokens that the lines of files may cost."""
     code: Mapping[str, str]
-    """Lines of files, and what they may cost."""
+    """Lines of files, by path."""
     key: object = None
-    """What its lines were written for."""
+    """What `lines` were written for."""
     lines: list[SummaryLine] = field(default_factory=list)
 
 
@@ -493,41 +517,154 @@ class _Page:
     said: str
     """What stands in the prompt already, and in these lines."""
     position: int
+    """The position of the last message that they tell of."""
     sections: dict[str, list[SummaryLine]] = field(
         default_factory=lambda: {heading: [] for heading in VALUES}
     )
 
-    def add(self, heading: str, text: str, more: str = "", keep: int = 0) -> bool:
-        """Adds a line, and more lines below it, where at least `keep` tokens are left behind it."""
-        own = self.sections[heading]
+    def add(self, heading: str, text: str, more: str = "", kept_tokens: int = 0) -> bool:
+        """Adds a line, and `more` lines below it, where that leaves at least `kept_tokens`."""
+        section = self.sections[heading]
         line = f"- {fences.as_data(one_line(text))}\n{more}"
-        cost = self.count(line) + (0 if own else self.count(heading))
-        if cost > self.left_tokens - keep:
+        cost = self.count(line)
+        if not section:
+            cost += self.count(heading)
+        if cost > self.left_tokens - kept_tokens:
             return False
+
         self.left_tokens -= cost
         self.said += line
-        value = VALUES[heading] - len(own) / 100
-        own.append(
+        section.append(
             SummaryLine(
-                position=self.position, order=len(own), heading=heading, text=line, value=value
+                position=self.position,
+                order=len(section),
+                heading=heading,
+                text=line,
+                value=VALUES[heading] - len(section) / 100,
             )
         )
         return True
 
 
-def _told(file: Outcome) -> str:
-    times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
-    return ", ".join(
-        filter(None, (times, f"the last change failed ({file.failed})" if file.failed else ""))
-    )
+class _NameRows:
+    """Names of files and other names that are to be added to a page, several in a line."""
+
+    def __init__(self, page: _Page, root: str) -> None:
+        self.page = page
+        self.headings: dict[str, str] = {}
+        """The heading of each name, in the order in which they were added."""
+        count = page.count
+        self.left_tokens = page.left_tokens - count(CHANGED) - count(READ) - count(NAMES)
+        if root:
+            text = f"{BELOW}{root}"
+            self.headings[text] = NAMES
+            self.left_tokens -= count(text)
+        page.said += f"\n{root}"
+
+    def add(self, heading: str, text: str) -> bool:
+        """Adds a name, and removes those that it contains; returns False where no room is left."""
+        contained = self._names_within(text)
+        self.left_tokens -= self.page.count(f", {text}")
+        for name in contained:
+            self.left_tokens += self.page.count(f", {name}")
+        if self.left_tokens < 0:
+            return False
+
+        for name in contained:
+            del self.headings[name]
+        self.headings[text] = heading
+        self.page.said += f"\n{text}"
+        return True
+
+    def _names_within(self, text: str) -> set[str]:
+        """Returns the names that a text contains as whole ones, but for those of files."""
+        padded = f" {text} "
+        ends = [at for at, sign in enumerate(padded) if not ENGLISH.name_goes_on.match(sign)]
+        parts = (text[start : end - 1] for start, end in combinations(ends, 2))
+        return {part for part in parts if self.headings.get(part) == NAMES}
+
+    def write(self) -> None:
+        """Puts the names on the page; of a line that does not fit, as many as do."""
+        for heading in (CHANGED, READ, NAMES):
+            names = [name for name, of_heading in self.headings.items() if of_heading == heading]
+            for first in range(0, len(names), RECENT):
+                row = names[first : first + RECENT]
+                while row and not self.page.add(heading, ", ".join(row)):
+                    row.pop()
+
+
+def _failure_of(call: ToolUse, result: ToolMessage) -> str | None:
+    """Returns the line that says why a call failed; None where it did not."""
+    text = result.text
+    ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
+    is_of_file = call.kind in _FILE_KINDS
+    pattern = ENGLISH.refused if is_of_file else ENGLISH.failed
+    found = pattern.search(ends)
+    # What a search finds, and what a task is called, may look like an error.
+    may_tell = call.kind not in ("search", "todo")
+    if result.status != "error" and not (found and may_tell):
+        return None
+    if found is None or is_of_file:
+        return clipped(text[:SHORT], SHORT)
+    return clipped(found.group(), SHORT)
+
+
+def _is_talk(message: BaseMessage) -> bool:
+    return not isinstance(message, ToolMessage) and bool(message.text.strip())
+
+
+def _title_of(task: Mapping[str, Any]) -> str:
+    for key in _TITLE_KEYS:
+        if task.get(key):
+            return str(task[key])
+    return ""
+
+
+def _task_id_of(task: Mapping[str, Any], default: str) -> str:
+    for key, value in task.items():
+        if ENGLISH.todo_id.match(key):
+            return str(value)
+    return default
+
+
+def _relative(path: str, root: str) -> str:
+    return path.removeprefix(f"{root}/") if root else path
+
+
+def _base_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _heading_of(file: Outcome | None) -> str:
+    """Returns the heading below which a name stands that is a file or none."""
+    if file is None:
+        return NAMES
+    if file.verb != "read":
+        return CHANGED
+    return READ if file.times else NAMES
+
+
+def _state_of(file: Outcome) -> str:
+    """Returns what was done to a file, and whether the last change failed."""
+    states: list[str] = []
+    if file.times > 1:
+        states.append(f"{file.verb} {file.times} times")
+    elif file.times:
+        states.append(file.verb)
+    if file.failed:
+        states.append(f"the last change failed ({file.failed})")
+    return ", ".join(states)
 
 
 def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
-    """Tells whether a text has a name as a whole one, which goes on at neither end."""
+    """Returns True if a text contains a name that does not go on at either end."""
     at = text.find(name)
-    while at >= 0 and ((at and goes_on.match(text, at - 1)) or goes_on.match(text, at + len(name))):
+    while at >= 0:
+        is_longer_before = at > 0 and goes_on.match(text, at - 1)
+        if not is_longer_before and not goes_on.match(text, at + len(name)):
+            return True
         at = text.find(name, at + 1)
-    return at >= 0
+    return False
 
 
 def most_tokens(calls: int, budget_tokens: int) -> int:
@@ -535,9 +672,11 @@ def most_tokens(calls: int, budget_tokens: int) -> int:
 
     It grows only when the calls have doubled.
     """
-    doubled = POLICY.tokens_per_call << (calls.bit_length() - 1) if calls else 0
+    if not calls:
+        return 0
+    calls_floor = 1 << (calls.bit_length() - 1)
     return min(
         POLICY.least_tokens + int(budget_tokens * POLICY.more_share),
         int(budget_tokens * POLICY.most_share),
-        doubled,
+        POLICY.tokens_per_call * calls_floor,
     )
