@@ -15,7 +15,7 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.history import SEGMENTS, elsewhere, log, segments, table
+from langchain_ctxbudget.history import SEGMENTS, log, other_listing, segments, table
 from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.stores import Scope
 from tests.conversations import BagOfWords
@@ -187,7 +187,7 @@ def test_the_next_process_reads_no_message_of_them() -> None:
 
 
 def test_nor_where_there_may_be_more_lanes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "LISTED", 8)  # two records of each of four conversations
+    monkeypatch.setattr(other_listing, "LISTED", 8)  # two records of each of four conversations
     store = filled()
     expected = results(search(store))
     second = Told(store)

@@ -13,7 +13,7 @@ from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import elsewhere
+from langchain_ctxbudget.history import other_threads
 from tests.conversations import BagOfWords
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -231,13 +231,13 @@ def test_messages_of_other_conversations_are_made_candidates_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[object] = []
-    real = elsewhere.OtherMessage
+    real = other_threads.OtherMessage
 
     def counted(**given: Any) -> object:
         made.append(given["place"])
         return real(**given)
 
-    monkeypatch.setattr(elsewhere, "OtherMessage", counted)
+    monkeypatch.setattr(other_threads, "OtherMessage", counted)
     pipeline = ContextPipeline({"learn": False})
     pipeline.conversation("old", user_id="ada").add(
         HumanMessage("My bike is blue."), HumanMessage("My car is red.")
