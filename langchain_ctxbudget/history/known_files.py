@@ -15,8 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,28 +59,37 @@ WEIGHTS = LineWeights()
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
 NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|\||: ?)(.*)")
+"""A line behind the number that a tool has put in front of it."""
 PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"(?<![\w.-])[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
+
+# Arguments of tools, by their names: the first line of a part, and its length or end.
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
 _LENGTH = re.compile(r"(?i)limit|count|length|size|end$|^(?:num|max|head|end|to)")
-"""Names of arguments with the first line of a part, and with its length or end."""
 _NO_PART = re.compile(
     r"(?i)^(?:encoding|description|explanation|reason(?:ing)?|thoughts?|command|action)$"
 )
 OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
+"""The name of an argument with the text that an edit replaces."""
 NEW = re.compile(
     r"(?i)^new|^(?:contents?|text|file_text|body|data|replace(?!_?all)\w*|insert_text)$"
 )
-"""Names of arguments with the text that an edit replaces, and with the one that stands there
-then."""
+"""The name of an argument with the text that stands in a file behind an edit."""
 _EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replacements$")
-_OLD_LINES, _NEW_LINES = (
-    rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end in (r"={5,}\n", r"[>+]{5,} ?REPLACE")
+
+# Texts to search and replace, as they stand in a reply; hunks of a patch.
+_SEARCH_MARK = r"[<-]{5,} ?SEARCH\n"
+_MIDDLE_MARK = r"={5,}\n"
+_REPLACE_MARK = r"[>+]{5,} ?REPLACE"
+_OLD_LINES = rf"((?:(?!{_SEARCH_MARK}|{_MIDDLE_MARK}).*\n)*)"
+_NEW_LINES = rf"((?:(?!{_SEARCH_MARK}|{_REPLACE_MARK}).*\n)*)"
+_REPLACEMENTS = re.compile(
+    rf"(?m)^{_SEARCH_MARK}{_OLD_LINES}{_MIDDLE_MARK}{_NEW_LINES}{_REPLACE_MARK}"
 )
-_BLOCKS = re.compile(
-    rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE"
-)
+_BETWEEN_HUNKS = re.compile(r"(?m)^(?:@@|\*\*\*|---|\+\+\+|diff ).*\n?")
+
+# Commands that show a file, or write one.
 _LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
 _PATH = r"(?!-|/dev/)([\w./~@+-]*\w)"
 _SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) {_PATH}(?: \| {_LINES})?")
@@ -105,117 +114,166 @@ class KnownFile:
         return [identifiers(line) for line, _ in self.lines.values()]
 
     def edited(self, old: str, new: str, call: int, *, every: bool = False) -> "KnownFile":
-        """Returns it with a text replaced, where that is known, once or within every line.
+        """Returns it with a text replaced, where that is known: once, or within every line.
 
         The lines behind it move.
         """
         if every and old and "\n" not in old + new:
-            rows = (
-                (at, line, shown, line.replace(old, new))
-                for at, (line, shown) in self.lines.items()
-            )
-            return KnownFile(
-                {at: (now, shown if now == line else call) for at, line, shown, now in rows}
-            )
+            return self._edited_within_lines(old, new, call)
         whole = "".join(f"{line}\n" for line, _ in self.lines.values())
-        numbers = [*self.lines]
-        if not old or (at := whole.find(old)) < 0:
+        begin = whole.find(old) if old else -1
+        if begin < 0:
             return self
+
+        # The text is replaced together with the beginning and end of its first and last line.
         ends_line = old.endswith("\n")
-        behind = at + len(old) - ends_line
-        tail = whole[behind : whole.index("\n", behind)]
-        text = whole[whole.rfind("\n", 0, at) + 1 : at] + new.removesuffix("\n" * ends_line) + tail
-        made = [(line, call) for line in text.split("\n")] if text or not ends_line else []
-        first = whole.count("\n", 0, at)
-        last = whole.count("\n", 0, behind)
-        moved = len(made) - (last - first + 1)
+        end = begin + len(old)
+        if ends_line:
+            end -= 1
+            new = new.removesuffix("\n")
+        first = whole.count("\n", 0, begin)
+        last = whole.count("\n", 0, end)
+        before = whole[whole.rfind("\n", 0, begin) + 1 : begin]
+        behind = whole[end : whole.index("\n", end)]
+        text = before + new + behind
+        is_deletion = ends_line and not text
+        new_lines = [] if is_deletion else text.split("\n")
+        return self._with_lines(first, last, new_lines, call)
+
+    def _with_lines(self, first: int, last: int, new_lines: list[str], call: int) -> "KnownFile":
+        """Returns it with new lines in place of some known ones, which are counted from 0."""
+        numbers = [*self.lines]
+        moved = len(new_lines) - (last - first + 1)
         lines = {number: self.lines[number] for number in numbers[:first]}
-        lines |= dict(enumerate(made, numbers[first]))
-        lines |= {number + moved: self.lines[number] for number in numbers[last + 1 :]}
+        for number, line in enumerate(new_lines, numbers[first]):
+            lines[number] = (line, call)
+        for number in numbers[last + 1 :]:
+            lines[number + moved] = self.lines[number]
+        return KnownFile(lines)
+
+    def _edited_within_lines(self, old: str, new: str, call: int) -> "KnownFile":
+        lines = dict(self.lines)
+        for number, (line, _) in self.lines.items():
+            edited = line.replace(old, new)
+            if edited != line:
+                lines[number] = (edited, call)
         return KnownFile(lines)
 
 
 def read_lines(text: str, args: Mapping[str, Any], paths: Sequence[str]) -> dict[int, str]:
-    """Returns the lines of a result by the tool's numbers, else counted.
+    """Returns the lines of a result by the numbers that the tool gives them, else by counting.
 
-    None of a part that may stand anywhere.
+    Nothing where the result is a part that may stand anywhere in its file.
     """
-    lines: dict[int, str] = {}
-    every = text[:LONGEST_FILE].splitlines()
-    for line in every:
-        if (found := NUMBERED.match(line)) and int(found[1]) > next(reversed(lines), -1):
-            lines[int(found[1])] = found[2]
-    if len(lines) > len(every) / 2:
-        return lines
-    where = {key: value for key, value in args.items() if not _LENGTH.search(key)}
-    given = (
-        re.match(r"\[?'?(\d{1,9})\b", str(value))
-        for key, value in where.items()
-        if _FROM.search(key)
-    )
-    first = next((int(found[1]) for found in given if found), None)
-    if first is None and reads_part(where, paths):
+    rows = text[:LONGEST_FILE].splitlines()
+    numbered = _numbered_lines(rows)
+    if len(numbered) > len(rows) / 2:
+        return numbered
+    without_lengths = {key: value for key, value in args.items() if not _LENGTH.search(key)}
+    first = _first_line(without_lengths)
+    if first is None and reads_part(without_lengths, paths):
         return {}
-    return dict(enumerate(every, max(1, first or 1)))
+    return dict(enumerate(rows, max(1, first or 1)))
+
+
+def _numbered_lines(rows: Iterable[str]) -> dict[int, str]:
+    """Returns the rows that begin with numbers which rise, without these, by number."""
+    lines: dict[int, str] = {}
+    last = -1
+    for row in rows:
+        match = NUMBERED.match(row)
+        if match and int(match[1]) > last:
+            last = int(match[1])
+            lines[last] = match[2]
+    return lines
+
+
+def _first_line(args: Mapping[str, Any]) -> int | None:
+    """Returns the number of the first line that a call asks for; None where it names none."""
+    for key, value in args.items():
+        if _FROM.search(key):
+            number = re.match(r"\[?'?(\d{1,9})\b", str(value))
+            if number:
+                return int(number[1])
+    return None
 
 
 def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
-    """Tells whether a read may be of a part of its files.
-
-    It is given more than paths and switches.
-    """
-    given = ((key, value) for key, value in args.items() if not isinstance(value, bool))
-    return any(value not in (None, "", *paths) and not _NO_PART.match(key) for key, value in given)
+    """Returns True if a call may read a part of its files: it has more than paths and switches."""
+    for key, value in args.items():
+        is_nothing = isinstance(value, bool) or value in (None, "", *paths)
+        if not is_nothing and not _NO_PART.match(key):
+            return True
+    return False
 
 
 def shown_by(command: str) -> dict[str, Any]:
-    """Returns a command that shows or writes a file as the arguments of a tool that does.
+    """Returns the arguments that a tool would have for what a command shows or writes.
 
-    Nothing of another one.
+    None for a command that does neither.
     """
-    if wrote := _WRITES.fullmatch(command.strip()):
-        return {"path": wrote[1], "content": wrote[4]}
-    if not (found := _SHOWS.fullmatch(command.strip())):
+    writing = _WRITES.fullmatch(command.strip())
+    if writing:
+        return {"path": writing[1], "content": writing[4]}
+    showing = _SHOWS.fullmatch(command.strip())
+    if not showing:
         return {}
-    whole, first, path, then = found.groups()
-    is_part = whole is None or "|" in command
-    return {"path": path, "start": int(first or then or 1)} if is_part else {"path": path}
+    whole, first, path, first_behind_pipe = showing.groups()
+    if whole is not None and "|" not in command:
+        return {"path": path}
+    return {"path": path, "start": int(first or first_behind_pipe or 1)}
 
 
 def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
-    """Returns the old and new texts of an edit, and whether it is of every occurrence.
+    """Yields the old and new texts of an edit, and whether it is of every occurrence.
 
-    They are told by the names of arguments, as hunks of a patch, or as blocks to search and
-    replace.
+    They are told by the names of arguments, as hunks of a patch, or as texts to search and replace.
     """
-    if isinstance(args, Mapping):
-        texts = {key: value for key, value in args.items() if isinstance(value, str)}
-        old, new = (
-            next((v for k, v in texts.items() if kind.search(k)), None) for kind in (OLD, NEW)
-        )
+    if isinstance(args, str):
+        yield from _replacements_in(args)
+    elif isinstance(args, list):
+        for item in args:
+            yield from replacements(item)
+    elif isinstance(args, Mapping):
+        old = _first_text(args, OLD)
         if old is not None:
-            yield (
-                old,
-                new or "",
-                any(
-                    str(v or "false").lower() != "false" and _EVERY.match(k)
-                    for k, v in args.items()
-                ),
-            )
+            yield old, _first_text(args, NEW) or "", _is_of_every_occurrence(args)
             return
-    if isinstance(args, Mapping | list):
-        for value in args.values() if isinstance(args, Mapping) else args:
+        for value in args.values():
             yield from replacements(value)
-    elif isinstance(args, str) and (blocks := _BLOCKS.findall(args)):
-        yield from ((old, new, False) for old, new in blocks)
-    elif isinstance(args, str) and "\n" in args:
-        for hunk in re.split(r"(?m)^(?:@@|\*\*\*|---|\+\+\+|diff ).*\n?", args):
-            lines = hunk.splitlines()
-            old, new = (
-                "\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +")
-            )
+
+
+def _first_text(args: Mapping[str, Any], name: re.Pattern[str]) -> str | None:
+    for key, value in args.items():
+        if isinstance(value, str) and name.search(key):
+            return value
+    return None
+
+
+def _is_of_every_occurrence(args: Mapping[str, Any]) -> bool:
+    for key, value in args.items():
+        is_false = str(value or "false").lower() == "false"
+        if not is_false and _EVERY.match(key):
+            return True
+    return False
+
+
+def _replacements_in(text: str) -> Iterator[tuple[str, str, bool]]:
+    pairs = _REPLACEMENTS.findall(text)
+    if pairs:
+        for old, new in pairs:
+            yield old, new, False
+    elif "\n" in text:
+        for hunk in _BETWEEN_HUNKS.split(text):
+            old = _lines_signed(" -", hunk)
+            new = _lines_signed(" +", hunk)
             if old and old != new:
                 yield old, new, False
+
+
+def _lines_signed(signs: str, hunk: str) -> str:
+    """Returns the lines of a hunk that begin with one of two signs, or are empty, without it."""
+    return "\n".join(line[1:] for line in hunk.splitlines() if line[:1] in signs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,100 +283,134 @@ class Focus:
     words: Mapping[str, int] = field(default_factory=dict)
     """Identifiers, with the number of kinds of texts that have them."""
     files: Mapping[str, float] = field(default_factory=dict)
+    """Names of files without folders, with what a name is worth."""
     places: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """First and last lines that are named of a file, by its name without folders."""
 
 
-def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: str) -> Focus:
-    """Reads what a turn is about.
+def focus_of(
+    questions: str, earlier: str, answers: str, results: Iterable[str], tasks: str
+) -> Focus:
+    """Returns what a turn is about.
 
-    By the words of the user, those before, calls, results and plans.
+    It reads the words of the user, those before the turn, the assistant's words and calls, results,
+    and open tasks.
     """
     places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for text in (asked, before, told, *found):
+    for text in (questions, earlier, answers, *results):
         for name, first, last in _places(text):
             places[name].append((first, last))
-    words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
-    files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), WEIGHTS.named / 2) | dict.fromkeys(
-        _FILE.findall(asked), WEIGHTS.named
-    )
+    words: Counter[str] = Counter()
+    for text in (questions, earlier, answers, tasks):
+        words.update(identifiers(text))
+    files = dict.fromkeys(_FILE.findall(f"{earlier}\n{tasks}"), WEIGHTS.named / 2)
+    files |= dict.fromkeys(_FILE.findall(questions), WEIGHTS.named)
     return Focus(words, files, places)
 
 
 @remembering(4_096)
 def _places(text: str) -> list[tuple[str, int, int]]:
-    """Returns lines that a text names, with the file that is named last before them."""
+    """Returns lines that a text names, each with the file that is named last before it."""
     places = list[tuple[str, int, int]]()
-    name = ""
-    age = 0
-    for line in text.splitlines():
-        files = [*_FILE.finditer(line[:LONGEST_LINE])]
-        age = age + 1
-        for found in _PLACE.finditer(line[:LONGEST_LINE]):
-            said = next(
-                (file[0] for file in reversed(files) if file.start() < found.start()),
-                "" if files else name,
-            )
-            if said and (files or age <= NEARBY):
-                first = int(found[1])
-                last = int(found[2] or found[1])
-                places.append((said, first, max(first, last)))
+    last_file = ""
+    rows_since = 0
+    for row in text.splitlines():
+        files = [*_FILE.finditer(row[:LONGEST_LINE])]
+        rows_since += 1
+        if rows_since > NEARBY:
+            last_file = ""
+        for place in _PLACE.finditer(row[:LONGEST_LINE]):
+            name = _file_before(place, files) if files else last_file
+            if name:
+                first = int(place[1])
+                places.append((name, first, max(first, int(place[2] or first))))
         if files:
-            name = files[-1][0]
-            age = 0
+            last_file = files[-1][0]
+            rows_since = 0
     return places
+
+
+def _file_before(place: re.Match[str], files: Sequence[re.Match[str]]) -> str:
+    """Returns the last file that a row names before a place; the empty text where there is none."""
+    for file in reversed(files):
+        if file.start() < place.start():
+            return file[0]
+    return ""
 
 
 @remembering(65_536)
 def identifiers(text: str) -> frozenset[str]:
-    """Returns the compound names of a text.
-
-    Those with an underscore, a digit or a capital within.
-    """
+    """Returns the compound names of a text: with an underscore, a digit or a capital within."""
     return frozenset(word for word in _IDENTIFIER.findall(text) if _COMPOUND.search(word))
 
 
 def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
     """Returns how likely the next edits replace each line of some files, as logarithms."""
-    words = focus.words
-    known = focus.words.keys()
-    having = [
-        [names & known if names else names for names in file.names] for file in files.values()
-    ]
-    often = Counter(word for lines in having for line in lines for word in line)
-    total = sum(len(file.lines) for file in files.values())
-    kernel = 1 - abs(np.arange(-NEARBY, NEARBY + 1)) / (NEARBY + 1)
-    said = (
-        [math.fsum(words[w] * math.log(total / often[w]) for w in line) for line in lines]
-        for lines in having
-    )
-    about = [np.convolve(own, kernel)[NEARBY : NEARBY + len(own)] for own in said]
-    made: dict[str, Floats] = {}
-    for (path, file), near in zip(files.items(), about, strict=True):
-        numbers = np.array([*file.lines], float)
+    talk_of = _talk_near_lines(files, focus)
+    values: dict[str, Floats] = {}
+    for path, file in files.items():
         name = path.rpartition("/")[2]
-        value = (
-            WEIGHTS.about * np.log1p(near) + np.exp(-numbers / SCREEN) + focus.files.get(name, 0.0)
-        )
-        value -= np.log1p(calls - np.array([shown for _, shown in file.lines.values()]))
+        numbers = np.array([*file.lines], float)
+        shown = np.array([call for _, call in file.lines.values()])
+        value = WEIGHTS.about * np.log1p(talk_of[path])
+        value += np.exp(-numbers / SCREEN)
+        value += focus.files.get(name, 0.0)
+        value -= np.log1p(calls - shown)
         value -= WEIGHTS.length * math.log(len(numbers) + 1)
-        placed = np.zeros(len(numbers))
-        for first, last in focus.places.get(name, ()):
-            away = np.maximum(0, np.maximum(first - numbers, numbers - last))
-            placed += np.exp(-away / NEARBY) / (1 + (last - first) / SCREEN)
-        made[path] = value + WEIGHTS.placed * np.log1p(placed)
-    return made
+        named = _times_named(numbers, focus.places.get(name, ()))
+        values[path] = value + WEIGHTS.placed * np.log1p(named)
+    return values
+
+
+def _talk_near_lines(files: Mapping[str, KnownFile], focus: Focus) -> dict[str, Floats]:
+    """Returns how much of what the talk names stands near each line, the more the rarer."""
+    names_of: dict[str, list[frozenset[str]]] = {}
+    lines_with: Counter[str] = Counter()
+    words = frozenset(focus.words)
+    for path, file in files.items():
+        names_of[path] = [names & words for names in file.names]
+        for names in names_of[path]:
+            lines_with.update(names)
+    total = sum(len(file.lines) for file in files.values())
+    weights = {
+        name: focus.words[name] * math.log(total / lines) for name, lines in lines_with.items()
+    }
+
+    kernel = 1 - abs(np.arange(-NEARBY, NEARBY + 1)) / (NEARBY + 1)
+    talk_of: dict[str, Floats] = {}
+    for path, names_of_lines in names_of.items():
+        talk = [math.fsum(map(weights.__getitem__, names)) for names in names_of_lines]
+        talk_of[path] = np.convolve(talk, kernel)[NEARBY : NEARBY + len(talk)]
+    return talk_of
+
+
+def _times_named(numbers: Floats, places: Iterable[tuple[int, int]]) -> Floats:
+    """Returns how often each line is named by its number; less near a place, and in a large one."""
+    times = np.zeros(len(numbers))
+    for first, last in places:
+        away = np.maximum(0, np.maximum(first - numbers, numbers - last))
+        times += np.exp(-away / NEARBY) / (1 + (last - first) / SCREEN)
+    return times
 
 
 def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, ...]:
-    """Returns what the lines of a result are worth in which a file stands, in whole or in part."""
+    """Returns what the lines of a result are worth that shows a file, in whole or in part."""
     by_number = dict(zip(file.lines, np.exp(values).tolist(), strict=True))
-    every = text.splitlines()
-    found = [NUMBERED.match(line) for line in every]
-    if sum(map(bool, found)) > len(every) / 2:
-        return tuple(by_number.get(int(line[1]), 0.0) if line else 0.0 for line in found)
+    rows = text.splitlines()
+    matches = [NUMBERED.match(row) for row in rows]
+    if sum(map(bool, matches)) > len(rows) / 2:
+        return tuple(by_number.get(int(match[1]), 0.0) if match else 0.0 for match in matches)
     by_text = {line: by_number[number] for number, (line, _) in file.lines.items()}
-    return tuple(by_text.get(line, 0.0) for line in every)
+    return tuple(by_text.get(row, 0.0) for row in rows)
+
+
+class _RankedLine(NamedTuple):
+    """A line of a file that may be shown; compared by its value first."""
+
+    value: float
+    path: str
+    number: int
+    text: str
 
 
 def chosen_lines(
@@ -330,38 +422,44 @@ def chosen_lines(
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths.
 
-    None that is `said` of one.
-
-    A short line, or one that recurs in its file, goes with those around it.
+    None that the prompt shows of a file already (`said`). A short line, or one that recurs in its
+    file, goes with those around it.
     """
-    every = list[tuple[float, str, int, str]]()
-    for path, own in values.items():
-        lines = files[path].lines
-        is_said = False
-        times = Counter(line for line, _ in lines.values())
-        for value, (number, (line, _)) in zip(own.tolist(), lines.items(), strict=True):
-            if len(line.strip()) > SAYS_SOMETHING and times[line] == 1:
-                is_said = line in said.get(path, ())
-            every += [] if is_said else [(value, path, number, line)]
-    every.sort(reverse=True)
+    ranked: list[_RankedLine] = []
+    for path, values_of_lines in values.items():
+        ranked += _unsaid_lines(path, files[path], values_of_lines, said.get(path, ()))
+    ranked.sort(reverse=True)
 
-    def shown(most: int) -> dict[str, str]:
-        chosen = defaultdict[str, list[str]](list)
-        for _, path, number, line in sorted(every[:most], key=itemgetter(2)):
-            chosen[path].append(f"{number}\t{line}\n")
-        return {path: fences.as_data("".join(lines)) for path, lines in chosen.items()}
+    def first_lines(most: int) -> dict[str, str]:
+        rows_of = defaultdict[str, list[str]](list)
+        for line in sorted(ranked[:most], key=attrgetter("number")):
+            rows_of[line.path].append(f"{line.number}\t{line.text}\n")
+        return {path: fences.as_data("".join(rows)) for path, rows in rows_of.items()}
 
-    def tokens(most: int) -> int:
-        return sum(count(f"- {path}\n{text}") for path, text in shown(most).items())
+    def tokens_of(most: int) -> int:
+        return sum(count(f"- {path}\n{text}") for path, text in first_lines(most).items())
 
-    fitting = bisect_right(
-        range(max(0, min(len(every), budget_tokens)) + 1), budget_tokens, key=tokens
-    )
-    return shown(max(0, fitting - 1))
+    most = max(0, min(len(ranked), budget_tokens))
+    fitting = bisect_right(range(most + 1), budget_tokens, key=tokens_of)
+    return first_lines(max(0, fitting - 1))
+
+
+def _unsaid_lines(
+    path: str, file: KnownFile, values: Floats, said: Container[str]
+) -> Iterator[_RankedLine]:
+    times = Counter(line for line, _ in file.lines.values())
+    is_said = False
+    for value, (number, (line, _)) in zip(values.tolist(), file.lines.items(), strict=True):
+        if len(line.strip()) > SAYS_SOMETHING and times[line] == 1:
+            is_said = line in said
+        if not is_said:
+            yield _RankedLine(value, path, number, line)
 
 
 def said_lines(text: str) -> frozenset[str]:
     """Returns the lines of a text, without the numbers that a tool has put in front of them."""
-    return frozenset(
-        found[2] if (found := NUMBERED.match(line)) else line for line in text.splitlines()
-    )
+    lines: list[str] = []
+    for row in text.splitlines():
+        match = NUMBERED.match(row)
+        lines.append(match[2] if match else row)
+    return frozenset(lines)
