@@ -243,7 +243,7 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
             maker = next(digest.made_by for digest in part if best in digest.sentences)
             span = (part[0].first, part[-1].end)
             worth = start / len(digests)
-            lines.append(_line(NARRATIVE, best.told, best.position, maker, span, worth=worth))
+            lines.append(_line(NARRATIVE, best.attributed, best.position, maker, span, worth=worth))
     if lines:
         lines[-1] = lines[-1].model_copy(update={"value": NEWEST_VALUE})
     return lines
@@ -268,7 +268,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     ]
     last = digests[-1]
     text = ", ".join(named[:LISTED])
-    lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
+    lines = [_line(FOCUS, wish.attributed, wish.position, EXTRACTION, (0, 0))] if wish else []
     # Names tell nothing of a message, so that line has no span.
     return [*lines, _line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else lines
 
@@ -284,7 +284,9 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
             # A sentence stands for its message, or for the whole span where a model wrote it.
             span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
             worth = s.position / digests[-1].end
-            lines.append(_line(DECISIONS, s.told, s.position, digest.made_by, span, worth=worth))
+            lines.append(
+                _line(DECISIONS, s.attributed, s.position, digest.made_by, span, worth=worth)
+            )
     return lines
 
 
@@ -313,7 +315,7 @@ def _open(
     for s in filter(_stands_alone, open_questions):
         found.append(
             (
-                replace(s, text=_marked(s.text)).told,
+                replace(s, text=_marked(s.text)).attributed,
                 s.position,
                 EXTRACTION,
                 (s.position, s.position + 1),

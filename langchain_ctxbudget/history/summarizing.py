@@ -376,7 +376,7 @@ def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> Summar
 
 
 def _text(digest: Digest) -> str:
-    return "\n".join(sentence.told for sentence in digest.sentences)
+    return "\n".join(sentence.attributed for sentence in digest.sentences)
 
 
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
