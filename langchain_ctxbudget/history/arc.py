@@ -1,4 +1,4 @@
-"""The arc of a conversation (`llmArc` of seed 000).
+"""The arc of a conversation.
 
 The story, what was decided, what is open, what it is about now.
 
@@ -7,29 +7,35 @@ it says nothing. Closing a question wrongly hides it, so doubt keeps it open.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from langchain_ctxbudget.history import extractive
 from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
+NARRATIVE = "# So far\n"
+DECISIONS = "# Decisions\n"
+OPEN = "# Open questions\n"
+FOCUS = "# Current focus\n"
+ARTIFACTS = "# Artifacts\n"
 SECTIONS = {
-    "# So far\n": 60.0,
-    "# Decisions\n": 70.0,
-    "# Open questions\n": 82.0,
-    "# Current focus\n": 81.0,
+    NARRATIVE: 60.0,
+    DECISIONS: 70.0,
+    OPEN: 82.0,
+    FOCUS: 81.0,
+    ARTIFACTS: 80.0,
 }
-SECTIONS |= {"# Artifacts\n": 80.0}
-"""The headings in the order in which they stand, and what their lines are worth."""
-NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS = SECTIONS
+"""The headings in the order in which they stand, and the values of their lines."""
 NEWEST_VALUE = 100.0
+"""The value of the newest line of the story."""
 SPREAD = 10.0
-"""The worth of the newest line of the story, and the most by which lines of one section differ."""
+"""The most by which the values of lines of one section differ."""
 STORY_LINES = {"windowed": 1, "compacted": 3}
-"""Lines of the story; where several levels are compacted, one for every span (seed 000)."""
+"""Lines of the story; where several levels are compacted, one for every span."""
 FEWEST_TERMS = 3
 """The terms that a person's line of the story has at least."""
 SMALLEST_STORY_TOKENS = 100
@@ -40,6 +46,7 @@ focus; names. Other histories have all decisions and open questions that fit."""
 FOCUS_MESSAGES = 10
 """The newest messages before the cut, among which the focus is."""
 MOST_QUESTIONS = 50
+"""Open questions that are remembered, the newest ones."""
 MOSTLY = 0.55
 """The share of the matter that is common to two sentences about one thing: a question and a plain
 answer, two questions, two decisions."""
@@ -55,88 +62,123 @@ class OpenQuestions:
     read_until: int = 0
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
+    """The open questions, oldest first."""
     _before: Line | None = None
+    """The last message that was read."""
     digest: str = ""
     """A digest of the messages that were read."""
 
     def read(self, lines: Iterable[Line]) -> "OpenQuestions":
-        """Returns the questions that are open after the next messages, which begin at `read_until`."""
+        """Returns the questions that are open after the next messages.
+
+        They begin at `read_until`.
+        """
         alive = self.alive
         before = self._before
         until = self.read_until
         for line in lines:
-            reply_to = (
-                frozenset(terms(before.text))
-                if before and alive and before.speaker != line.speaker
-                else None
-            )
-            for order, text in enumerate(units(line.text)):
-                if extractive.kind_of(text) is Kind.OPEN:
-                    score = extractive.importance(text, from_user=line.from_user)
-                    said = Sentence(
-                        line.position, order, line.speaker, line.date, text, score, Kind.OPEN
-                    )
-                    others = (
-                        question for question in alive if not _same(question.matter, said.matter)
-                    )
-                    alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-                elif alive and not extractive.is_question(text):
-                    alive = _left_open(alive, text, reply_to or frozenset())
+            alive = _open_after(line, before, alive)
             before = line
             until = line.position + 1
         return OpenQuestions(until, alive, before)
 
 
+def _open_after(
+    line: Line, before: Line | None, alive: tuple[Sentence, ...]
+) -> tuple[Sentence, ...]:
+    """Returns the questions that are open after one more message."""
+    is_reply = before is not None and bool(alive) and before.speaker != line.speaker
+    reply_to = frozenset(terms(before.text)) if before and is_reply else frozenset[str]()
+    for order, text in enumerate(units(line.text)):
+        if extractive.kind_of(text) is Kind.OPEN:
+            alive = _with_question(alive, _question_in(line, order, text))
+        elif alive and not extractive.is_question(text):
+            alive = _left_open(alive, text, reply_to)
+    return alive
+
+
+def _question_in(line: Line, order: int, text: str) -> Sentence:
+    return Sentence(
+        position=line.position,
+        order=order,
+        speaker=line.speaker,
+        date=line.date,
+        text=text,
+        score=extractive.importance(text, from_user=line.from_user),
+        kind=Kind.OPEN,
+    )
+
+
+def _with_question(alive: tuple[Sentence, ...], question: Sentence) -> tuple[Sentence, ...]:
+    """Returns the open questions with one more, in place of those that ask the same."""
+    if not question.matter:
+        return alive
+    others = [other for other in alive if not _is_same(other.matter, question.matter)]
+    return (*others, question)[-MOST_QUESTIONS:]
+
+
 def _left_open(
-    alive: tuple[Sentence, ...], text: str, before: frozenset[str]
+    alive: tuple[Sentence, ...], text: str, reply_to: frozenset[str]
 ) -> tuple[Sentence, ...]:
     """Returns the questions that a sentence leaves open.
 
-    `before` are the terms of the message that it replies to.
+    It answers those that share most with it; where it only settles something, with the message to
+    which it replies.
     """
-    shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
-    if not any(shares) and before and _settles(text):
-        shares = [_answered(question.matter, text, before) for question in alive]
+    shares = _shares_answered(alive, text, frozenset(terms(text)))
+    if not any(shares) and reply_to and _settles(text):
+        shares = _shares_answered(alive, text, reply_to)
     best = max(shares)
-    return tuple(
-        question for question, share in zip(alive, shares, strict=True) if not best or share < best
-    )
+    if not best:
+        return alive
+    return tuple(question for question, share in zip(alive, shares, strict=True) if share < best)
+
+
+def _shares_answered(
+    questions: Iterable[Sentence], text: str, answer_terms: frozenset[str]
+) -> list[float]:
+    return [_answered(question.matter, text, answer_terms) for question in questions]
 
 
 def answers(question: str, text: str) -> bool:
     """Returns True if a text that was said later answers a question."""
     matter = frozenset(terms(question)) - extractive.generic_terms()
-    told = (
-        unit
-        for unit in units(text)
-        if not (extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN)
-    )
-    return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in told)
+    if not matter:
+        return False
+    for unit in units(text):
+        asks = extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN
+        if not asks and _answered(matter, unit, frozenset(terms(unit))):
+            return True
+    return False
 
 
-def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
-    """Returns the share of a question's matter that an answer has; 0 for what answers it not."""
-    share = len(matter & told) / len(matter)
+def _answered(matter: frozenset[str], text: str, answer_terms: frozenset[str]) -> float:
+    """Returns the share of a question's matter that an answer has; 0 where it is no answer."""
+    shared = matter & answer_terms
+    share = len(shared) / len(matter)
     # What is quickly seen comes first: most sentences are about something else.
     if share < SHARED_BY_A_DECISION or ENGLISH.doubt.search(text):
         return 0.0
-    says_more = (
-        share >= MOSTLY and len(matter & told) > 1 and told - matter - extractive.generic_terms()
-    )
-    return share if _settles(text) or (says_more and not ENGLISH.plans.search(text)) else 0.0
+    if _settles(text):
+        return share
+    if share < MOSTLY or len(shared) < 2 or ENGLISH.plans.search(text):  # noqa: PLR2004 - one term is chance
+        return 0.0
+    says_more = answer_terms - matter - extractive.generic_terms()
+    return share if says_more else 0.0
 
 
 def _settles(text: str) -> bool:
-    says_so = ENGLISH.settles.search(text) or extractive.kind_of(text) is Kind.DECISION
-    return bool(says_so) and not ENGLISH.doubt.search(text)
+    """Returns True if a text says that something is decided, without doubt."""
+    is_settled = ENGLISH.settles.search(text) or extractive.kind_of(text) is Kind.DECISION
+    return bool(is_settled) and not ENGLISH.doubt.search(text)
 
 
-def _same(one: frozenset[str], other: frozenset[str]) -> bool:
+def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
     """Returns True if two questions are one: most terms in common, or all of the shorter one's."""
     common = len(one & other)
-    return common > 0 and (
-        common >= MOSTLY * len(one | other) or common == min(len(one), len(other))
-    )
+    if not common:
+        return False
+    return common >= MOSTLY * len(one | other) or common == min(len(one), len(other))
 
 
 def arc_of(
@@ -149,65 +191,83 @@ def arc_of(
     count: Count,
     budget_tokens: int,
 ) -> tuple[list[SummaryLine], frozenset[str]]:
-    """Returns the arc's lines within a budget, and the texts of the questions before the cut that are open.
+    """Returns the arc's lines within a budget, and the texts of the open questions before the cut.
 
-    `focus` are the newest messages before the cut, `recent` those behind it; digests and questions are oldest first.
+    `focus` are the newest messages before the cut, `recent` those behind it; digests and questions
+    are oldest first.
     """
-    most = LISTED if strategy == "windowed" else None
-    alive = frozenset(question.text for question in open_questions)
+    alive = {question.text for question in open_questions}
     lines: list[SummaryLine] = []
     if digests:
-        asked = _open(digests[-1], open_questions, [*focus, *recent])
-        alive |= {
-            text for text in digests[-1].open_questions if any(text in line.text for line in asked)
-        }
-        lines = [*_story(digests, strategy), *asked[:most], *_decisions(digests)[:most]]
-        lines += _now(digests, focus) if strategy != "windowed" else []
-    if (
-        budget_tokens < SMALLEST_STORY_TOKENS
-    ):  # words that were said serve a small room better where they are sought
-        lines = [
-            line
-            for line in lines
-            if line.made_by != EXTRACTION or line.heading in (DECISIONS, OPEN)
-        ]
-    left_tokens = budget_tokens
-    shown = set[str]()
-    chosen = list[SummaryLine]()
+        most = LISTED if strategy == "windowed" else None
+        questions = _open_lines(digests[-1], open_questions, [*focus, *recent])
+        alive |= _shown(digests[-1].open_questions, questions)
+        lines = [*_story(digests, strategy), *questions[:most], *_decisions(digests)[:most]]
+        if strategy != "windowed":
+            lines += _now(digests, focus)
+    if budget_tokens < SMALLEST_STORY_TOKENS:
+        # Words that were said serve a small room better where they are sought.
+        lines = [line for line in lines if not _is_story_of_extraction(line)]
+
+    chosen = _fitting(lines, count, budget_tokens)
+    order = list(SECTIONS)
+    chosen.sort(key=lambda line: (order.index(line.heading), line.position))
+    return chosen, frozenset(alive)
+
+
+def _shown(texts: Iterable[str], lines: Sequence[SummaryLine]) -> set[str]:
+    """Returns those of some texts that stand in lines."""
+    shown: set[str] = set()
+    for text in texts:
+        if any(text in line.text for line in lines):
+            shown.add(text)
+    return shown
+
+
+def _is_story_of_extraction(line: SummaryLine) -> bool:
+    return line.made_by == EXTRACTION and line.heading not in (DECISIONS, OPEN)
+
+
+def _fitting(lines: Iterable[SummaryLine], count: Count, budget_tokens: int) -> list[SummaryLine]:
+    """Returns the lines that fit a budget with their headings, each text once, by their values."""
+    tokens_left = budget_tokens
+    shown: set[str] = set()
+    chosen: list[SummaryLine] = []
     for line in sorted(lines, key=lambda line: -line.value):
-        cost = count(line.text) + (0 if line.heading in shown else count(line.heading))
-        if cost <= left_tokens and line.text not in shown:
-            left_tokens -= cost
+        cost = count(line.text)
+        if line.heading not in shown:
+            cost += count(line.heading)
+        if cost <= tokens_left and line.text not in shown:
+            tokens_left -= cost
             shown |= {line.heading, line.text}
             chosen.append(line)
-    order = list(SECTIONS)
-    return sorted(chosen, key=lambda line: (order.index(line.heading), line.position)), alive
+    return chosen
 
 
 def _line(
     section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0
 ) -> SummaryLine:
     """Returns a line of a section; `worth` is 0 to 1 and ranks it among others of it."""
+    first, end = span
     return SummaryLine(
         position=at,
         heading=section,
         text=f"- {fences.as_data(one_line(text))}\n",
-        first=span[0],
-        end=span[1],
+        first=first,
+        end=end,
         made_by=maker,
         value=SECTIONS[section] + SPREAD * worth,
     )
 
 
 def _stands_alone(sentence: Sentence) -> bool:
-    """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
+    """Returns True if a sentence is whole, no tool's, and needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    is_whole = (
-        bool(ENGLISH.begins.match(text))
-        and text[-1] not in "…:,;"
-        and not sentence.speaker.startswith("tool")
-    )
-    return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
+    if sentence.speaker.startswith("tool") or not ENGLISH.begins.match(text):
+        return False
+    if text[-1] in "…:,;":
+        return False
+    return extractive.is_question(text) or not begins_in_the_middle(text)
 
 
 def _says_something(sentence: Sentence) -> bool:
@@ -215,38 +275,66 @@ def _says_something(sentence: Sentence) -> bool:
 
 
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
-    """Returns the story, a sentence of each part.
-
-    A model's overview, else the best plain sentence.
-    """
+    """Returns the story, a sentence for each part of the conversation that has one."""
     # About as many digests in each part; none is empty.
     number = min(STORY_LINES.get(strategy, len(digests)), len(digests))
-    lines = []
+    lines: list[SummaryLine] = []
     for start, end in pairwise(len(digests) * i // number for i in range(number + 1)):
         part = digests[start:end]
-        told = [s for digest in part for s in digest.sentences]
-        often = Counter(chain.from_iterable(s.matter for s in told))
-        shared = {s: sum(often[term] - 1 for term in s.matter) for s in told}
-        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
-        written = [s for s in plain if not s.speaker]
-        own = (
-            s for s in plain if s.speaker not in ("", "assistant") and ENGLISH.of_us.search(s.text)
-        )
-        own = (s for s in own if len(s.matter) >= FEWEST_TERMS and shared[s] >= len(s.matter) / 2)
-        overviews = [s for s in written if not s.order]
-        if said := [*written, *own]:
-            best = (
-                overviews[-1]
-                if overviews
-                else max(said, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
+        sentence = _story_sentence(part)
+        if sentence is not None:
+            lines.append(
+                _line(
+                    NARRATIVE,
+                    sentence.attributed,
+                    sentence.position,
+                    next(digest.made_by for digest in part if sentence in digest.sentences),
+                    (part[0].first, part[-1].end),
+                    worth=start / len(digests),
+                )
             )
-            maker = next(digest.made_by for digest in part if best in digest.sentences)
-            span = (part[0].first, part[-1].end)
-            worth = start / len(digests)
-            lines.append(_line(NARRATIVE, best.attributed, best.position, maker, span, worth=worth))
     if lines:
         lines[-1] = lines[-1].model_copy(update={"value": NEWEST_VALUE})
     return lines
+
+
+def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
+    """Returns the sentence that tells a part of the story best.
+
+    The last overview that a model wrote, else the plain sentence with most of the part's matter.
+    """
+    sentences = [*chain.from_iterable(digest.sentences for digest in digests)]
+    plain = [*filter(_is_plain_statement, sentences)]
+    by_model = [sentence for sentence in plain if not sentence.speaker]
+    overviews = [sentence for sentence in by_model if not sentence.order]
+    if overviews:
+        return overviews[-1]
+
+    times_of = Counter(chain.from_iterable(sentence.matter for sentence in sentences))
+    by_people = [sentence for sentence in plain if _is_of_the_story(sentence, times_of)]
+
+    def value_of(sentence: Sentence) -> float:
+        mentions = _mentions_elsewhere(sentence, times_of)
+        return mentions * sentence.score / len(sentence.text) ** 0.5
+
+    return max([*by_model, *by_people], key=value_of, default=None)
+
+
+def _is_plain_statement(sentence: Sentence) -> bool:
+    return _says_something(sentence) and sentence.text[-1] in _ENDS
+
+
+def _mentions_elsewhere(sentence: Sentence, times_of: Mapping[str, int]) -> int:
+    """Returns how often other sentences mention the matter of one."""
+    return sum(times_of[term] - 1 for term in sentence.matter)
+
+
+def _is_of_the_story(sentence: Sentence, times_of: Mapping[str, int]) -> bool:
+    """Returns True if a person tells of people in a sentence, and of what others mention, too."""
+    if sentence.speaker in ("", "assistant") or not ENGLISH.of_us.search(sentence.text):
+        return False
+    number = len(sentence.matter)
+    return number >= FEWEST_TERMS and _mentions_elsewhere(sentence, times_of) >= number / 2
 
 
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
@@ -254,76 +342,127 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 
     What the user wished for last, and the names that count most.
     """
-    said = extractive.keep_sentences([line for line in focus if line.from_user][-LISTED:])
-    wishes = (
-        s
-        for s in said
-        if _says_something(s) and (s.text[-1] in _ENDS or ENGLISH.of_us.search(s.text))
-    )
-    wish = max(wishes, key=lambda s: (s.score, s.position), default=None)
-    named = [
-        name
-        for name in extractive.merged_artifacts(reversed(digests))
-        if ENGLISH.named_as_code.search(name)
-    ]
-    last = digests[-1]
-    text = ", ".join(named[:LISTED])
-    lines = [_line(FOCUS, wish.attributed, wish.position, EXTRACTION, (0, 0))] if wish else []
-    # Names tell nothing of a message, so that line has no span.
-    return [*lines, _line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else lines
+    lines: list[SummaryLine] = []
+    wish = _newest_wish(focus)
+    if wish is not None:
+        lines.append(_line(FOCUS, wish.attributed, wish.position, EXTRACTION, (0, 0)))
+
+    names = extractive.merged_artifacts(reversed(digests))
+    names_of_code = [name for name in names if ENGLISH.named_as_code.search(name)]
+    if names_of_code:
+        last = digests[-1]
+        text = ", ".join(names_of_code[:LISTED])
+        # Names tell nothing of a message, so that line has no span.
+        lines.append(_line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0)))
+    return lines
+
+
+def _newest_wish(focus: Iterable[Line]) -> Sentence | None:
+    """Returns the most important sentence of the user's last messages that stands by itself."""
+    of_user = [line for line in focus if line.from_user]
+    wishes: list[Sentence] = []
+    for sentence in extractive.keep_sentences(of_user[-LISTED:]):
+        is_whole = sentence.text[-1] in _ENDS or ENGLISH.of_us.search(sentence.text)
+        if is_whole and _says_something(sentence):
+            wishes.append(sentence)
+    return max(wishes, key=lambda wish: (wish.score, wish.position), default=None)
+
+
+class _Decision(NamedTuple):
+    """A decision, and the digest in which it stands."""
+
+    sentence: Sentence
+    digest: Digest
 
 
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
     """Returns the decisions, the newest first; of decisions on one matter only the newest."""
-    made = [(s, digest) for digest in digests for s in digest.sentences if s.kind is Kind.DECISION]
     newer: list[Sentence] = []
     lines: list[SummaryLine] = []
-    for s, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
-        if _stands_alone(s) and not any(_supersedes(other, s) for other in newer):
-            newer.append(s)
-            # A sentence stands for its message, or for the whole span where a model wrote it.
-            span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
-            worth = s.position / digests[-1].end
-            lines.append(
-                _line(DECISIONS, s.attributed, s.position, digest.made_by, span, worth=worth)
+    for sentence, digest in _newest_decisions(digests):
+        if not _stands_alone(sentence) or any(_supersedes(other, sentence) for other in newer):
+            continue
+        newer.append(sentence)
+        # A sentence stands for its message, or for the whole span where a model wrote it.
+        span = (digest.first, digest.end)
+        if sentence.speaker:
+            span = (sentence.position, sentence.position + 1)
+        lines.append(
+            _line(
+                DECISIONS,
+                sentence.attributed,
+                sentence.position,
+                digest.made_by,
+                span,
+                worth=sentence.position / digests[-1].end,
             )
+        )
     return lines
 
 
+def _newest_decisions(digests: Iterable[Digest]) -> list[_Decision]:
+    """Returns the decisions in digests, the newest first."""
+    decisions: list[_Decision] = []
+    for digest in digests:
+        of_kind = (s for s in digest.sentences if s.kind is Kind.DECISION)
+        decisions.extend(_Decision(sentence, digest) for sentence in of_kind)
+    decisions.sort(key=lambda it: (it.sentence.position, it.sentence.order), reverse=True)
+    return decisions
+
+
 def _supersedes(newer: Sentence, older: Sentence) -> bool:
-    # Without numbers, since these are what a new decision changes.
-    one, other = ({term for term in s.matter if not term[0].isdigit()} for s in (newer, older))
-    return one == other or len(one & other) >= max(2, MOSTLY * len(other))
+    """Returns True if two decisions are on one matter."""
+    newer_matter = _matter_without_numbers(newer)
+    older_matter = _matter_without_numbers(older)
+    common = len(newer_matter & older_matter)
+    return newer_matter == older_matter or common >= max(2, MOSTLY * len(older_matter))
 
 
-def _open(
+def _matter_without_numbers(decision: Sentence) -> set[str]:
+    # Numbers are what a new decision changes.
+    return {term for term in decision.matter if not term[0].isdigit()}
+
+
+class _OpenQuestion(NamedTuple):
+    """An open question as the arc shows it."""
+
+    text: str
+    position: int
+    made_by: str
+    span: tuple[int, int]
+
+
+def _open_lines(
     last: Digest, open_questions: Sequence[Sentence], later: Sequence[Line]
 ) -> list[SummaryLine]:
     """Returns the open questions, the newest first.
 
-    A model's stand for the time up to the end of its digest.
+    Those of a model stand for the time up to the end of its digest (`last`).
     """
-    found: list[tuple[str, int, str, tuple[int, int]]] = []
+    questions: list[_OpenQuestion] = []
+    first = 0
     if last.made_by != EXTRACTION:
-        told = "\n".join(line.text for line in later if line.position >= last.end)
-        left = (question for question in last.open_questions if not answers(question, told))
-        found = [
-            (_marked(question), last.end - 1, last.made_by, (last.first, last.end))
-            for question in left
-        ]
-        open_questions = [s for s in open_questions if s.position >= last.end]
-    for s in filter(_stands_alone, open_questions):
-        found.append(
-            (
-                replace(s, text=_marked(s.text)).attributed,
-                s.position,
-                EXTRACTION,
-                (s.position, s.position + 1),
+        first = last.end
+        text = "\n".join(line.text for line in later if line.position >= first)
+        for question in last.open_questions:
+            if not answers(question, text):
+                span = (last.first, last.end)
+                questions.append(_OpenQuestion(_marked(question), last.end - 1, last.made_by, span))
+    for sentence in open_questions:
+        if sentence.position >= first and _stands_alone(sentence):
+            text = replace(sentence, text=_marked(sentence.text)).attributed
+            span = (sentence.position, sentence.position + 1)
+            questions.append(_OpenQuestion(text, sentence.position, EXTRACTION, span))
+
+    lines: list[SummaryLine] = []
+    for rank, question in enumerate(questions, 1):
+        worth = rank / len(questions)
+        lines.append(
+            _line(
+                OPEN, question.text, question.position, question.made_by, question.span, worth=worth
             )
         )
-    return [
-        _line(OPEN, *question, worth=rank / len(found)) for rank, question in enumerate(found, 1)
-    ][::-1]
+    return lines[::-1]
 
 
 def _marked(question: str) -> str:
