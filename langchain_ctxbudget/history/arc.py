@@ -315,7 +315,7 @@ def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
 
     def value_of(sentence: Sentence) -> float:
         mentions = _mentions_elsewhere(sentence, times_of)
-        return mentions * sentence.score / len(sentence.text) ** 0.5
+        return float(mentions * sentence.score / len(sentence.text) ** 0.5)
 
     return max([*by_model, *by_people], key=value_of, default=None)
 
@@ -455,12 +455,10 @@ def _open_lines(
             questions.append(_OpenQuestion(text, sentence.position, EXTRACTION, span))
 
     lines: list[SummaryLine] = []
-    for rank, question in enumerate(questions, 1):
+    for rank, shown in enumerate(questions, 1):
         worth = rank / len(questions)
         lines.append(
-            _line(
-                OPEN, question.text, question.position, question.made_by, question.span, worth=worth
-            )
+            _line(OPEN, shown.text, shown.position, shown.made_by, shown.span, worth=worth)
         )
     return lines[::-1]
 
