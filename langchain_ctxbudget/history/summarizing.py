@@ -2,9 +2,8 @@
 
 Span after span, each once, applied only where the messages are still the same.
 
-The wording follows `compactMessages` and `compactText` of seed 000. Everything that is summed up is
-data, and stands in fences. A reply that is late, empty or unreadable is asked for once more; then
-extraction stands.
+Everything that is summed up is data, and stands in fences. A reply that is late, empty or
+unreadable is asked for once more; then extraction stands.
 """
 
 import json
@@ -13,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
 
@@ -42,16 +41,32 @@ from langchain_ctxbudget.worker import Cancelled, Worker
 COMPACTIONS = "compactions"
 CAP_TOKENS = 400
 """The hard cap of a digest."""
-LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
-"""The items that are read of a list, and the characters of one."""
+
+
+class ListLimits(NamedTuple):
+    """How much is read of a list in a model's reply."""
+
+    items: int
+    characters: int
+    """Of one item."""
+
+
+LISTS = {
+    "key_decisions": ListLimits(32, 400),
+    "open_questions": ListLimits(8, 200),
+    "code_artifacts": ListLimits(12, 80),
+}
+"""The lists of a reply."""
 STATEMENTS_READ = 200
 """The rest of a longer summary is not looked at."""
 REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
+"""The least room for the lines of a span; a model whose window leaves less is not asked."""
 _BONUS = 10.0
 """Points for what the model itself calls a decision or open, and for its overview."""
 _SHOWN_CHARACTERS = 120
+"""Characters of a reply that an error shows."""
 _WORDING = messages.packaged("history/summarizing.md").strip()
 SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"))
 """The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose
@@ -82,69 +97,107 @@ def read_reply(
 ) -> Digest:
     """Reads a model's answer as the digest of a span.
 
-    Its most important sentences within the cap, in order.
+    It is the JSON that was asked for, or a summary alone. Its most important sentences within the
+    cap are kept, in order.
 
-    It is the JSON that was asked for, or a summary alone; else a `ValueError` says what it is.
+    Raises:
+        ValueError: It is neither; the text says what it is.
     """
     fields, shown = _fields_of(reply)
-    lines = (
-        line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines()
-    )
-    said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    told = (
-        messages.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"
-    )
-    statements = _unique(told, STATEMENTS_READ)
+    statements = _statements_in(fields.get("summary"))
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
-    decisions, questions, artifacts = (_listed(name, fields.get(name)) for name in LISTS)
+    questions = _listed("open_questions", fields.get("open_questions"))
     if fields.get("open_questions") is None:  # what was open still is, as far as one knows
-        marked = (text for text in statements if "[OPEN]" in text)
+        marked = [text for text in statements if "[OPEN]" in text]
         questions = _listed("open_questions", [*request.open_questions, *marked])
-    before = set(map(_bare, request.open_questions))  # those stand in an earlier digest already
-    new_questions = [question for question in questions if _bare(question) not in before]
-    kinds = {_bare(text): (text, kind_of(text)) for text in statements}
-    for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, new_questions)):
-        for item in items:  # where a statement says the same, that stands for it
-            text, _ = kinds.get(_bare(item), (item, kind))
-            kinds[_bare(item)] = text, kind
-    node = request.node
-    dates = {line.date for line in request.lines}
-    date = (
-        next(iter(dates)) if len(dates) == 1 else None
-    )  # of several days, the model says itself which
-    made = []
-    for order, (text, kind) in enumerate(kinds.values()):
-        bonus = (_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _BONUS)
-        made.append(
-            Sentence(
-                node.first, order, "", date, text, importance(text, from_user=False) + bonus, kind
-            )
-        )
-    kept = choose(
-        made, [counter.count_text(sentence.text) for sentence in made], request.cap_tokens
+    earlier_questions = set(map(_bare, request.open_questions))  # these are in an earlier digest
+    kinds = _kinds_of(
+        statements,
+        decisions=_listed("key_decisions", fields.get("key_decisions")),
+        questions=[text for text in questions if _bare(text) not in earlier_questions],
     )
+    node = request.node
+    candidates = _sentences_of(kinds, node.first, _common_date(request.lines))
+    costs = [counter.count_text(sentence.text) for sentence in candidates]
     return Digest(
         first=node.first,
         end=node.end,
         level=node.level,
-        sentences=tuple(made[at] for at in kept),
-        artifacts=artifacts,
+        sentences=tuple(candidates[at] for at in choose(candidates, costs, request.cap_tokens)),
+        artifacts=_listed("code_artifacts", fields.get("code_artifacts")),
         made_by=made_by,
         open_questions=questions,
     )
+
+
+def _statements_in(summary: object) -> tuple[str, ...]:
+    """Returns the sentences of a model's summary that say something, each once."""
+    lines: list[str] = []
+    for part in _strings(summary):
+        lines += encodable(part).splitlines()
+    statements: list[str] = []
+    for line in lines:
+        in_line = [one_line(sentence) for sentence in sentences(_without_bullet(line))]
+        statements += [sentence for sentence in in_line if not sentence.endswith(":")]
+    most = messages.MAX_SENTENCE_CHARACTERS
+    return _unique([messages.clipped(text, most) for text in statements], STATEMENTS_READ)
+
+
+def _kinds_of(
+    statements: Iterable[str], *, decisions: Iterable[str], questions: Iterable[str]
+) -> dict[str, Kind]:
+    """Returns all that a reply says with its kind: statements first, then what they do not say.
+
+    Where a statement says the same as an item of a list, it stands for it.
+    """
+    texts: dict[str, str] = {}
+    kinds: dict[str, Kind] = {}
+    for text in statements:
+        texts[_bare(text)] = text
+        kinds[_bare(text)] = kind_of(text)
+    for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, questions)):
+        for item in items:
+            texts.setdefault(_bare(item), item)
+            kinds[_bare(item)] = kind
+    return {text: kinds[bare] for bare, text in texts.items()}
+
+
+def _sentences_of(kinds: Mapping[str, Kind], position: int, date: str | None) -> list[Sentence]:
+    """Returns what a reply says as sentences; the first one is its overview."""
+    made: list[Sentence] = []
+    for order, (text, kind) in enumerate(kinds.items()):
+        score = importance(text, from_user=False)
+        if order == 0:
+            score += _BONUS
+        if kind is not Kind.PLAIN:
+            score += _BONUS
+        made.append(
+            Sentence(
+                position=position,
+                order=order,
+                speaker="",
+                date=date,
+                text=text,
+                score=score,
+                kind=kind,
+            )
+        )
+    return made
+
+
+def _common_date(lines: Iterable[Line]) -> str | None:
+    """Returns the day of some messages; None for several, of which the model itself says which."""
+    dates = {line.date for line in lines}
+    return dates.pop() if len(dates) == 1 else None
 
 
 def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Returns the fields of a model's answer, and the answer in short for errors."""
     text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
     shown = repr(messages.clipped(text, _SHOWN_CHARACTERS))
-    if (
-        isinstance(reply, Mapping)
-        or not text
-        or ENGLISH.json.search(text)
-        or len(text) > llm.MOST_REPLY_CHARACTERS
-    ):
+    is_prose = isinstance(reply, str) and bool(text) and not ENGLISH.json.search(text)
+    if not is_prose or len(text) > llm.MOST_REPLY_CHARACTERS:
         try:
             return llm.reply_object(reply, tuple(_FIELDS)), shown
         except ValueError as error:
@@ -155,26 +208,27 @@ def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def _strings(value: object) -> list[str]:
-    return [
-        item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)
-    ]
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
 
 
 def _listed(name: str, value: object) -> tuple[str, ...]:
-    """Returns the strings of a list, one line each, without the marks that are added where they are shown."""
-    most, characters = LISTS[name]
-    texts = (
-        _without_bullet(text[: 4 * characters]).replace("[OPEN]", "") for text in _strings(value)
-    )
-    return _unique((messages.clipped(encodable(text), characters) for text in texts), most)
+    """Returns the strings of a list, one line each, without marks that are added when shown."""
+    limits = LISTS[name]
+    texts: list[str] = []
+    for item in _strings(value):
+        text = _without_bullet(item[: 4 * limits.characters]).replace("[OPEN]", "")
+        texts.append(messages.clipped(encodable(text), limits.characters))
+    return _unique(texts, limits.items)
 
 
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    found: dict[str, str] = {}
+    """Returns the first texts that have words, each once, whatever its capitals."""
+    unique: dict[str, str] = {}
     for text in texts:
         if terms(text):
-            found.setdefault(fold(text), text)
-    return tuple(found.values())[:most]
+            unique.setdefault(fold(text), text)
+    return tuple(unique.values())[:most]
 
 
 def _without_bullet(line: str) -> str:
@@ -223,50 +277,48 @@ class ChatModelSummarizer:
         What came before the span, then its lines, the largest of them clipped.
         """
         window = self.model.window_tokens
-        questions = "".join(
-            f"- {fences.as_item(question)}\n" for question in request.open_questions
-        )
-        told = {
-            "The conversation before this segment": request.prior,
-            "Questions that were open before it": questions,
-        }
-        before = ""
-        for heading, text in told.items():
-            shown = _within(fences.as_data(encodable(text)), window // 8).strip()
-            before += (
-                f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n"
-                if shown
-                else ""
-            )
+        items = [f"- {fences.as_item(question)}\n" for question in request.open_questions]
+        before = self._earlier("The conversation before this segment", request.prior)
+        before += self._earlier("Questions that were open before it", "".join(items))
         before += f"The span:\n{fences.opening(CONTEXT).strip()}"
-        taken += (
-            sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT))))
-            + llm.FRAMING_TOKENS
-        )
+        behind = fences.closing(CONTEXT)
+
+        for text in (_AS_JSON, before, behind):
+            taken += estimate_tokens(text)
+        taken += llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
-        if window - taken < LEAST_ROOM_TOKENS:
-            raise self.model.too_small(window - taken)
+        room = window - taken
+        if room < LEAST_ROOM_TOKENS:
+            raise self.model.too_small(room)
         lines = [_rendered(line) for line in request.lines]
-        most = messages.water_level([estimate_tokens(line) for line in lines], window - taken)
-        return "\n".join(
-            [before, *(_within(line, most) for line in lines), fences.closing(CONTEXT)]
-        )
+        most = messages.water_level([estimate_tokens(line) for line in lines], room)
+        return "\n".join([before, *(_within(line, most) for line in lines), behind])
+
+    def _earlier(self, heading: str, text: str) -> str:
+        """Returns what came before the span, in fences; the empty text where it is empty."""
+        most_tokens = self.model.window_tokens // 8
+        shown = _within(fences.as_data(encodable(text)), most_tokens).strip()
+        if not shown:
+            return ""
+        return f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n"
 
 
 def _within(text: str, most_tokens: int) -> str:
-    return messages.clip_text(text, estimate_tokens, most_tokens) or messages.clipped(
-        text, most_tokens
-    )
+    shortened = messages.clip_text(text, estimate_tokens, most_tokens)
+    return shortened or messages.clipped(text, most_tokens)
 
 
 def _rendered(line: Line) -> str:
+    """Returns a line of a span as the model reads it."""
     date = f"[{line.date}] " if line.date else ""
-    speaker = messages.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
-    return f"- {date}{fences.as_data(speaker)}{': ' if speaker else ''}{fences.as_item(encodable(line.text))}"
+    speaker = fences.as_data(messages.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS))
+    if speaker:
+        speaker += ": "
+    return f"- {date}{speaker}{fences.as_item(encodable(line.text))}"
 
 
 class ConversationCompaction(Record):
-    """A summary of a range of messages (seed 000, `ConversationCompaction`), as `get_compactions` returns it."""
+    """A summary of a range of messages, as `get_compactions` returns it."""
 
     id: str
     """A hash of the range's content: the same messages are never summarised twice."""
@@ -290,22 +342,28 @@ class ConversationCompaction(Record):
 
     @classmethod
     def of(
-        cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None
+        cls,
+        digest: Digest,
+        conversation: Conversation,
+        key: str,
+        created_at: datetime | None = None,
     ) -> Self:
         """Returns the record of a digest."""
-        original = sum(seen.costs[digest.first : digest.end])
-        compacted = sum(seen.counter.count_text(sentence.text) for sentence in digest.sentences)
-        of_kind = {kind: tuple(s.text for s in digest.sentences if s.kind is kind) for kind in Kind}
+        count = conversation.counter.count_text
+        original = sum(conversation.costs[digest.first : digest.end])
+        compacted = sum(count(sentence.text) for sentence in digest.sentences)
+        decisions = tuple(s.text for s in digest.sentences if s.kind is Kind.DECISION)
+        questions = tuple(s.text for s in digest.sentences if s.kind is Kind.OPEN)
         return cls(
             id=key,
-            conversation_id=seen.scope.conversation_id,
+            conversation_id=conversation.scope.conversation_id,
             from_message_index=digest.first,
             to_message_index=digest.end - 1,
             original_token_count=original,
             compacted_token_count=compacted,
             summary="\n".join(sentence.text for sentence in digest.sentences),
-            key_decisions=of_kind[Kind.DECISION],
-            open_questions=digest.open_questions or of_kind[Kind.OPEN],
+            key_decisions=decisions,
+            open_questions=digest.open_questions or questions,
             code_artifacts=digest.artifacts,
             compression_ratio=round(original / max(1, compacted), 2),
             compaction_level=digest.level,
@@ -326,7 +384,8 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
     before = len(known.digests)
     for key, item in zip(new, items, strict=True):
         with suppress(StoreDataError):  # made again
-            if compaction := ConversationCompaction.found(item):
+            compaction = ConversationCompaction.found(item)
+            if compaction is not None:
                 known.digests[key] = compaction.digest
     return len(known.digests) > before
 
@@ -342,37 +401,43 @@ def compactions(
     nodes = spans.tree.complete(until)
     if spans.known.maker:
         yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
-    keys = (spans.key(node) if spans.written(node) else spans.tree.key(node) for node in nodes)
-    return [
-        ConversationCompaction.of(spans.digest(node), seen, key)
-        for node, key in zip(nodes, keys, strict=True)
-    ]
+    records: list[ConversationCompaction] = []
+    for node in nodes:
+        key = spans.key(node) if spans.written(node) else spans.tree.key(node)
+        records.append(ConversationCompaction.of(spans.digest(node), seen, key))
+    return records
 
 
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
     """Returns the request to summarise a span: its messages or parts, and what came before them."""
-    if node.level == 1:
-        said = spans.lines(node)
-        lines = [line for line in said if line.text] or said[:1]
-    else:
-        parts = map(spans.digest, spans.tree.children(node))
-        lines = [Line(part.first, "", None, _text(part), from_user=False) for part in parts]
-    before = (
-        spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
-    )
-    opened = before.open_questions if before else ()
+    before: Digest | None = None
+    if node.index:
+        before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1))
     if before is None or before.made_by == EXTRACTION:
-        asked = seen.read_questions(len(seen.entries)).alive
-        opened = tuple(question.text for question in asked if question.position < node.first)
+        questions = seen.read_questions(len(seen.entries)).alive
+        open_questions = tuple(
+            question.text for question in questions if question.position < node.first
+        )
+    else:
+        open_questions = before.open_questions
     return SummaryRequest(
         node=node,
-        lines=tuple(lines),
+        lines=_lines_of(spans, node),
         prior=_text(before) if before else "",
-        open_questions=opened,
+        open_questions=open_questions,
         cap_tokens=CAP_TOKENS,
         key=key,
         digest=spans.entries[node.end - 1].digest,
     )
+
+
+def _lines_of(spans: Spans, node: Node) -> tuple[Line, ...]:
+    """Returns the messages of a span that say something, or the digests of its parts."""
+    if node.level == 1:
+        lines = spans.lines(node)
+        return tuple(line for line in lines if line.text) or tuple(lines[:1])
+    parts = map(spans.digest, spans.tree.children(node))
+    return tuple(Line(part.first, "", None, _text(part), from_user=False) for part in parts)
 
 
 def _text(digest: Digest) -> str:
@@ -382,8 +447,11 @@ def _text(digest: Digest) -> str:
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
     """Returns the spans that a model is to write about, each after its parts."""
     known = spans.known
-    nodes = spans.tree.complete(min(known.until, len(spans.entries))) if known.maker else []
-    return [(node, key) for node in nodes if known.lacks(key := spans.key(node))]
+    if not known.maker:
+        return []
+    nodes = spans.tree.complete(min(known.until, len(spans.entries)))
+    keys = [(node, spans.key(node)) for node in nodes]
+    return [(node, key) for node, key in keys if known.lacks(key)]
 
 
 class Owner(Protocol):
@@ -415,13 +483,12 @@ class Summarizing:
         about.
         """
         known = conversation.table.made
+        is_waiting = known.waits_until is not None
         is_due = known.waits_until is not None and known.waits_until <= self._owner.clock()
-        if known.waits_until is not None and not is_due:
+        if not conversation.scope.is_kept or (is_waiting and not is_due):
             return
-        new = conversation.scope.is_kept and (
-            is_rebuilt or is_due or known.until > known.asked_until
-        )
-        if new and wanted(self._seen(conversation)[1]):
+        has_news = is_rebuilt or is_due or known.until > known.asked_until
+        if has_news and wanted(self._spans_of(conversation)):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
 
@@ -429,58 +496,71 @@ class Summarizing:
         seen = conversation.seen_with(self._owner.counter)
         return seen, seen.spans(seen.table.made.span_messages)
 
+    def _spans_of(self, conversation: OpenConversation) -> Spans:
+        _, spans = self._seen(conversation)
+        return spans
+
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span of one conversation.
 
         Its lock is not held while the model works.
         """
-        while not cancelled and (job := (yield from self._owner.recall(scope, self._next))):
-            try:
-                made: Digest | ModelReplyError = self.summarizer.summarize(job, self._owner.counter)
-            except ModelReplyError as error:
-                made = error
-            if not cancelled:
-                yield from self._owner.recall(scope, partial(self._take, job, made))
-            if isinstance(made, ModelReplyError):  # a later run tries again
+        while not cancelled:
+            request = yield from self._owner.recall(scope, self._next)
+            if request is None:
                 return
+            try:
+                digest = self.summarizer.summarize(request, self._owner.counter)
+            except ModelReplyError as error:
+                if not cancelled:
+                    noting = partial(self._note_failure, request, error)
+                    yield from self._owner.recall(scope, noting)
+                return  # a later run tries again
+            if not cancelled:
+                yield from self._owner.recall(scope, partial(self._store, request, digest))
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
+        """Returns the next request, once it is known what others have written."""
         seen, spans = self._seen(conversation)
-        yield from look_up(
-            self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)]
-        )
-        return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
+        keys = [key for _, key in wanted(spans)]
+        yield from look_up(self._owner.store, seen.scope, spans.known, keys)
+        for node, key in wanted(spans):
+            return request_of(seen, spans, node, key)
+        return None
 
-    def _take(
-        self, job: SummaryRequest, made: Digest | ModelReplyError, conversation: OpenConversation
+    def _note_failure(
+        self, request: SummaryRequest, error: ModelReplyError, conversation: OpenConversation
+    ) -> Flow[None]:
+        """Notes why there is no digest, and how long the model is not asked."""
+        yield from ()
+        known = self._spans_of(conversation).known
+        if not error.is_passing:
+            known.refusals[request.key] = known.refusals.get(request.key, 0) + 1
+        known.failed += 1
+        known.waits_until = self._owner.clock() + llm.wait_after(known.failed)
+        failure = str(error)
+        if known.lacks(request.key):
+            failure += f"; it is asked again, not before {llm.told(known.waits_until)}"
+        known.failures[request.key] = failure
+
+    def _store(
+        self, request: SummaryRequest, digest: Digest, conversation: OpenConversation
     ) -> Flow[None]:
         """Stores a digest if all messages up to its end are unchanged.
 
-        Or notes why there is none.
+        It may tell of anything that was said before.
         """
         seen, spans = self._seen(conversation)
         known = spans.known
-        if isinstance(made, ModelReplyError):
-            if not made.is_passing:
-                known.refusals[job.key] = known.refusals.get(job.key, 0) + 1
-            known.failed += 1
-            known.waits_until = self._owner.clock() + llm.wait_after(known.failed)
-            again = (
-                f"; it is asked again, not before {llm.told(known.waits_until)}"
-                if known.lacks(job.key)
-                else ""
-            )
-            known.failures[job.key] = f"{made}{again}"
-            return
         known.failed = 0
         known.waits_until = None
-        end = job.node.end  # the reply may tell of anything that was said before
-        same = end <= len(spans.entries) and spans.entries[end - 1].digest == job.digest
-        if same and spans.key(job.node) == job.key:
-            known.digests[job.key] = made
-            known.failures.pop(job.key, None)
-            record = ConversationCompaction.of(made, seen, job.key, self._owner.clock())
-            yield from batch(
-                self._owner.store,
-                [written(GetOp(seen.scope.namespace(COMPACTIONS), record.id), record)],
-            )
+        end = request.node.end
+        if end > len(spans.entries) or spans.entries[end - 1].digest != request.digest:
+            return
+        if spans.key(request.node) != request.key:
+            return
+        known.digests[request.key] = digest
+        known.failures.pop(request.key, None)
+        record = ConversationCompaction.of(digest, seen, request.key, self._owner.clock())
+        place = GetOp(seen.scope.namespace(COMPACTIONS), record.id)
+        yield from batch(self._owner.store, [written(place, record)])
