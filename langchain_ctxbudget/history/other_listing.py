@@ -45,18 +45,32 @@ def list_conversations(store: BaseStore, user_id: str) -> Flow[list[ListedConver
 
     listed: list[ListedConversation] = []
     for label, items in _by_label(items_within(lanes, (*user, LANES))).items():
-        heads = sorted((item for item in items if item.key != JOINED), key=lambda item: item.key)
+        heads = [item for item in items if item.key != JOINED]
         if heads:
-            conversation = ListedConversation(
-                label=label,
-                written_at=max(head.updated_at.timestamp() for head in heads),
-                lanes=tuple((head.key, head.value) for head in heads),
-                messages=sum(log.lane_of(head.key, head.value).count for head in heads),
-                pins=pins_of.get(label),
-                lane_items=items if len(lanes) < LISTED else None,
-            )
-            listed.append(conversation)
-    return sorted(listed, key=lambda conversation: (conversation.written_at, conversation.label))
+            lane_items = items if len(lanes) < LISTED else None
+            listed.append(_listed(label, heads, pins_of.get(label), lane_items))
+    return sorted(listed, key=_order_of)
+
+
+def _listed(
+    label: str,
+    heads: list[SearchItem],
+    pins: SearchItem | None,
+    lane_items: list[SearchItem] | None,
+) -> ListedConversation:
+    heads.sort(key=lambda head: head.key)
+    return ListedConversation(
+        label=label,
+        written_at=max(head.updated_at.timestamp() for head in heads),
+        lanes=tuple((head.key, head.value) for head in heads),
+        messages=sum(log.lane_of(head.key, head.value).count for head in heads),
+        pins=pins,
+        lane_items=lane_items,
+    )
+
+
+def _order_of(conversation: ListedConversation) -> tuple[float, str]:
+    return conversation.written_at, conversation.label
 
 
 def items_within(items: Iterable[SearchItem], prefix: tuple[str, ...]) -> list[SearchItem]:

@@ -9,7 +9,6 @@ a call was given than for what was said. A result is one use that all its names 
 files that a search found is likely to be opened, one of 300 names in a file is not.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -313,7 +312,9 @@ class WorkState:
             verb = "read"
         else:
             verb = "made" if call.kind == "write" and before is None else "changed"
-        times = before.times if before is not None and before.verb == verb else 0
+        times = 0
+        if before is not None and before.verb == verb:
+            times = before.times
         if failure is None:
             times += 1
         self.files[path] = Outcome(verb, times, failure or "")
@@ -373,7 +374,9 @@ class WorkState:
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
         likely = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
-        return likely * POLICY.member if ENGLISH.member.match(name) else likely
+        if ENGLISH.member.match(name):
+            likely *= POLICY.member
+        return likely
 
     def lines(
         self, count: Count, budget_tokens: int, said: str, turn: "TurnWorkState | None" = None
@@ -409,12 +412,16 @@ class WorkState:
 
         tasks = sorted(self.todos.values(), key=lambda task: task[1] != "in_progress")
         for title, state in tasks[:RECENT]:
-            progress = " (in progress)" if state == "in_progress" else ""
-            yield TODO, f"{title[:SHORT]}{progress}"
+            task = title[:SHORT]
+            if state == "in_progress":
+                task += " (in progress)"
+            yield TODO, task
 
         for command in list(reversed(self.commands))[:RECENT]:
             failure = self.commands[command].failed
-            ending = f"failed, {failure}" if failure else "no error"
+            ending = "no error"
+            if failure:
+                ending = f"failed, {failure}"
             yield COMMANDS, f"{clipped(command, SHORT)}: {ending}"
 
     def _add_names(self, page: "_Page") -> None:
@@ -422,24 +429,26 @@ class WorkState:
         root = self._root()
         rows = _NameRows(page, root)
         times_of_base = Counter(map(_base_of, self.files))
-        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
-        for name in ranked:
+        for name in self._ranked_names():
             file = self.files.get(name)
             heading = _heading_of(file)
-            goes_on = ENGLISH.path_goes_on if file else ENGLISH.name_goes_on
-            is_said = _has(page.said, name, goes_on)
+            is_said = _has(page.said, name, is_path=file is not None)
             if is_said and heading != CHANGED:
                 continue
 
-            base = _base_of(name)
-            text = base if is_said and times_of_base[base] == 1 else name
-            if len(text) > LONG_PATH:
-                text = _relative(text, root)
+            text = name
+            if is_said and times_of_base[_base_of(name)] == 1:
+                text = _base_of(name)
+            if root and len(text) > LONG_PATH:
+                text = text.removeprefix(f"{root}/")
             if heading == CHANGED:
                 text += f": {_state_of(self.files[name])}"
             if not rows.add(heading, text):
                 break
         rows.write()
+
+    def _ranked_names(self) -> list[str]:
+        return sorted(self.uses, key=lambda name: (-self.activation(name), name))
 
     def _root(self) -> str:
         """Returns the directory to which long paths are shown relative.
@@ -596,10 +605,9 @@ class _NameRows:
 def _failure_of(call: ToolUse, result: ToolMessage) -> str | None:
     """Returns the line that says why a call failed; None where it did not."""
     text = result.text
-    ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
     is_of_file = call.kind in _FILE_KINDS
     pattern = ENGLISH.refused if is_of_file else ENGLISH.failed
-    found = pattern.search(ends)
+    found = pattern.search(_ends_of(text))
     # What a search finds, and what a task is called, may look like an error.
     may_tell = call.kind not in ("search", "todo")
     if result.status != "error" and not (found and may_tell):
@@ -607,6 +615,12 @@ def _failure_of(call: ToolUse, result: ToolMessage) -> str | None:
     if found is None or is_of_file:
         return clipped(text[:SHORT], SHORT)
     return clipped(found.group(), SHORT)
+
+
+def _ends_of(text: str) -> str:
+    if len(text) <= 2 * ENDS:
+        return text
+    return f"{text[:ENDS]}\n{text[-ENDS:]}"
 
 
 def _is_talk(message: BaseMessage) -> bool:
@@ -627,10 +641,6 @@ def _task_id_of(task: Mapping[str, Any], default: str) -> str:
     return default
 
 
-def _relative(path: str, root: str) -> str:
-    return path.removeprefix(f"{root}/") if root else path
-
-
 def _base_of(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -641,7 +651,9 @@ def _heading_of(file: Outcome | None) -> str:
         return NAMES
     if file.verb != "read":
         return CHANGED
-    return READ if file.times else NAMES
+    if file.times:
+        return READ
+    return NAMES
 
 
 def _state_of(file: Outcome) -> str:
@@ -656,8 +668,9 @@ def _state_of(file: Outcome) -> str:
     return ", ".join(states)
 
 
-def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
+def _has(text: str, name: str, *, is_path: bool) -> bool:
     """Returns True if a text contains a name that does not go on at either end."""
+    goes_on = ENGLISH.path_goes_on if is_path else ENGLISH.name_goes_on
     at = text.find(name)
     while at >= 0:
         is_longer_before = at > 0 and goes_on.match(text, at - 1)
