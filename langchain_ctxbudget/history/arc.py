@@ -173,12 +173,12 @@ def _settles(text: str) -> bool:
     return bool(is_settled) and not ENGLISH.doubt.search(text)
 
 
-def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
+def _is_same(matter: frozenset[str], other: frozenset[str]) -> bool:
     """Returns True if two questions are one: most terms in common, or all of the shorter one's."""
-    common = len(one & other)
+    common = len(matter & other)
     if not common:
         return False
-    return common >= MOSTLY * len(one | other) or common == min(len(one), len(other))
+    return common >= MOSTLY * len(matter | other) or common == min(len(matter), len(other))
 
 
 def arc_of(

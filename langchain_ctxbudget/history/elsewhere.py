@@ -171,8 +171,8 @@ class OtherConversations:
             return (yield from locked(self.lock, reading))
         except BlockedLoopError:
             # A blocking call in an event loop, one of whose tasks reads: it reads for itself.
-            own = OtherConversations()
-            return (yield from own._read_alone(store, user_id, query, without, problems))
+            separate = OtherConversations()
+            return (yield from separate._read_alone(store, user_id, query, without, problems))
 
     def _read_alone(
         self, store: BaseStore, user_id: str, query: Query, without: str | None, failures: list[str]
@@ -231,23 +231,28 @@ class OtherConversations:
         failures: list[str],
     ) -> Flow[list[OtherThread]]:
         """Reads what is new in some conversations, and returns those that have messages."""
-        unknown = [one.label for one in listed if one.label not in self.threads]
+        labels = [conversation.label for conversation in listed]
+        unknown = [label for label in labels if label not in self.threads]
         opened = yield from _open(store, user_id, unknown)
         for label, conversation in opened.items():
             self.threads[label] = OtherThread(conversation)
 
         yield from self._refresh(store, listed, failures)
-        threads = [self.threads.get(one.label) for one in listed]
+        threads = [self.threads.get(label) for label in labels]
         return [thread for thread in threads if thread is not None and len(thread.table)]
 
     def _refresh(
         self, store: BaseStore, listed: Sequence[ListedConversation], failures: list[str]
     ) -> Flow[None]:
         """Reads what is new in known conversations; lets go of those that cannot be read."""
-        known = [one for one in listed if one.label in self.threads]
-        changed = [one for one in known if self.threads[one.label].state != one.state]
+        changed: list[ListedConversation] = []
+        for conversation in listed:
+            thread = self.threads.get(conversation.label)
+            if thread is not None and thread.state != conversation.state:
+                changed.append(conversation)
         # Written before the messages that they tell of, so they are as new as these.
-        places = [self.threads[one.label].conversation.scope.place(log.GUESTS) for one in changed]
+        scopes = [self.threads[it.label].conversation.scope for it in changed]
+        places = [scope.place(log.GUESTS) for scope in scopes]
         guests = yield from read_items(store, places)
         problems: list[str] = []
         for conversation, stored_guests in zip(changed, guests, strict=True):
@@ -260,7 +265,7 @@ class OtherConversations:
                 problems.append(f"{type(error).__name__}: {error}")
             else:
                 thread.state = conversation.state
-                thread.made = {}
+                thread.last_candidates = {}
         if problems:
             failures.append(f"{len(problems)} other conversations not searched: {problems[0]}")
 

@@ -106,14 +106,14 @@ class JoinedColumns:
         return np.concatenate(beside)[np.concatenate(within)]
 
 
-def joined_columns(threads: Sequence[OtherThread], known: JoinedColumns) -> JoinedColumns:
-    """Returns the columns of some threads: the known ones, unless a thread has changed."""
+def joined_columns(threads: Sequence[OtherThread], earlier: JoinedColumns) -> JoinedColumns:
+    """Returns the columns of some threads: the earlier ones, unless a thread has changed."""
     made_for = [
         (id(thread.table), len(thread.table), len(thread.signs), thread.not_own)
         for thread in threads
     ]
-    if known.made_for == made_for:
-        return known
+    if earlier.made_for == made_for:
+        return earlier
 
     starts = np.cumsum([0, *(len(thread.table) for thread in threads)])
     signs, has_vector = _joined_signs([thread.signs.values for thread in threads], starts)
@@ -245,9 +245,9 @@ def candidates_of(
         for message in found
     ]
     for number in numbers:
-        threads[number].made = {}
+        threads[number].last_candidates = {}
     for candidate in candidates:
-        threads[candidate.age].made[candidate.place] = candidate
+        threads[candidate.age].last_candidates[candidate.place] = candidate
     return candidates
 
 

@@ -46,7 +46,7 @@ class OtherThread:
     """Its contents when something new to be stored in segments was looked for last."""
     measured: int = 0
     """The number of messages by which `_tokens_per_term` was measured."""
-    made: dict[int, "OtherMessage"] = field(default_factory=dict)
+    last_candidates: dict[int, "OtherMessage"] = field(default_factory=dict)
     """The candidates of the last prompt, by their positions; none where its messages were read
     since."""
     _tokens_per_term: float = 1.0
@@ -177,7 +177,7 @@ class OtherThread:
     ) -> "OtherMessage":
         """Returns a message as a candidate, that of the last prompt where it is the same."""
         index = self.index
-        earlier = self.made.get(position)
+        earlier = self.last_candidates.get(position)
         if earlier is not None and earlier.is_known_as(
             label=label,
             age=age,
@@ -314,8 +314,8 @@ class ReadThread(NamedTuple):
         return positions
 
 
-def _common_length(one: MessageTable, other: MessageTable) -> int:
+def _common_length(first: MessageTable, second: MessageTable) -> int:
     """Returns how many messages at the beginning of two tables are the same."""
-    length = min(len(one), len(other))
-    differing = np.flatnonzero(one.digests.values[:length] != other.digests.values[:length])
+    length = min(len(first), len(second))
+    differing = np.flatnonzero(first.digests.values[:length] != second.digests.values[:length])
     return int(differing[0]) if len(differing) else length

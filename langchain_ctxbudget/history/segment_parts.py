@@ -99,8 +99,8 @@ def part_of(
 
 
 def _microseconds(times: Sequence[datetime | None]) -> NDArray[np.int64]:
-    known = [(time - EPOCH) // timedelta(microseconds=1) for time in times if time is not None]
-    return np.array(known, np.int64)
+    passed = [time - EPOCH for time in times if time is not None]
+    return np.array([time // timedelta(microseconds=1) for time in passed], np.int64)
 
 
 def times_of(parts: Mapping[str, bytes], messages: int) -> list[datetime | None]:

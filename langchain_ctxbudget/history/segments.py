@@ -98,7 +98,7 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 
 def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -> Flow[None]:
     """Fills new conversations from their stored segments, of which a few are read at a time."""
-    places = [GetOp(one.scope.namespace(SEGMENTS), HEAD) for one in conversations]
+    places = [GetOp(opened.scope.namespace(SEGMENTS), HEAD) for opened in conversations]
     items = yield from read_items(store, places)
     openings: list[_Opening] = []
     for conversation, item in zip(conversations, items, strict=True):
@@ -406,14 +406,14 @@ def read_head(store: BaseStore, scope: Scope) -> Flow[Head | None]:
 
 
 def write_resting(
-    store: BaseStore, conversation: OpenConversation, sealed: Sealed, known: Head | None
+    store: BaseStore, conversation: OpenConversation, sealed: Sealed, head_before: Head | None
 ) -> Flow[None]:
     """Writes what was prepared of a conversation that is only searched.
 
     What compaction has made of it stays, and so do the embeddings whose vectors are read: who talks
     there may use others than who searches it.
     """
-    vectors_by = known.vectors_by if known else ""
+    vectors_by = head_before.vectors_by if head_before else ""
     changes: dict[str, Any] = {
         "version": 9,
         "vectors_by": vectors_by or conversation.table.search_index.vectors_by,
@@ -422,7 +422,7 @@ def write_resting(
         "doubles": tuple(conversation.doubles),
         "newest_state": conversation.newest_state,
     }
-    head = known.model_copy(update=changes) if known else Head(**changes)
+    head = head_before.model_copy(update=changes) if head_before else Head(**changes)
     [item] = yield from batch(store, [GetOp(conversation.scope.namespace(SEGMENTS), HEAD)])
     yield from _write(store, conversation.scope, sealed, head, item)
 

@@ -165,14 +165,14 @@ def _kinds_of(
 
 def _sentences_of(kinds: Mapping[str, Kind], position: int, date: str | None) -> list[Sentence]:
     """Returns what a reply says as sentences; the first one is its overview."""
-    made: list[Sentence] = []
+    scored: list[Sentence] = []
     for order, (text, kind) in enumerate(kinds.items()):
         score = importance(text, from_user=False)
         if order == 0:
             score += _BONUS
         if kind is not Kind.PLAIN:
             score += _BONUS
-        made.append(
+        scored.append(
             Sentence(
                 position=position,
                 order=order,
@@ -183,7 +183,7 @@ def _sentences_of(kinds: Mapping[str, Kind], position: int, date: str | None) ->
                 kind=kind,
             )
         )
-    return made
+    return scored
 
 
 def _common_date(lines: Iterable[Line]) -> str | None:
