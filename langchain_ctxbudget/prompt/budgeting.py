@@ -37,6 +37,7 @@ from langchain_ctxbudget.prompt.fitting import (
 from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn import (
     MOST_TURNS,
+    SMALL_ROOM,
     GrowingTurn,
     ReadTurn,
     Rooms,
@@ -49,14 +50,8 @@ from langchain_ctxbudget.worker import keep_newest
 LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
 """How likely a text must be needed if it takes the whole budget; if it takes a share, that share of
 it is enough."""
-PRICED_TOKENS = 6_000
-"""A smaller budget prices its tokens as one of this size does."""
-REBUILD_PRICE = 0.5
-"""At a step a text costs this share of its price, because everything is written anew."""
 SUMMARY_SHARE = 0.04
-COLD_SUMMARY_SHARE = 0.015
-"""The share of the budget that the summary may take at a step, or where the cache is cold, whatever
-else wants room."""
+"""The share of the budget that the summary may take at a step, whatever else wants room."""
 WEAK_SHARE = 0.05
 """The most that quotes may take of the budget if hardly anything that was said has to do with the
 message."""
@@ -64,19 +59,13 @@ TURN_SHARES = (0.25, 0.5, 0.75)
 """The share of what the system prompt leaves that a turn gets once it outgrows its room, stage by
 stage."""
 FRAMED = 1.1
-FRAMES_TOKENS = 64
-"""Estimates texts with their headings and fences: this many times their own tokens, plus so
-many."""
+"""Estimates texts with their headings and fences: this many times their own tokens."""
 CODE_SHARE = 0.75
-SMALL_ROOM = 16_000
 """The share of a turn's room for lines of files once older steps give way; of a small one the room
 over so many."""
-MESSAGES_OF_EXCHANGE = 2
-"""The messages of an exchange without calls, by which `keep_messages` tells how many exchanges
-stay."""
 LAST_SHARE = 0.5
 """The most that the last exchange costs to stay whole, calls and results included."""
-RECENT_MESSAGES = 20
+RECENT_MESSAGES = 6
 """If the newest messages, so many, have calls, the conversation is an agent's, and its next turn
 will have some too."""
 LONGEST_WALK = 1_000
@@ -210,7 +199,7 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
 def _newest_costs(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
     """Returns the costs of the newest messages that are to stay, and the number of them that do in any case."""
     wanted = plan.request.settings.keep_messages
-    sizes = [exchange.messages for exchange in exchanges[: wanted // MESSAGES_OF_EXCHANGE]]
+    sizes = [exchange.messages for exchange in exchanges[: wanted // 2]]
     newest = compact.newest_costs(plan.conversation, max(wanted, sum(sizes)), plan.limit_tokens)
     last = min(wanted, exchanges[0].messages) if exchanges else 0
     if sizes and sum(newest[len(newest) - sizes[0] :]) <= plan.limit_tokens * LAST_SHARE:
@@ -282,9 +271,7 @@ def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
     texts = (*settings.manner, *settings.preferences, *settings.memories)
     beside = conversation.total_tokens + sum(map(plan.counter.count_text, texts))
     beside += sum(part.tokens for part in plan.fixed or ())
-    beside = (
-        int(beside * FRAMED) + FRAMES_TOKENS if beside else 0
-    )  # all else that could go into the prompt
+    beside = int(beside * FRAMED)  # all else that could go into the prompt
     ahead = next_tokens(turn.steps, room) if plan.grows else 0
     first_stage = long_cut.long if long_cut else 1
     rooms = {
@@ -474,7 +461,6 @@ def with_preferences(plan: Plan) -> Plan:
 def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget, from which it decides its cut."""
     allocation = plan.allocated
-    summary_share = COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE
     return compact.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
@@ -485,7 +471,7 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
         work_tokens=plan.turn.work_tokens,
         keep=allocation.keep_messages or 0,
-        summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
+        summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows else 0,
         grows=plan.grows,
         goes_on=plan.goes_on,
         clips_new=plan.clips_new,
@@ -637,8 +623,7 @@ def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
         return 0.0, 0.0
     settings = plan.request.settings
     price = LEAST_WORTH[settings.emphasis] / budgets.DEPTH_FACTOR[settings.depth]
-    price *= 1 if plan.adds or pool.evidence.is_weak else REBUILD_PRICE
-    price /= max(plan.limit_tokens, PRICED_TOKENS)
+    price /= plan.limit_tokens
     is_free = plan.cold and not plan.adds and not pool.evidence.is_weak
     return 0.0 if is_free else price, price
 

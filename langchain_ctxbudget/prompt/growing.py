@@ -20,27 +20,19 @@ from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
 REBUILD_SHARE = 0.4
-LOWEST_REBUILD_SHARE = 0.3
-"""A rebuild goes down to this share of the budget, and to less where what was saved does not pay
-for it."""
+"""A rebuild goes down to this share of the budget."""
 SHORTER_LEVEL = 0.85
 MOST_LEFT_OUT = 0.5
-NOTE_TOKENS = 16
 """Of a full prompt the beginning stays, as much as at a rebuild, and the newest messages: together
 at most the first share of the budget. If more than the second were left out, a rebuild comes
-instead. The note about it costs so many tokens."""
+instead."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's background may cost between two rebuilds."""
 BACKGROUND_TOKENS = 300
-BACKGROUND_SHARE = 0.4
-"""In a small window the background may cost so many tokens, up to this share: an answer is as long
-there."""
-LEAST_ROOM = 0.25
-LEAST_ROOM_TOKENS = 120
+"""In a small window the background may cost so many tokens: an answer is as long there."""
 UNPAID_SHARE = 0.25
-"""A prompt is full if it has less room than the first share of its background, or than so many
-tokens. A background may cost the last share before anything is saved: what answers the message
-comes first."""
+"""A background may cost this share before anything is saved: what answers the message comes first.
+A prompt is full if it has less room than that."""
 
 
 def divide_budget(plan: Plan) -> Plan:
@@ -112,10 +104,7 @@ def _continued_where_it_fits(rebuilt: Plan, going: Plan, record: CutRecord) -> P
             return with_history(allocate(same.but(again=True, level_tokens=level)), full.history)
         saved = _saved_tokens(full, record, total)
         rebuild_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * REBUILD_SHARE
-        least_room = max(
-            _most_background_tokens(full, saved) * LEAST_ROOM,
-            min(_most_background_tokens(full), LEAST_ROOM_TOKENS),
-        )
+        least_room = _most_background_tokens(full, saved) * UNPAID_SHARE
         if has_results or (clips_new and not rebuild_is_paid):
             least_room = 0
         if full.limit_tokens - total >= least_room:
@@ -182,7 +171,7 @@ def _without_middle(
             beginning_tokens = total - sent_tokens
     most_gone = limit * MOST_LEFT_OUT if due else conversation.total_tokens
     for end, tokens in reversed(ends):
-        cost = int(tokens + NOTE_TOKENS + beginning_tokens * CACHED_PRICE)
+        cost = int(tokens + beginning_tokens * CACHED_PRICE)
         too_much = tokens + beginning_tokens > limit * SHORTER_LEVEL or (
             cost > afforded and end != ends[0][0]
         )
@@ -234,7 +223,7 @@ def _most_background_tokens(plan: Plan, saved: int | None = None) -> int:
     """
     settings = plan.request.settings
     limit = plan.limit_tokens
-    floor = 0 if settings.emphasis == "cache" else min(BACKGROUND_TOKENS, limit * BACKGROUND_SHARE)
+    floor = 0 if settings.emphasis == "cache" else BACKGROUND_TOKENS
     share = limit * NEW_SHARES[settings.emphasis]
     most, unpaid = (
         int(one * DEPTH_FACTOR[settings.depth]) for one in (max(share, floor), share * UNPAID_SHARE)
@@ -258,16 +247,14 @@ def _rebuilt(plan: Plan) -> Plan:
     ):  # ten calls pay for it; where it was asked for, room is
         level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
     afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
-    return allocate(
-        plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_REBUILD_SHARE), afforded)))
-    )
+    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan), afforded))))
 
 
-def _level_tokens(plan: Plan, share: float = REBUILD_SHARE) -> int:
+def _level_tokens(plan: Plan) -> int:
     """Returns what a rebuild goes down to: what must be sent, and a share of the rest."""
     allocated = plan.allocated.tokens
     required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
-    return required + int(max(0, plan.limit_tokens - required) * share)
+    return required + int(max(0, plan.limit_tokens - required) * REBUILD_SHARE)
 
 
 def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
@@ -283,7 +270,7 @@ def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
         for background in backgrounds
         if background.fragments
     ]
-    spent = sum(int(budgeting.FRAMED * size) + budgeting.FRAMES_TOKENS for size in sizes)
+    spent = sum(int(budgeting.FRAMED * size) for size in sizes)
     less = whole_tokens(plan) - total + spent / 2
     return record.saved_tokens + int(CACHED_PRICE * len(backgrounds) * less) - spent
 

@@ -42,10 +42,6 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
-RECENT_MESSAGES = 6
-"""The newest messages that are searched for names of documents, and for people whom the message may
-still mean."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
@@ -93,7 +89,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def _recent(plan: Plan) -> tuple[str, ...]:
-    return tuple(entry.text for entry in plan.conversation.entries[-RECENT_MESSAGES:])
+    return tuple(entry.text for entry in plan.conversation.entries[-budgeting.RECENT_MESSAGES :])
 
 
 def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:

@@ -44,16 +44,13 @@ NEWEST_SHARE = 0.75
 """The newest step's share of the room that the human message and the next steps leave, where not
 all steps fit."""
 NEXT_STEPS = 4
-LEAST_STEPS = 2
-RECENT_STEPS = 8
 NEXT_SHARE = 0.3
-SMALL_ROOM = 26_000
-"""A turn that is too large keeps room for so many more steps, as large as its recent ones, and at
-least for so many large ones, but never more than this share of its own. In a small room the share
+SMALL_ROOM = 20_000
+"""A turn that is too large keeps room for so many more steps, as large as its last ones, and at
+least for half as many large ones, but never more than this share of its own. In a small room the share
 is the room over so many tokens."""
 LARGE_TOKENS = 1_500
-LARGE_SHARE = 0.125
-"""The size that a large step is taken to have: so many tokens, or this share of a small room."""
+"""The size that a large step is taken to have."""
 NEW_SHARE = 0.35
 USEFUL_SHARE = 0.025
 """A new step takes at most the first share of what is left, while that is at least the second share
@@ -68,9 +65,8 @@ NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
 FOCUS_CHARACTERS = 8_000
 """How much of a message is read for words to look for in results."""
-CHARACTERS_PER_TOKEN = 4
-LINE_TOKENS = 3
-"""About what a line of a file costs, with its number."""
+CHARACTERS_PER_TOKEN = 3
+"""About how many characters of a line of a file cost a token, its number included."""
 MOST_TURNS = 4
 """How many turns of a conversation are kept to go on with, one for each division of the room."""
 AGAIN: Mapping[ToolKind, str] = {
@@ -146,7 +142,7 @@ class ReadTurn(NamedTuple):
             whole=(*before.whole, *groups),
             costs=(*before.costs, *costs),
             given_repairs=(*before.given_repairs, *messages.joined_repairs(shortenings, repairs)),
-            steps=(*before.steps, *steps)[-RECENT_STEPS:],
+            steps=(*before.steps, *steps)[-NEXT_STEPS:],
             said_tokens=before.said_tokens + sum(costs) - sum(steps),
             places={
                 **before.places,
@@ -168,10 +164,9 @@ def next_tokens(sizes: Sequence[int], room_tokens: int) -> int:
     """Returns about what the next steps of a turn will cost, by what its last ones cost whole."""
     if not sizes:
         return 0
-    large = min(LARGE_TOKENS, int(room_tokens * LARGE_SHARE))
-    recent = [min(size, large) for size in sizes[-RECENT_STEPS:]]
+    recent = [min(size, LARGE_TOKENS) for size in sizes[-NEXT_STEPS:]]
     most = int(room_tokens * min(NEXT_SHARE, room_tokens / SMALL_ROOM))
-    return min(most, max(LEAST_STEPS * large, NEXT_STEPS * sum(recent) // len(recent)))
+    return min(most, max(NEXT_STEPS // 2 * LARGE_TOKENS, NEXT_STEPS * sum(recent) // len(recent)))
 
 
 class GrowingTurn:
@@ -310,6 +305,7 @@ class GrowingTurn:
 
     def _add(self, number: int) -> None:
         self._read_calls(number)
+        self.sizes.append(group_tokens(self.whole[number], self.counter))
         self._grow(number)
         if self.total > self.rooms.most_tokens and self.rooms.clip_human:
             words_tokens = int(self.rooms.budget_tokens * WORDS_SHARE)
@@ -328,7 +324,6 @@ class GrowingTurn:
         The steps up to the one at which the prompt was written anew are fitted with that one.
         """
         self._put(newest, self.whole[newest])
-        self.sizes.append(self.costs[newest])
         budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.code_tokens
         budget_tokens -= NOTE_TOKENS if self.dropped else 0
         said = sum(self.costs[at] for at in self.human)
@@ -409,7 +404,7 @@ class GrowingTurn:
             (path, len(line)) for path, file in texts.items() for line, _ in file.lines.values()
         )
         costs = np.array(
-            [(path in shown, size // CHARACTERS_PER_TOKEN + LINE_TOKENS) for path, size in lines]
+            [(path in shown, size // CHARACTERS_PER_TOKEN + 1) for path, size in lines]
         )[order]
         costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
         own = int(costs[costs[:, 0] == 1, 1].sum())
