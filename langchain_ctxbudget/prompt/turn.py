@@ -52,9 +52,8 @@ is the room over so many tokens."""
 LARGE_TOKENS = 1_500
 """The size that a large step is taken to have."""
 NEW_SHARE = 0.35
-USEFUL_SHARE = 0.025
-"""A new step takes at most the first share of what is left, while that is at least the second share
-of the room; else older ones give way."""
+"""A new step takes at most this share of what is left, while that is at least what an older result
+gets; else older ones give way."""
 WORDS_SHARE = 0.5
 """The share of the turn's budget for human messages, if they may be clipped and leave no room for a
 step."""
@@ -333,7 +332,7 @@ class GrowingTurn:
             return
         if newest >= steps:
             left = budget_tokens - self.total + self.costs[newest]
-            useful = int(budget_tokens * USEFUL_SHARE)
+            useful = OLD_RESULT_TOKENS
             most = max(int(left * NEW_SHARE), min(left, useful))
             if self.costs[newest] > most >= useful and len(self.sizes) > 1:
                 # Once: what changed later would break a cache. Older media give way to the newest,
