@@ -303,10 +303,12 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     squeezed = (
         is_squeezed(settled)
         or last.squeezed
-        or (plan.turn.long, plan.turn.renewed) != last.long_turn
+        or (plan.turn.stage, plan.turn.groups_when_shortened) != last.long_turn
     )
     changed = same < last.stable or (step and same < settled.built.stable)
-    gave_way = (was_longer or plan.turn.renewed != last.long_turn[1]) and same < len(last.messages)
+    gave_way = (was_longer or plan.turn.groups_when_shortened != last.long_turn[1]) and same < len(
+        last.messages
+    )
     return gave_way or (changed and (step or squeezed or plan.clips_new))
 
 

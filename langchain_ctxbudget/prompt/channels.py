@@ -150,10 +150,12 @@ def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
     """
     flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
-        kept = ("detected", "asked", "failures", "uses_known_costs")
+        kept = ("detected", "embedded_query", "failures", "uses_known_costs")
         so_far = {name: getattr(plan, name) for name in kept}
         plan = divide_budget(
-            Plan.begin(plan.conversation, plan.request).but(**so_far, **flags, repeats=bool(flags))
+            Plan.begin(plan.conversation, plan.request).but(
+                **so_far, **flags, is_redone=bool(flags)
+            )
         )
     allocation = plan.allocated
     required = (Layer.IDENTITY, Layer.MESSAGE)

@@ -1,327 +1,484 @@
-"""Prompts that only grow: whether a prompt continues the last one, and how far down a rebuild goes.
+"""Prompts that only grow: whether a prompt extends the last one or is rebuilt, and from which level.
 
-A full prompt goes on without its middle or is a rebuild, where all is chosen anew; what was saved
-so far pays for both.
+A prompt is extended while a provider's cache may hold the last one: it is the last prompt, and more
+at its end. A full prompt goes on without its middle, or it is rebuilt, and everything is chosen
+anew. What prompts have saved so far, compared with sending everything, pays for both.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import HumanMessage, ToolMessage
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
 from langchain_ctxbudget.history import Background, Decision
-from langchain_ctxbudget.messages import digest
-from langchain_ctxbudget.prompt import budgeting
+from langchain_ctxbudget.messages import Group, digest
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
-from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, whole_turn, with_history
+from langchain_ctxbudget.prompt.budgeting import (
+    allocate,
+    history_plan,
+    newest_exchanges,
+    with_history,
+)
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.turn_room import framed_tokens, whole_turn
 from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
-REBUILD_SHARE = 0.4
-"""A rebuild goes down to this share of the budget."""
-SHORTER_LEVEL = 0.85
-MOST_LEFT_OUT = 0.5
-"""Of a full prompt the beginning stays, as much as at a rebuild, and the newest messages: together
-at most the first share of the budget. If more than the second were left out, a rebuild comes
-instead."""
-NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
-"""The share of the budget that a turn's background may cost between two rebuilds."""
-BACKGROUND_TOKENS = 300
-"""In a small window the background may cost so many tokens: an answer is as long there."""
-UNPAID_SHARE = 0.25
-"""A background may cost this share before anything is saved: what answers the message comes first.
-A prompt is full if it has less room than that."""
+
+@dataclass(frozen=True, slots=True)
+class GrowthPolicy:
+    """When a prompt is full, and what becomes of it then. Shares are of the budget."""
+
+    rebuild_share: float = 0.4
+    """What a rebuilt prompt fills, so that the next ones have room to grow."""
+    shortened_share: float = 0.85
+    """The most that a prompt fills which goes on without its middle."""
+    most_left_out_share: float = 0.5
+    """The most that is left out of the middle once a rebuild is due; else it is rebuilt."""
+    background_shares: Mapping[Emphasis, float] = field(
+        default_factory=lambda: {"balanced": 0.2, "cache": 0.05}
+    )
+    """What the background of a turn may cost between two rebuilds."""
+    least_background_tokens: int = 300
+    """What it may cost in a small window: an answer is as long there."""
+    unpaid_share: float = 0.25
+    """The share of its room that a background may take before anything is saved, because what
+    answers the message comes first. A prompt is full if it has less room than this."""
+
+
+GROWTH_POLICY = GrowthPolicy()
 
 
 def divide_budget(plan: Plan) -> Plan:
     """Measures what must be sent, refuses what cannot fit, and divides the rest."""
     settings = plan.request.settings
     window = plan.request.window.tokens
-    if window is None and (reserve := settings.output_reserve_tokens):
-        plan = plan.failed(
-            f"output reserve of {reserve:,} tokens not kept: the model's window is not known (set window_tokens)"
-        )
-    room = (
-        settings.max_context_tokens
-        if window is None
-        else max(0, window - plan.request.output_reserve_tokens)
-    )
+    if window is None:
+        room = settings.max_context_tokens
+        if reserve := settings.output_reserve_tokens:
+            plan = plan.failed(
+                f"output reserve of {reserve:,} tokens not kept: the model's window is not known "
+                "(set window_tokens)"
+            )
+    else:
+        room = max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
-    plan = _continued(plan) if plan.grows and (plan.goes_on or not plan.repeats) else plan
+
+    is_known_to_be_rebuilt = plan.is_redone and not plan.goes_on
+    if plan.grows and not is_known_to_be_rebuilt:
+        plan = _extended(plan)
     return plan if plan.goes_on else _rebuilt(allocate(plan))
 
 
-def _continued(plan: Plan) -> Plan:
-    """Continues the last prompt, if a cache may still hold it and there is room.
+# Extending the last prompt
 
-    Else the prompt is a rebuild.
+
+def _extended(plan: Plan) -> Plan:
+    """Extends the last prompt, if a cache may still hold it and there is room.
+
+    Else returns the plan of a rebuild.
     """
-    rebuilt = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
+    rebuild = plan.but(goes_on=False, cold=plan.is_redone and plan.cold)
     if not plan.conversation.cuts:
-        return rebuilt
-    going = allocate(rebuilt.but(goes_on=True))
-    record = history_plan(going).record
-    turn = going.turn
-    if record is None or (not plan.repeats and _is_cold(going)):
-        return rebuilt
-    if record.begun == len(
-        plan.conversation.entries
-    ):  # in the turn of a rebuild, what was planned for it stays
-        goes_on = not turn.long or (turn.long, turn.room_tokens) == (
-            record.long,
-            record.turn_tokens,
-        )
+        return rebuild
+    extended = allocate(rebuild.but(goes_on=True))
+    record = history_plan(extended).record
+    if record is None or (not plan.is_redone and _is_cold(extended)):
+        return rebuild
+    if not _turn_goes_on(extended, record):
+        return rebuild
+    return _extended_where_it_fits(rebuild, extended, record)
+
+
+def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
+    """Tells whether the turn is sent as the last prompt has sent it, and more at its end."""
+    turn = plan.turn
+    if record.begun == len(plan.conversation.entries):
+        # In the turn of the rebuild, what was planned for it then stays.
+        as_planned = (turn.stage, turn.room_tokens) == (record.long, record.turn_tokens)
+        return not turn.stage or as_planned
+    return not turn.stage and not turn.groups_when_shortened
+
+
+@dataclass(frozen=True, slots=True)
+class _Extension:
+    """A prompt that extends the last one, measured before it has a background."""
+
+    plan: Plan
+    record: CutRecord
+    """The cut of the last prompt."""
+    left_tokens: int
+    """What the prompt leaves once its turn takes all its room; below 0, how much it is over."""
+    saved: int | None
+    """What prompts have saved so far, see `_saved_tokens`."""
+
+    @classmethod
+    def of(cls, plan: Plan, record: CutRecord) -> "_Extension":
+        """Measures a prompt."""
+        left_tokens = -excess_tokens(plan, plan.content)
+        saved = _saved_tokens(plan, record, plan.limit_tokens - left_tokens)
+        return cls(plan, record, left_tokens, saved)
+
+    @property
+    def total_tokens(self) -> int:
+        """What it costs once its turn takes all its room."""
+        return self.plan.limit_tokens - self.left_tokens
+
+    @property
+    def has_room(self) -> bool:
+        """Tells whether there is room for the background that a message needs at least."""
+        most_tokens = _most_background_tokens(self.plan, self.saved)
+        return self.left_tokens >= most_tokens * GROWTH_POLICY.unpaid_share
+
+    def finished(self) -> Plan:
+        """Returns its plan, with what it leaves as room for the background."""
+        return _with_room_for_background(self.plan, self.left_tokens, self.saved)
+
+
+def _extended_where_it_fits(rebuild: Plan, extended: Plan, record: CutRecord) -> Plan:
+    """Extends the last prompt, in whole or with what is new in short, if that has room.
+
+    Else returns the plan of a rebuild.
+    """
+    plan = _with_last_history(extended)
+    has_results = any(isinstance(message, ToolMessage) for message in plan.request.turn)
+    if prefix_of(plan) != record.prefix:
+        # Nothing of this prompt is cached; within a loop of calls, that of the last call is.
+        return rebuild.but(cold=rebuild.cold or not has_results)
+    if record.begun == len(plan.conversation.entries):
+        return _repeated_rebuild(plan, record)
+
+    whole = _Extension.of(plan, record)
+    fits = whole.left_tokens >= 0
+    if whole.has_room or (has_results and fits):
+        return whole.finished()
+    otherwise = rebuild if has_results else _when_full(rebuild, whole)
+    if otherwise.goes_on or (fits and not has_results):
+        return otherwise
+
+    # It does not fit, but it may with what is new in short.
+    shortened = _Extension.of(_with_last_history(extended.but(clips_new=True)), record)
+    if has_results or not _is_rebuild_paid(shortened.plan, otherwise.afforded_tokens):
+        fits = shortened.left_tokens >= 0
     else:
-        goes_on = not turn.long and not turn.renewed
-    return _continued_where_it_fits(rebuilt, going, record) if goes_on else rebuilt
+        fits = shortened.has_room
+    return shortened.finished() if fits else otherwise
 
 
-def _continued_where_it_fits(rebuilt: Plan, going: Plan, record: CutRecord) -> Plan:
-    """Continues the last prompt, whole or with a shorter new part, if that has room.
-
-    Else returns the rebuild.
-    """
-    has_results = any(isinstance(message, ToolMessage) for message in going.request.turn)
-    otherwise = rebuilt
-    for clips_new in (False, True):
-        clipped = going.but(clips_new=clips_new)
-        history = history_plan(clipped)
-        full = with_history(clipped, history.view(history.decide()))
-        total = full.limit_tokens + excess_tokens(full, full.content)
-        if prefix_of(full) != record.prefix:
-            return rebuilt.but(
-                cold=rebuilt.cold or not has_results
-            )  # nothing of another prompt is cached
-        if (
-            record.begun == history.end
-        ):  # it is the prompt of the rebuild again, and what the turn has got since
-            level = record.level_tokens
-            same = full.but(
-                cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level
-            )
-            return with_history(allocate(same.but(again=True, level_tokens=level)), full.history)
-        saved = _saved_tokens(full, record, total)
-        rebuild_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * REBUILD_SHARE
-        least_room = _most_background_tokens(full, saved) * UNPAID_SHARE
-        if has_results or (clips_new and not rebuild_is_paid):
-            least_room = 0
-        if full.limit_tokens - total >= least_room:
-            return _with_room_for_background(full, total, saved)
-        if not (clips_new or has_results):
-            otherwise = _when_full(rebuilt, full, record, total, saved)
-            if (
-                otherwise.goes_on or total <= full.limit_tokens
-            ):  # else it may fit with what is new in short
-                return otherwise
-    return otherwise
+def _with_last_history(plan: Plan) -> Plan:
+    """Returns the plan with the history of the last prompt, and what was said since."""
+    history = history_plan(plan)
+    return with_history(plan, history.view(history.decide()))
 
 
-def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
-    """Continues a full prompt without its middle.
-
-    Else the prompt is a rebuild, if that is paid for or nothing fits.
-    """
-    end = len(full.conversation.entries)
-    costs = full.conversation.costs
-    answer = sum(
-        one.tokens - costs[end - one.messages]
-        for one in budgeting.newest_exchanges(full.conversation)[:1]
+def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
+    """Returns the plan of the rebuilt prompt again, and what the turn has got since."""
+    level = record.level_tokens
+    repeated = plan.but(
+        cold=level >= plan.limit_tokens,
+        afforded_tokens=record.saved_tokens + level,
+        repeats_rebuild=True,
+        level_tokens=level,
     )
-    afforded = (saved or 0) + int(
-        effective_tokens(total, max(0, total - full.turn.tokens - answer))
-    )
-    pays = afforded >= plan.limit_tokens * REBUILD_SHARE
-    due = pays or not (saved is None or _uncounted_backgrounds(full, record))
-    if shorter := _without_middle(full, record, total, afforded, due=due):
+    return with_history(allocate(repeated), plan.history)
+
+
+def _is_rebuild_paid(plan: Plan, afforded_tokens: int | None) -> bool:
+    """Tells whether a prompt may cost as much as a rebuilt one."""
+    return (afforded_tokens or 0) >= plan.limit_tokens * GROWTH_POLICY.rebuild_share
+
+
+# Full prompts
+
+
+def _when_full(rebuild: Plan, full: _Extension) -> Plan:
+    """Extends a full prompt without its middle.
+
+    Else returns the plan of a rebuild, if that is paid for or nothing fits.
+    """
+    afforded = (full.saved or 0) + _price_of(full)
+    is_paid = _is_rebuild_paid(rebuild, afforded)
+    is_compared = full.saved is not None
+    is_due = is_paid or (is_compared and not _uncounted_backgrounds(full.plan, full.record))
+    shorter = _without_middle(full, afforded, is_due=is_due)
+    if shorter is not None:
         return shorter
-    goes_on = total <= full.limit_tokens and not pays
-    return (
-        _with_room_for_background(full, total, saved)
-        if goes_on
-        else plan.but(afforded_tokens=afforded)
-    )
+    if full.left_tokens >= 0 and not is_paid:
+        return full.finished()
+    return rebuild.but(afforded_tokens=afforded)
 
 
-def _without_middle(
-    full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool
-) -> Plan | None:
-    """Continues a full prompt without the middle of what was said, if that is enough and what was saved pays for it."""
-    limit = full.limit_tokens
-    history = history_plan(full)
-    conversation = full.conversation
-    begun = record.begun if record.position else 0
-    start, left_out_until = record.left_out
-    sent_tokens = bare_tokens = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
-    beginning_tokens = 0
-    ends = list[tuple[int, int]]()
-    for part in reversed(
-        full.history.groups
-    ):  # counted from here on: as it was sent, and without the backgrounds
-        at = part.positions[0]
-        sent_tokens += group_tokens(part, full.counter)
-        bare_tokens += sum(conversation.costs[position] for position in part.positions)
-        if not isinstance(part.messages[0], HumanMessage) or at <= begun or at < left_out_until:
+def _price_of(full: _Extension) -> int:
+    """Returns what an extension costs, in effective tokens: the last answer and the turn are new."""
+    conversation = full.plan.conversation
+    new_tokens = full.plan.turn.tokens
+    for exchange in newest_exchanges(conversation)[:1]:
+        question = len(conversation.entries) - exchange.messages
+        new_tokens += exchange.tokens - conversation.costs[question]
+    total_tokens = full.total_tokens
+    return int(effective_tokens(total_tokens, max(0, total_tokens - new_tokens)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumption:
+    """A message of a user with which a prompt may go on behind its left-out middle."""
+
+    position: int
+    tokens: int
+    """What the prompt costs from there on. Without its middle, earlier backgrounds are gone."""
+
+
+def _without_middle(full: _Extension, afforded: int, *, is_due: bool) -> Plan | None:
+    """Extends a full prompt without the middle of its messages, if that is enough and is paid for.
+
+    Args:
+        full: the prompt with its middle.
+        afforded: what it may cost, in effective tokens.
+        is_due: True if it is time for a rebuild; then only so much may be left out.
+    """
+    conversation = full.plan.conversation
+    limit = full.plan.limit_tokens
+    start, beginning_tokens = _beginning(full)
+    if not beginning_tokens:
+        return None
+    most_left_out = conversation.total_tokens
+    if is_due:
+        most_left_out = int(limit * GROWTH_POLICY.most_left_out_share)
+
+    resumptions = _resumptions(full)
+    for resumption in resumptions:
+        end = resumption.position
+        price = int(resumption.tokens + beginning_tokens * CACHED_PRICE)
+        is_newest = resumption is resumptions[-1]
+        if beginning_tokens + resumption.tokens > limit * GROWTH_POLICY.shortened_share:
             continue
-        if at >= history.kept_from or not ends:
-            ends.append((at, bare_tokens))
-        if left_out_until or total - sent_tokens >= limit * REBUILD_SHARE:
-            start = start if left_out_until else at
-            beginning_tokens = total - sent_tokens
-    most_gone = limit * MOST_LEFT_OUT if due else conversation.total_tokens
-    for end, tokens in reversed(ends):
-        cost = int(tokens + beginning_tokens * CACHED_PRICE)
-        too_much = tokens + beginning_tokens > limit * SHORTER_LEVEL or (
-            cost > afforded and end != ends[0][0]
-        )
-        if (
-            not beginning_tokens
-            or end <= start
-            or too_much
-            or conversation.cost_column[start:end].sum() > most_gone
-        ):
+        if end <= start or (price > afforded and not is_newest):
             continue
-        if any(start <= at < end for at in conversation.kept):
+        if conversation.cost_column[start:end].sum() > most_left_out:
+            continue
+        if any(start <= position < end for position in conversation.kept):
             return None
-        said = {
-            "digest": conversation.entries[end - 1].digest,
-            "preserved": conversation.table.preserved(end),
-        }
-        saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
-        without = record.model_copy(update={"left_out": (start, end), **said, **saved})
-        shorter = with_history(
-            full, history.view(Decision(record.position, record.cleared, record=without))
-        )
-        return _with_room_for_background(
-            shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost
-        )
+        return _with_left_out(full, start, end, saved=afforded - price)
     return None
 
 
-def _with_room_for_background(plan: Plan, total: int, saved: int | None) -> Plan:
-    """Scales the background's layers to the room that is left, and to what earlier savings pay for."""
-    new = max(0, min(plan.limit_tokens - total, _most_background_tokens(plan, saved)))
-    background = [
-        name
-        for name in plan.allocated.tokens
-        if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)
-    ]
-    wanted = sum(plan.allocated.tokens[name] for name in background)
-    scale = min(1.0, new / wanted) if wanted else 0.0
-    tokens = {
-        name: int(own * scale) if name in background else own
-        for name, own in plan.allocated.tokens.items()
-    }
-    return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
+def _beginning(full: _Extension) -> tuple[int, int]:
+    """Returns where the left-out middle begins, and what the prompt costs up to there.
+
+    The beginning is as large as a rebuilt prompt, and ends in front of a message of a user; where a
+    middle is left out already, it stays as it is. 0 tokens where there is no such place.
+    """
+    plan = full.plan
+    start, left_out_until = full.record.left_out
+    beginning_tokens = 0
+    tokens_before = full.total_tokens - _turn_room(plan)
+    for group in reversed(plan.history.groups):
+        tokens_before -= group_tokens(group, plan.counter)
+        if not _is_resumption(group, full.record):
+            continue
+        if left_out_until:
+            beginning_tokens = tokens_before
+        elif tokens_before >= plan.limit_tokens * GROWTH_POLICY.rebuild_share:
+            start = group.positions[0]
+            beginning_tokens = tokens_before
+    return start, beginning_tokens
 
 
-def _most_background_tokens(plan: Plan, saved: int | None = None) -> int:
-    """Returns the most tokens for the background of a prompt that continues the last one.
+def _resumptions(full: _Extension) -> list[_Resumption]:
+    """Returns where the prompt may go on behind its middle, the oldest place first.
 
-    Savings limit it, where given.
+    These are in the newest messages, which stay in any case; at least the newest one of a user is.
+    """
+    plan = full.plan
+    kept_from = history_plan(plan).kept_from
+    costs = plan.conversation.costs
+    tokens = _turn_room(plan)
+    resumptions: list[_Resumption] = []
+    for group in reversed(plan.history.groups):
+        position = group.positions[0]
+        tokens += sum(costs[at] for at in group.positions)
+        if _is_resumption(group, full.record) and (position >= kept_from or not resumptions):
+            resumptions.append(_Resumption(position, tokens))
+    return resumptions[::-1]
+
+
+def _is_resumption(group: Group, record: CutRecord) -> bool:
+    """Tells whether a user's message stands behind the rebuild, and behind what is left out."""
+    position = group.positions[0]
+    begun = record.begun if record.position else 0
+    _, left_out_until = record.left_out
+    is_human = isinstance(group.messages[0], HumanMessage)
+    return is_human and position > begun and position >= left_out_until
+
+
+def _turn_room(plan: Plan) -> int:
+    """Returns what the turn costs, or all its room where it may still get calls and results."""
+    return plan.turn.room_tokens if plan.turn.free_tokens else plan.turn.tokens
+
+
+def _with_left_out(full: _Extension, start: int, end: int, *, saved: int) -> Plan:
+    """Extends a full prompt without its messages from `start` up to, but without, `end`."""
+    conversation = full.plan.conversation
+    history = history_plan(full.plan)
+    record = full.record.model_copy(
+        update={
+            "left_out": (start, end),
+            "digest": conversation.entries[end - 1].digest,
+            "preserved": conversation.table.preserved(end),
+            "saved_tokens": saved,
+            "saved_until": history.end,
+        }
+    )
+    view = history.view(Decision(record.position, record.cleared, record=record))
+    shorter = with_history(full.plan, view)
+    left_tokens = -excess_tokens(shorter, shorter.content)
+    return _with_room_for_background(shorter, left_tokens, saved)
+
+
+# The background
+
+
+def _with_room_for_background(plan: Plan, left_tokens: int, saved: int | None) -> Plan:
+    """Scales the background's layers to the room that is left, and to what savings pay for."""
+    room = max(0, min(left_tokens, _most_background_tokens(plan, saved)))
+    other_layers = (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)
+    tokens = dict(plan.allocated.tokens)
+    background = [layer for layer in tokens if layer not in other_layers]
+    wanted = sum(tokens[layer] for layer in background)
+    scale = min(1.0, room / wanted) if wanted else 0.0
+    for layer in background:
+        tokens[layer] = int(tokens[layer] * scale)
+    allocation = replace(plan.allocated, tokens=tokens)
+    return plan.but(most_background_tokens=room, allocation=allocation)
+
+
+def _most_background_tokens(plan: Plan, saved: int | None) -> int:
+    """Returns the most tokens for the background of a prompt that extends the last one.
+
+    What was saved limits it; None if nothing is compared yet.
     """
     settings = plan.request.settings
-    limit = plan.limit_tokens
-    floor = 0 if settings.emphasis == "cache" else BACKGROUND_TOKENS
-    share = limit * NEW_SHARES[settings.emphasis]
-    most, unpaid = (
-        int(one * DEPTH_FACTOR[settings.depth]) for one in (max(share, floor), share * UNPAID_SHARE)
-    )
-    return most if saved is None else min(most, max(saved, unpaid))
+    depth = DEPTH_FACTOR[settings.depth]
+    share_tokens = plan.limit_tokens * GROWTH_POLICY.background_shares[settings.emphasis]
+    most = share_tokens
+    if settings.emphasis != "cache":
+        most = max(share_tokens, GROWTH_POLICY.least_background_tokens)
+    if saved is None:
+        return int(most * depth)
+    unpaid = share_tokens * GROWTH_POLICY.unpaid_share
+    return min(int(most * depth), max(saved, int(unpaid * depth)))
+
+
+# Rebuilding
 
 
 def _rebuilt(plan: Plan) -> Plan:
-    """Lets the prompt be written anew, down to a level from which the next ones can grow."""
+    """Lets everything be chosen anew, down to a level from which the next prompts can grow."""
     if not plan.grows:
         return plan
-    is_cold = plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan))
-    if is_cold or plan.turn.long:  # a long turn has its room already, so nothing else grows
+    is_cold = plan.cold
+    if plan.afforded_tokens is None and not plan.is_redone:
+        is_cold = is_cold or _is_cold(plan)
+    if is_cold or plan.turn.stage:  # a long turn has its room already, so nothing else grows
         return plan.but(
             cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan)
         )
+
     level = _level_tokens(plan)
     last = plan.conversation.cuts.get(plan.cut_key)
-    if plan.turn.free_tokens and (
-        last is None or last.prefix
-    ):  # ten calls pay for it; where it was asked for, room is
-        level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
-    afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
-    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan), afforded))))
+    was_asked_for = last is not None and not last.prefix  # by `compact`, to make room
+    if plan.turn.free_tokens and not was_asked_for:
+        # The calls of a loop, about ten, send the prompt again: they pay for a fuller one.
+        fuller = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
+        if plan.afforded_tokens is not None:
+            fuller = min(fuller, plan.afforded_tokens)
+        level = max(level, fuller)
+    return allocate(plan.but(level_tokens=level))
 
 
 def _level_tokens(plan: Plan) -> int:
-    """Returns what a rebuild goes down to: what must be sent, and a share of the rest."""
-    allocated = plan.allocated.tokens
-    required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
-    return required + int(max(0, plan.limit_tokens - required) * REBUILD_SHARE)
-
-
-def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
-    """Returns what prompts have saved, compared with sending all, if this one has no background.
-
-    None if it sends all.
-    """
-    if record.strategy == "full" and not record.left_out[1]:
-        return None
-    backgrounds = _uncounted_backgrounds(plan, record)
-    sizes = [
-        sum(part.tokens for part in background.fragments)
-        for background in backgrounds
-        if background.fragments
-    ]
-    spent = sum(int(budgeting.FRAMED * size) for size in sizes)
-    less = whole_tokens(plan) - total + spent / 2
-    return record.saved_tokens + int(CACHED_PRICE * len(backgrounds) * less) - spent
-
-
-def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
-    """Returns the backgrounds whose savings are not counted yet.
-
-    None if the messages in front of them are not stored.
-    """
-    since = range(record.saved_until, len(plan.conversation.entries))
-    key = plan.cut_key
-    return [
-        background
-        for at, background in plan.conversation.sent.items()
-        if at in since and background.cut_key == key
-    ]
-
-
-def whole_tokens(plan: Plan) -> int:
-    """Returns what it would cost to send everything that was said so far, with the system prompt and the tools."""
-    said = plan.conversation.total_tokens + plan.turn.tokens
-    return said + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
+    """Returns what a rebuilt prompt fills: what must be sent, and a share of the rest."""
+    tokens = plan.allocated.tokens
+    required = tokens[Layer.IDENTITY] + tokens[Layer.MESSAGE] + sum(plan.extras.values())
+    rest = max(0, plan.limit_tokens - required)
+    return required + int(rest * GROWTH_POLICY.rebuild_share)
 
 
 def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
     """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a rebuild."""
-    exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
-    return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
+    conversation = plan.conversation
+    exchange_tokens = conversation.total_tokens / max(1, conversation.exchanges)
+    turns = int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange_tokens))
+    return turns, _level_tokens(plan)
+
+
+# The account of what prompts have saved
+
+
+def _saved_tokens(plan: Plan, record: CutRecord, total_tokens: int) -> int | None:
+    """Returns what prompts have saved so far, compared with sending everything.
+
+    In effective tokens. None if this prompt, of `total_tokens` without background, sends
+    everything.
+    """
+    _, left_out_until = record.left_out
+    if record.strategy == "full" and not left_out_until:
+        return None
+    backgrounds = _uncounted_backgrounds(plan, record)
+    spent = 0
+    for background in backgrounds:
+        if background.fragments:
+            spent += framed_tokens(sum(part.tokens for part in background.fragments))
+    shorter_by = whole_tokens(plan) - total_tokens + spent / 2
+    return record.saved_tokens + int(CACHED_PRICE * len(backgrounds) * shorter_by) - spent
+
+
+def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
+    """Returns the backgrounds that were sent since savings were counted last."""
+    uncounted = range(record.saved_until, len(plan.conversation.entries))
+    key = plan.cut_key
+    return [
+        background
+        for position, background in plan.conversation.sent.items()
+        if position in uncounted and background.cut_key == key
+    ]
+
+
+def whole_tokens(plan: Plan) -> int:
+    """Returns what it would cost to send everything that was said so far.
+
+    The system prompt and the tools are included.
+    """
+    said_tokens = plan.conversation.total_tokens + plan.turn.tokens
+    return said_tokens + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
+
+
+# What a provider's cache holds
 
 
 def _is_cold(plan: Plan) -> bool:
     """Tells from what is stored whether no cache holds the last prompt any more.
 
-    Within a turn one may.
+    Within a turn, one may.
     """
     now = plan.request.now
     times = [cut.at for cut in plan.cuts if cut is not None]
     if not times:
         return True
-    times += [
-        background.at
-        for at, background in plan.conversation.sent.items()
-        if at < len(plan.conversation.entries)
-    ]
-    newest = max((at for at in times if at is not None), default=None)
-    if plan.fixed is not None or now is None or newest is None:
+    if plan.fixed is not None or now is None:
+        return False
+    for position, background in plan.conversation.sent.items():
+        if position < len(plan.conversation.entries):
+            times.append(background.at)
+    newest = max((time for time in times if time is not None), default=None)
+    if newest is None:
         return False
     return (now - newest).total_seconds() > plan.request.settings.cache_lifetime_seconds
 
 
 def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before a prompt's messages, of its tools and of its model."""
-    said = "".join(system_parts(plan.content)), sorted(plan.extras.items()), plan.request.model
-    return digest(repr(said)).hex()
+    system = "".join(system_parts(plan.content))
+    return digest(repr((system, sorted(plan.extras.items()), plan.request.model))).hex()

@@ -1,7 +1,4 @@
-"""A prompt on its way from step to step.
-
-The request, everything chosen so far, and the finished prompt.
-"""
+"""A prompt on its way from step to step: the request, what is chosen so far, and what comes out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,8 +33,6 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
 
-LAST_STAGE = 4
-"""The last of the stages in which a turn outgrows its room: older steps give way."""
 Overrides = ContextSettings | Mapping[str, Any] | None
 
 
@@ -57,20 +52,21 @@ class AssembledContext:
     """
 
     messages: list[BaseMessage]
-    """Ready for `model.invoke`."""
+    """The messages to send, ready for `model.invoke`."""
     turn: list[BaseMessage]
     """The current turn as it was given: what to store with the answer."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
+    """Makes the report."""
 
     @property
     def report(self) -> ContextReport:
-        """The messages with their reasons and costs; made when it is first looked at."""
+        """Everything that was sent or left out, with reasons and costs; made when first looked at."""
         return self.account()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a call, besides the turn to answer."""
+    """The options of a call, besides the turn that is to be answered."""
 
     tools: Sequence[Any] = ()
     response_format: object = None
@@ -79,18 +75,20 @@ class Request:
     device_id: str | None = None
     """The user's device: what is open on it tells what is likely to come up."""
     background: object = None
-    """The background that an agent's state has of the turn, as plain data."""
+    """The background of the turn as plain data, where an agent's state has it."""
     thread: str | None = None
-    """The id of the thread whose state the messages are; None where it is not a run that gives
-    them."""
+    """The id of the thread whose state holds the messages; None outside a run."""
     instructions: Sequence[str] = ()
+    """More text for the system prompt."""
     task: bool = False
-    """True if a tool of another agent asks: then the given history is all there is, whatever is
-    stored."""
+    """True if another agent asks through a tool: then the given history is all there is, whatever
+    is stored."""
     failures: Sequence[str] = ()
+    """Problems so far, for the report."""
 
 
 NOTHING_ELSE = Request()
+"""A call without options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,37 +99,42 @@ class PromptRequest:
     system_prompt: str
     settings: ContextSettings
     settings_from: tuple[str, ...] = ("pipeline",)
+    """Where the settings come from, see `merged`."""
     tools: Sequence[Any] = ()
     response_format: object = None
     window: Window = field(default_factory=Window)
     tier: Tier = HEALTHY
+    """What the user's usage limit lets in."""
     usage: UsageState | None = None
     knowledge: Knowledge = NOTHING
+    """The user's topics and entities."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
+    """The facts about the user."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
     now: datetime | None = None
     persona_id: str | None = None
     background: Background | None = None
-    """The background that was chosen for the turn's human message before; it stays while an agent
-    loops."""
+    """The background that was chosen for the turn's human message at an earlier call; it stays
+    while an agent loops."""
     model: str = ""
     calls_before: int = 0
+    """How many texts the tokenizer had counted before this prompt."""
     failures: tuple[str, ...] = ()
+    """Problems so far, for the report."""
 
     @property
     def output_reserve_tokens(self) -> int:
-        """The tokens kept free in the window.
+        """The tokens of the window that are kept free for the answer.
 
-        The setting, else what the model says, at most half of it.
+        The setting says how many; else it is the longest answer of the model, at most half a window.
         """
         window = self.window.tokens
-        said = self.window.output_tokens
         if window is None:
             return 0
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
-        return min(said, window // 2) if said else 0
+        return min(self.window.output_tokens or 0, window // 2)
 
 
 def merged(
@@ -140,61 +143,71 @@ def merged(
     overrides: Overrides,
     failures: list[str],
 ) -> tuple[ContextSettings, tuple[str, ...]]:
-    """Returns a call's settings and their sources.
+    """Returns the settings of a call, and where they come from.
 
-    Saved settings override the pipeline's, its own override all.
+    Saved settings override the pipeline's, and those of the call override all. Saved settings that
+    cannot be used are left out, with a line in `failures`.
     """
     sources = ["pipeline"]
-    for source in filter(saved.get, saved):
+    for source, values in saved.items():
+        if not values:
+            continue
         try:
-            settings = settings.override(saved[source])
+            settings = settings.override(values)
             sources.append(source)
         except InvalidSettingsError as error:
             failures.append(f"saved settings of the {source} not used: {error}")
     if isinstance(overrides, ContextSettings):
         return overrides, ("call",)
-    return settings.override(overrides), (*sources, "call") if overrides is not None else tuple(
-        sources
-    )
+    if overrides is not None:
+        sources.append("call")
+    return settings.override(overrides), tuple(sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTurn:
-    """The current turn as it is sent, and the room that is kept for it."""
+    """The current turn as it is sent, and the room that is kept for it.
+
+    Its groups are human messages and rounds: an assistant's message with calls, and their results.
+    """
 
     whole: tuple[Group, ...] = ()
     """All of it, as it was given."""
     costs: tuple[int, ...] = ()
-    """What each of these costs."""
-    steps: tuple[int, ...] = ()
-    """What its last calls cost, each with its results."""
+    """What each of these groups costs."""
+    round_costs: tuple[int, ...] = ()
+    """What its last rounds cost."""
+    human_tokens: int = 0
+    """What its human messages cost."""
     given_repairs: tuple[Repair, ...] = ()
-    said_tokens: int = 0
-    """What the user's own messages in it cost."""
+    """The repairs of the given messages."""
     places: Mapping[object, int] = field(default_factory=dict)
-    """Where its messages stand, see `reference_of`."""
+    """Where its messages stand, by their keys, see `key_in_turn`."""
     groups: tuple[Group, ...] = ()
+    """The groups that are sent, in whole or in short."""
     left_out: tuple[Group, ...] = ()
     clipped: frozenset[int] = frozenset()
+    """The positions of the groups that are sent in short."""
     repairs: tuple[Repair, ...] = ()
     note: str = ""
-    """The line that says which groups are left out, and the work state that they have left
+    """The line that says how many rounds are left out, and the work state that they have left
     behind."""
     tokens: int = 0
+    """What is sent costs, without the work state."""
     room_tokens: int = 0
     """The tokens that are kept for it, including those that it has taken."""
     free_tokens: int = 0
-    """The tokens kept free for the calls and results that it may still get."""
-    long: int = 0
+    """The tokens that are kept free for the calls and results that it may still get."""
+    stage: int = 0
     """How many times it has outgrown the room that was planned for it."""
-    renewed: int = 0
+    groups_when_shortened: int = 0
     """How many groups it had when older ones gave way last; 0 if none has."""
     work_tokens: int = 0
     """The most that the work state of the stored messages may cost."""
     own_work_tokens: int = 0
     """The most that the work state of this turn may cost."""
     work_when_shortened: TurnWorkState | None = None
-    """The work state of this turn as of the last time that steps gave way; told until they do
+    """The work state of this turn when older rounds gave way last; it is told until they do
     again."""
     work: tuple[Fragment, ...] = ()
     """The lines in which it is told."""
@@ -202,11 +215,12 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """The first layer: preferences and facts about the user."""
+    """The first layer: preferences, memories and facts about the user."""
 
     shown: tuple[Fragment, ...] = ()
     left_out: tuple[Fragment, ...] = ()
     facts: tuple[Fact, ...] = ()
+    """The facts that are shown."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
 
     @property
@@ -224,46 +238,64 @@ class Plan:
     request: PromptRequest
     counter: TokenCounter
     limit_tokens: int = 0
+
+    # Whether it extends the last prompt or is rebuilt
+
     goes_on: bool = False
-    """True if the prompt continues the last one; else it is a step, and everything is chosen
+    """True if the prompt extends the last one; else it is rebuilt, and everything is chosen
     anew."""
     clips_new: bool = False
-    """True if it goes on with large messages since the step clipped."""
-    again: bool = False
-    """True if it repeats the step because nothing was said since; its background is chosen as at
-    the step."""
+    """True if it extends the last one with large messages since the rebuild in short."""
+    repeats_rebuild: bool = False
+    """True if it is the last rebuild again, because nothing was said since; its background is
+    chosen as for that."""
     cold: bool = True
-    """True if no cache holds the last prompt any more, so that a step costs nothing."""
-    repeats: bool = False
+    """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
+    is_redone: bool = False
     """True if `goes_on` and `cold` are known already, because a prompt is made once more."""
     level_tokens: int = 0
-    """A step goes down to this, so that prompts can grow from there."""
+    """The most that a rebuilt prompt fills, so that the next ones can grow from there."""
     afforded_tokens: int | None = None
-    """What it may cost, by what the prompts since the last step have saved, compared with sending
-    everything."""
-    new_tokens: int = 0
-    """The most tokens for the background of a prompt that goes on."""
+    """What a rebuild may cost, by what the prompts since the last one have saved, compared with
+    sending everything."""
+    most_background_tokens: int = 0
+    """The most tokens for the background of a prompt that extends the last one."""
+
+    # What the steps have found and chosen
+
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of tools and response format, by their names in errors."""
-    asked: tuple[str, Sequence[float]] | None = None
+    embedded_query: tuple[str, Sequence[float]] | None = None
     """The query and its vector, where topics were compared with it."""
     detected: Detected = field(default_factory=Detected)
+    """The topics and entities that the message is about."""
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
+    """What every layer gets; None until the budget is computed."""
     fixed: tuple[Fragment, ...] | None = None
-    """What is still shown of a background that was chosen before; None if the background is chosen
-    now."""
+    """What is still shown of a background that was chosen at an earlier call; None if the
+    background is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
+    """The texts of topics, entities and the application's own layers."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The items of the application's own layers, by the names of these."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
     """The ranked texts that may be quoted; None if nothing has been searched."""
     retrieved: Retrieved = field(default_factory=Retrieved)
+    """The texts that are quoted."""
     background: Background | None = None
+    """What stands in front of the turn's human message, to be sent with it again."""
+
+    # What became of it in the end
+
     pruned: tuple[Fragment, ...] = ()
+    """What was taken out of the finished prompt because it was over its limit."""
     last_resort: tuple[str, ...] = ()
+    """The names of the last measures that were taken then."""
     failures: tuple[str, ...] = ()
+    """Problems, for the report."""
     uses_known_costs: bool = True
     """False where a prompt is made again because its recount differed: then every message is
     counted as it is sent."""
@@ -288,7 +320,7 @@ class Plan:
         return replace(self, failures=(*self.failures, *problems)) if problems else self
 
     def with_background(self, background: Background | None) -> "Plan":
-        """Returns the plan with a background that was chosen before, whole."""
+        """Returns the plan with a background that was chosen at an earlier call, all of it."""
         if background is None:
             return self
         fixed = background.counted(self.counter)
@@ -296,58 +328,68 @@ class Plan:
 
     def positions_of(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
         """Returns the positions of the conversation's messages that are quoted whole."""
-        quoted = (self.conversation.position(part.id) for part in parts if part.is_quoted_whole)
-        return tuple(sorted(place for place in quoted if place is not None))
+        quoted = [self.conversation.position(part.id) for part in parts if part.is_quoted_whole]
+        return tuple(sorted(position for position in quoted if position is not None))
 
     @property
     def compiled(self) -> dict[str, dict[str, bool]]:
-        """By layer, the compiled texts that the prompt uses, and whether each was there as it is."""
-        asked = self.request
-        first = self.preferences
+        """The compiled texts that the prompt uses, by layer and id.
+
+        Each with True if it was there as it is, False if it must be compiled.
+        """
         used = facts.bundles_used(
-            first.facts, first.shown, asked.persona_id, asked.knowledge.bundles
+            self.preferences.facts,
+            self.preferences.shown,
+            self.request.persona_id,
+            self.request.knowledge.bundles,
         )
         return {Layer.PREFERENCES: used, **self.detected.compiled}
 
     @property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
-        most = self.request.tier.history_messages
-        turn = self.turn
-        kind = f"a long turn ({self.grows or turn.long}), " if turn.long else ""
-        kind += "" if most is None else f"at most {most} messages, "
-        kind += "only growing, " if self.grows else ""
-        return f"{kind}{cut_key(self.request.settings, self.limit_tokens, self.counter)}"
+        return self._cut_key_at(self.turn.stage)
+
+    def _cut_key_at(self, stage: int) -> str:
+        """Returns the name of the cut of prompts like this whose turn is at a stage."""
+        key = ""
+        if stage:
+            key += f"a long turn ({self.grows or stage}), "
+        most_messages = self.request.tier.history_messages
+        if most_messages is not None:
+            key += f"at most {most_messages} messages, "
+        if self.grows:
+            key += "only growing, "
+        return key + cut_key(self.request.settings, self.limit_tokens, self.counter)
 
     @property
     def cuts(self) -> list[CutRecord | None]:
-        """The last cuts for prompts like this.
+        """The last cuts of prompts like this.
 
-        With a turn within its planned room, and with one that outgrew it.
+        First that of a turn within its planned room, then that of one that has outgrown it.
         """
-        keys = (self.but(turn=replace(self.turn, long=long)).cut_key for long in (0, 1))
-        return [self.conversation.cuts.get(key) for key in keys]
+        return [self.conversation.cuts.get(self._cut_key_at(stage)) for stage in (0, 1)]
 
     @property
-    def adds(self) -> bool:
+    def only_adds(self) -> bool:
         """Tells whether its background holds only what is new for its message."""
-        return self.goes_on and not self.again
+        return self.goes_on and not self.repeats_rebuild
 
     @property
     def grows(self) -> bool:
-        """Tells whether prompts like this only grow between two steps, because a cache holds them for a while.
+        """Tells whether prompts like this only grow between two rebuilds.
 
-        They do not under a usage limit that lets in only a few messages: every turn replaces those.
+        They do where a cache holds them for a while, except under a usage limit that lets in only a
+        few messages: every turn replaces those.
         """
         settings = self.request.settings
-        cached = settings.cache_lifetime_seconds > 0 and settings.layout == "cache_first"
-        return (
-            cached and settings.emphasis != "recall" and self.request.tier.history_messages is None
-        )
+        if settings.layout != "cache_first" or settings.cache_lifetime_seconds <= 0:
+            return False
+        return settings.emphasis != "recall" and self.request.tier.history_messages is None
 
     @property
     def sent_with(self) -> object:
-        """The model, the system prompt and the tools."""
+        """What a cache tells prompts apart by: the model, the system prompt and the tools."""
         return self.request.model, self.request.system_prompt, tuple(sorted(self.extras.items()))
 
     @property
@@ -359,31 +401,28 @@ class Plan:
         last = self.conversation.last
         now = self.request.now
         lifetime = self.request.settings.cache_lifetime_seconds
-        age = (now - last.at).total_seconds() if last and last.at and now else 0.0
-        return (
-            last
-            if last and age <= lifetime and lifetime and last.sent_with == self.sent_with
-            else None
-        )
+        if last is None or not lifetime or last.sent_with != self.sent_with:
+            return None
+        if last.at is None or now is None:
+            return last
+        return last if (now - last.at).total_seconds() <= lifetime else None
 
     @property
     def allocated(self) -> Allocation:
-        """The allocation; there once the budget is computed."""
+        """What every layer gets; only once the budget is computed."""
         assert self.allocation is not None  # noqa: S101 - steps run in order
         return self.allocation
 
     @property
     def chosen(self) -> tuple[Fragment, ...]:
         """Everything that was chosen so far for the background of the turn."""
-        return (
-            (*self.bundles.fragments, *self.retrieved.fragments)
-            if self.fixed is None
-            else self.fixed
-        )
+        if self.fixed is not None:
+            return self.fixed
+        return (*self.bundles.fragments, *self.retrieved.fragments)
 
     @property
     def content(self) -> Content:
-        """Everything that was chosen so far."""
+        """Everything that was chosen so far, as the messages are made of it."""
         view = self.history
         background = self.chosen if has_human(self.turn.groups) else ()
         return Content(
@@ -420,13 +459,15 @@ class Changes:
     """Everything to be written once a prompt is sent; nothing of it is written for a forecast."""
 
     cut: CutRecord | None
+    """Where verbatim history begins; None where all of it is sent."""
     is_rebuilt: bool
-    """True if the cut is another one than before."""
+    """True if this is another cut than before."""
     snapshot: SnapshotRecord | None
     """The facts that the conversation shows from now on; None if they stay the same."""
     last: LastPrompt
+    """What the conversation remembers of this prompt."""
     used: Mapping[str, bool]
-    """The bundles that the prompt was to have, by id, and whether each was there as it is."""
+    """The compiled texts that the prompt uses, by id, and whether each was there as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,14 +481,16 @@ class Prompt:
 
 
 def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter) -> str:
-    """Returns what tells the compaction cuts of one budget, tokenizer and strategy from those of others."""
-    rule = settings.allocation
-    strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
-    sizes = (
+    """Returns the name of the compaction cuts of one budget, tokenizer and strategy."""
+    allocation = settings.allocation
+    strategy = repr(allocation) if isinstance(allocation, Parameters) else allocation.name
+    compaction = (
         settings.compaction_trigger,
         settings.compaction_target,
         settings.keep_messages,
         settings.span_messages,
+        settings.keep_important,
+        settings.emphasis,
+        settings.history_format,
     )
-    compaction = (*sizes, settings.keep_important, settings.emphasis, settings.history_format)
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

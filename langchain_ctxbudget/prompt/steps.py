@@ -20,7 +20,7 @@ from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView
 from langchain_ctxbudget.knowledge import facts, subjects
-from langchain_ctxbudget.prompt import budgeting
+from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import (
     MOST_MARKERS,
@@ -38,6 +38,7 @@ from langchain_ctxbudget.prompt.recount import (
     require_recount,
     without_caches,
 )
+from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
@@ -65,7 +66,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             embedding, None, "topics not compared by vectors", problems
         )
         if embedded is not None:
-            plan = plan.but(asked=(query, embedded))
+            plan = plan.but(embedded_query=(query, embedded))
             vector = np.asarray(embedded, np.float32)
             made_by = embeddings_name(access.embeddings), vector.size
             if made_by != request.knowledge.vectors_made_by:
@@ -89,7 +90,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def _recent(plan: Plan) -> tuple[str, ...]:
-    return tuple(entry.text for entry in plan.conversation.entries[-budgeting.RECENT_MESSAGES :])
+    return tuple(entry.text for entry in plan.conversation.entries[-RECENT_MESSAGES:])
 
 
 def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:
@@ -124,7 +125,9 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
         record = plan.history.record
         planned = budgeting.history_plan(plan)
         if not (
-            plan.again and record and (yield from _has_news(plan.conversation, record, access))
+            plan.repeats_rebuild
+            and record
+            and (yield from _has_news(plan.conversation, record, access))
         ):
             return plan.failed(*_summary_failures(plan.conversation, plan.history))
         stays = history.Decision(
@@ -170,13 +173,13 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     if plan.fixed is not None:
         return plan
     if not has_human(plan.turn.groups):
-        return budgeting.with_leftovers(plan)
+        return leftovers.with_leftovers(plan)
     conversation = plan.conversation
     problems = list[str]()
     others: tuple[retrieval.Other, ...] = ()
     found = history.NOWHERE
     spoken = retrieval.without_names(plan.query, list(conversation.names))
-    query = history.Query(plan.query, access.embeddings, spoken, plan.asked)
+    query = history.Query(plan.query, access.embeddings, spoken, plan.embedded_query)
     named: tuple[retrieval.Named, ...] = ()
     if access.sources is not None:
         preferences = plan.preferences
@@ -214,12 +217,12 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
                 pool, access.reranker, problems, conversation, limits.candidates
             )
         plan = plan.but(pool=pool)
-    return budgeting.with_leftovers(plan.failed(*problems))
+    return leftovers.with_leftovers(plan.failed(*problems))
 
 
 def settle(plan: Plan) -> Settled:
     """Builds the messages, and keeps the background that is chosen with them."""
-    settled = fit_prompt(plan if plan.fixed is None else budgeting.with_shrunk_background(plan))
+    settled = fit_prompt(plan if plan.fixed is None else leftovers.with_shrunk_background(plan))
     plan = settled.plan
     if plan.background is None and (asked := asking(plan.request.turn)) is not None:
         background = Background.of(
@@ -277,7 +280,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             messages=built.messages,
             costs=settled.measured.costs,
             stable=built.stable,
-            long_turn=(plan.turn.long, plan.turn.renewed),
+            long_turn=(plan.turn.stage, plan.turn.groups_when_shortened),
             squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,
@@ -298,7 +301,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
     """
     plan = settled.plan
     cut = settled.plan.history.record
-    if cut is None or not plan.history.is_rebuilt or not plan.grows or plan.adds:
+    if cut is None or not plan.history.is_rebuilt or not plan.grows or plan.only_adds:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
     noted = {
@@ -309,7 +312,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
         - settled.measured.total_tokens,
         "level_tokens": plan.level_tokens,
         "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
-        "long": plan.turn.long,
+        "long": plan.turn.stage,
         "turn_tokens": plan.turn.room_tokens,
         "turn_groups": len(plan.turn.whole),
     }
@@ -357,7 +360,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         cuts=cuts, last=None, clips=dict(before.conversation.clips)
     )
     asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {
-        "repeats": True
+        "is_redone": True
     }
     plan = Plan.begin(conversation, request).but(
         detected=before.detected, own_items=before.own_items, **asked
@@ -374,5 +377,5 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
             pool = retrieval.pooled(
                 retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query
             )
-        plan = budgeting.with_leftovers(plan.but(pool=pool))
+        plan = leftovers.with_leftovers(plan.but(pool=pool))
     return plan

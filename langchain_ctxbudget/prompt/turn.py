@@ -1,175 +1,235 @@
 """Fitting the current turn into its room.
 
-The human message and the newest step of a turn stay (a step is an AI message with all its results);
-older steps give way as old history does: first results that a later call made stale, then the
-oldest. A turn that does not fit any more is brought down to `TARGET_SHARE` of its room at once, so
-that between two such moments it only grows at its end. It follows from the steps alone, so a
-process that goes on with a turn shows of it what the one before showed.
+A turn's groups are human messages and *rounds*: an assistant's message with calls, and all their
+results. The human messages and the newest round stay. Older rounds give way as old history does:
+first results that a later call made stale, then the oldest. A turn that does not fit any more is
+brought down at once to what leaves room for its next rounds, so that between two such moments it
+only grows at its end. All of it follows from the rounds alone, so a process that goes on with a
+turn shows of it what the one before showed.
 """
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history import (
-    TurnWorkState,
-    WorkState,
-    extractive,
-    known_files,
-    work_state,
-)
+from langchain_ctxbudget.history import TurnWorkState, WorkState, known_files, work_state
 from langchain_ctxbudget.messages import (
     Group,
     call_ids,
-    clip_message,
     has_media,
-    medium_of,
     remembering,
-    shown_blocks,
     terms,
-    water_level,
     without_media,
 )
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
 from langchain_ctxbudget.prompt.plan import PlannedTurn
+from langchain_ctxbudget.prompt.shortening import (
+    RecallName,
+    Shortening,
+    shortened_together,
+    without_older_media,
+)
+from langchain_ctxbudget.prompt.stale import StaleResults
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
 
-NEWEST_SHARE = 0.75
-"""The newest step's share of the room that the human message and the next steps leave, where not
-all steps fit."""
-NEXT_STEPS = 4
-NEXT_SHARE = 0.3
-SMALL_ROOM = 20_000
-"""A turn that is too large keeps room for so many more steps, as large as its last ones, and at
-least for half as many large ones, but never more than this share of its own. In a small room the share
-is the room over so many tokens."""
-LARGE_TOKENS = 1_500
-"""The size that a large step is taken to have."""
-NEW_SHARE = 0.35
-"""A new step takes at most this share of what is left, while that is at least what an older result
-gets; else older ones give way."""
-WORDS_SHARE = 0.5
-"""The share of the turn's budget for human messages, if they may be clipped and leave no room for a
-step."""
-OLD_RESULT_TOKENS = 256
-"""The size of an older result before its whole step gives way."""
-SMALLEST_CLIP_TOKENS = 64
-NOTE_TOKENS = 40
-"""The most that the line about steps that are left out costs."""
-FOCUS_CHARACTERS = 8_000
-"""How much of a message is read for words to look for in results."""
-CHARACTERS_PER_TOKEN = 3
-"""About how many characters of a line of a file cost a token, its number included."""
-MOST_TURNS = 4
-"""How many turns of a conversation are kept to go on with, one for each division of the room."""
-AGAIN: Mapping[ToolKind, str] = {
-    "read": "read again",
-    "run": "run again",
-    "search": "looked up again",
-    "todo": "written anew",
-    "write": "overwritten",
-}
-"""What a later call did that made an older result stale."""
-
 Kinds = tuple[type[BaseMessage], ...]
-Name = Callable[[BaseMessage], str | None]
-"""Returns the reference under which the recall tool gives a message."""
 
 
-class Rooms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TurnPolicy:
+    """How large the room of a turn is, and how its rounds share it."""
+
+    stage_shares: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """The shares of what the system prompt leaves that a turn gets once it outgrows its room, stage
+    by stage."""
+    code_share: float = 0.75
+    """The largest share of a turn's room for lines of files, once older rounds give way."""
+    next_rounds: int = 4
+    """A turn that is shortened keeps room for so many more rounds, as large as its last ones."""
+    next_share: float = 0.3
+    """The largest share of its room that it keeps for them."""
+    small_room_tokens: int = 20_000
+    """In a small room a share is at most the room over so many tokens."""
+    large_round_tokens: int = 1_500
+    """The size that a large round is taken to have; there is room for at least two of them."""
+    newest_share: float = 0.75
+    """The newest round's share of the room that the human messages and the next rounds leave."""
+    new_share: float = 0.35
+    """A new round is shortened to this share of what is left before older ones give way to it.
+
+    Not where that is less than an older result gets.
+    """
+    words_share: float = 0.5
+    """The share of the turn's budget for human messages, where they may be clipped and leave no
+    room for a round."""
+    old_result_tokens: int = 256
+    """The size of an older result before its whole round gives way."""
+    smallest_clip_tokens: int = 64
+    """About the fewest tokens of a message in short."""
+    note_tokens: int = 40
+    """The most that the line about rounds that are left out costs."""
+    focus_characters: int = 8_000
+    """How much of a message is read for words to look for in results."""
+    characters_per_code_token: int = 3
+    """About how many characters of a line of code cost a token, its number included."""
+    kept_turns: int = 4
+    """How many turns of a conversation are kept to go on with, one for each division of the
+    room."""
+
+    @property
+    def last_stage(self) -> int:
+        """The stage in which the room cannot grow any more, and older rounds give way."""
+        return len(self.stage_shares) + 1
+
+    def most_code_tokens(self, room_tokens: int) -> int:
+        """Returns the most that lines of files may take of a turn's room."""
+        return int(room_tokens * min(self.code_share, room_tokens / self.small_room_tokens))
+
+    def next_rounds_tokens(self, round_costs: Sequence[int], room_tokens: int) -> int:
+        """Returns about what the next rounds of a turn will cost, by what its last ones cost whole.
+
+        Nothing before the first round.
+        """
+        if not round_costs:
+            return 0
+        recent = [min(cost, self.large_round_tokens) for cost in round_costs[-self.next_rounds :]]
+        expected = self.next_rounds * sum(recent) // len(recent)
+        least = self.next_rounds // 2 * self.large_round_tokens
+        share = min(self.next_share, room_tokens / self.small_room_tokens)
+        return min(int(room_tokens * share), max(least, expected))
+
+
+TURN_POLICY = TurnPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
     """The room of a turn, and what may be done to fit it in."""
 
     budget_tokens: int
-    """The most that the turn may cost before older steps give way."""
+    """The most that the turn may cost before older rounds give way."""
     most_tokens: int
     """The most that it may cost in any case."""
-    kept_tokens: int = 0
+    work_tokens: int = 0
     """The part of the budget that is kept for the work state."""
     code_tokens: int = 0
     """The part of it that is kept for lines of files."""
-    rebuilt_groups: int = 0
-    """The number of groups of the turn when its prompt was written anew: they are fitted at once,
-    as then."""
+    groups_at_rebuild: int = 0
+    """How many groups the turn had when its prompt was rebuilt: these are fitted at once, as they
+    were then."""
     clip_human: bool = False
+    """True if human messages may be clipped."""
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
     """Kinds of tools by name, where arguments do not tell them."""
 
 
-class ReadTurn(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadTurn:
     """A turn in groups with their costs.
 
     While an agent loops, only the new messages at its end are read.
     """
 
-    planned: PlannedTurn = PlannedTurn()
-    seen: messages.SeenMessages = messages.SeenMessages()
-    used: messages.Used = ({}, set())
+    planned: PlannedTurn = field(default_factory=PlannedTurn)
+    seen: messages.SeenMessages = field(default_factory=messages.SeenMessages)
+    used_ids: messages.Used = ({}, set())
     longest_call_id: int | None = None
+    """The most characters that an id of a call may have; None for any number."""
     is_mended: bool = False
-    """True where its sequence was repaired: what comes next may be what was missing."""
+    """True if its sequence was repaired: what comes next may be what was missing."""
 
     def read(
         self, turn: Sequence[BaseMessage], counter: TokenCounter, longest_call_id: int | None = None
     ) -> "ReadTurn":
-        """Returns a turn that goes on from this one, or is read anew where messages have changed or were repaired."""
-        known = len(self.seen.messages)
+        """Returns a turn that goes on from this one, or is read anew where that cannot be.
+
+        It cannot where messages have changed or were repaired.
+        """
+        if self._goes_on(turn, longest_call_id):
+            return self.grown(turn, counter)
+        return ReadTurn(longest_call_id=longest_call_id).grown(turn, counter)
+
+    def _goes_on(self, turn: Sequence[BaseMessage], longest_call_id: int | None) -> bool:
         if self.longest_call_id != longest_call_id or self.is_mended or not self.seen.begin(turn):
-            return ReadTurn(longest_call_id=longest_call_id).grown(turn, 0, counter)
-        shortened, _ = messages.with_short_call_ids(turn[known:], longest_call_id)
-        if any(getattr(message, "tool_call_id", None) in self.used[0] for message in shortened):
-            return ReadTurn(longest_call_id=longest_call_id).grown(turn, 0, counter)
-        return self.grown(turn, known, counter)
+            return False
+        unread = turn[len(self.seen.messages) :]
+        shortened, _ = messages.with_short_call_ids(unread, longest_call_id)
+        calls_before, _ = self.used_ids
+        # A result of an earlier call belongs into a group that is read already.
+        return not any(getattr(it, "tool_call_id", None) in calls_before for it in shortened)
 
-    def grown(self, turn: Sequence[BaseMessage], known: int, counter: TokenCounter) -> "ReadTurn":
-        """Returns a turn that has read the messages from `known` on, too."""
-        before = self.planned
-        longest = self.longest_call_id
-        new, shortenings = messages.with_short_call_ids(
-            [*map(messages.as_sent, turn[known:])], longest
+    def grown(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
+        """Returns a turn that has read all messages, of which this one has read the first."""
+        read_until = len(self.seen.messages)
+        calls_before, items_before = self.used_ids
+        used_ids: messages.Used = (dict(calls_before), set(items_before))
+        unread, id_repairs = messages.with_short_call_ids(
+            [*map(messages.as_sent, turn[read_until:])], self.longest_call_id
         )
-        used: messages.Used = (dict(self.used[0]), set(self.used[1]))
-        groups, repairs = messages.group(new, used, known, longest)
-        costs = [group_tokens(part, counter) for part in groups]
-        steps = [cost for part, cost in zip(groups, costs, strict=True) if not has_human([part])]
-        planned = PlannedTurn(
-            whole=(*before.whole, *groups),
-            costs=(*before.costs, *costs),
-            given_repairs=(*before.given_repairs, *messages.joined_repairs(shortenings, repairs)),
-            steps=(*before.steps, *steps)[-NEXT_STEPS:],
-            said_tokens=before.said_tokens + sum(costs) - sum(steps),
-            places={
-                **before.places,
-                **{reference_of(message): at for at, message in enumerate(new, known)},
-            },
+        groups, repairs = messages.group(unread, used_ids, read_until, self.longest_call_id)
+        return ReadTurn(
+            planned=_with_groups(
+                self.planned,
+                groups=groups,
+                repairs=messages.joined_repairs(id_repairs, repairs),
+                places={key_in_turn(it): at for at, it in enumerate(unread, read_until)},
+                counter=counter,
+            ),
+            seen=self.seen.grown(turn),
+            used_ids=used_ids,
+            longest_call_id=self.longest_call_id,
+            is_mended=bool(repairs),
         )
-        return ReadTurn(planned, self.seen.grown(turn), used, longest, is_mended=bool(repairs))
 
 
-def reference_of(message: BaseMessage) -> object:
-    """Returns what tells a message of a turn from the others.
+def _with_groups(
+    turn: PlannedTurn,
+    *,
+    groups: Sequence[Group],
+    repairs: Sequence[messages.Repair],
+    places: Mapping[object, int],
+    counter: TokenCounter,
+) -> PlannedTurn:
+    """Returns a turn that has more groups at its end."""
+    costs = [group_tokens(group, counter) for group in groups]
+    round_costs = [
+        cost for group, cost in zip(groups, costs, strict=True) if not has_human([group])
+    ]
+    return PlannedTurn(
+        whole=(*turn.whole, *groups),
+        costs=(*turn.costs, *costs),
+        given_repairs=(*turn.given_repairs, *repairs),
+        round_costs=(*turn.round_costs, *round_costs)[-TURN_POLICY.next_rounds :],
+        human_tokens=turn.human_tokens + sum(costs) - sum(round_costs),
+        places={**turn.places, **places},
+    )
 
-    Of several with the same, the last one counts.
+
+def key_in_turn(message: BaseMessage) -> object:
+    """Returns the key of a message within its turn: its id, or the id of the call that it answers.
+
+    Of several messages with the same key, the last one counts.
     """
     return message.id or getattr(message, "tool_call_id", None)
 
 
-def next_tokens(sizes: Sequence[int], room_tokens: int) -> int:
-    """Returns about what the next steps of a turn will cost, by what its last ones cost whole."""
-    if not sizes:
-        return 0
-    recent = [min(size, LARGE_TOKENS) for size in sizes[-NEXT_STEPS:]]
-    most = int(room_tokens * min(NEXT_SHARE, room_tokens / SMALL_ROOM))
-    return min(most, max(NEXT_STEPS // 2 * LARGE_TOKENS, NEXT_STEPS * sum(recent) // len(recent)))
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One way to make the messages that must stay fit."""
+
+    groups: Mapping[int, Group]
+    kinds: Kinds
+    """The kinds of messages that are clipped."""
+    keeps_media: bool | None = None
 
 
 class GrowingTurn:
-    """The shown part of a turn, to which one step after the other is added.
+    """The shown part of a turn, to which one round after the other is added.
 
     It can go on where a call left it.
     """
@@ -178,250 +238,280 @@ class GrowingTurn:
         self,
         counter: TokenCounter,
         rooms: Rooms,
-        name: Name = lambda _: None,
-        before: WorkState | None = None,
-        said_before: Sequence[BaseMessage] = (),
+        recall_name: RecallName = lambda _: None,
+        work_before: WorkState | None = None,
+        messages_before: Sequence[BaseMessage] = (),
     ) -> None:
+        """Begins without groups.
+
+        Args:
+            counter: counts the messages.
+            rooms: the room of the turn.
+            recall_name: returns the reference under which the recall tool gives a message.
+            work_before: what calls before the turn have left behind.
+            messages_before: the messages before the turn, whose words tell which lines of files
+                are worth showing.
+        """
         self.counter = counter
         self.rooms = rooms
-        self.name = name
-        self.before = before or WorkState(dict(rooms.tool_kinds))
-        self.said_before = said_before
-        self.begin(())
+        self.recall_name = recall_name
+        self.work_before = work_before or WorkState(dict(rooms.tool_kinds))
+        self.messages_before = messages_before
+        self._begin(())
 
-    def begin(self, groups: Sequence[Group]) -> None:
-        """Forgets all steps, and takes the words of the user from some groups."""
+    def _begin(self, groups: Sequence[Group]) -> None:
+        """Forgets all rounds, and shows the human messages among some groups."""
+        self._groups_read: list[Group] = []
+        """The groups that it has read, as they were given."""
         self.whole: list[Group] = []
-        self.human = {i: part for i, part in enumerate(groups) if has_human([part])}
-        """The messages of the user, also those after the steps that are fitted so far."""
+        """These groups, with a line in place of each result that is known to be stale."""
+        self.human = {number: group for number, group in enumerate(groups) if has_human([group])}
+        """The human messages by the numbers of their groups, also those not read so far."""
         self.shown: dict[int, Group] = {}
         self.costs: dict[int, int] = {}
-        self.total = self.renewed = self.code_tokens = 0
-        self.sizes: list[int] = []
-        """What each step costs whole."""
-        self.dropped = False
-        """True where steps are left out, which a line will tell."""
-        self.shortest: set[int] = set()
-        """Steps that cannot be shortened any more."""
-        self.newest_use: dict[tuple[str, ...], list[str]] = {}
-        """The calls that looked at or did the same thing last, by their ids."""
-        self.stale: dict[str, tuple[str, str]] = {}
-        """Calls whose results are stale, by their ids: the call that came later, and what it
-        did."""
-        self.results: dict[str, ToolMessage] = {}
-        self.work = self.before.copy()
-        """What the calls of these steps, and those before the turn, have left behind."""
+        self.total_tokens = 0
+        """What the shown groups cost together."""
+        self.round_costs: list[int] = []
+        """What each round costs whole."""
+        self.groups_when_shortened = 0
+        """How many groups there were when older ones gave way last; 0 if none has."""
+        self.has_left_out = False
+        """True if rounds are left out, which a line will tell."""
+        self.fully_shortened: set[int] = set()
+        """Rounds that cannot be shortened any more."""
+        self.stale = StaleResults(dict(self.rooms.tool_kinds))
+        self.work = self.work_before.copy()
+        """What the calls of these rounds, and those before the turn, have left behind."""
         self.work_when_shortened: TurnWorkState | None = None
-        self.read_of: dict[str, str] = {}
-        """The files that results show, by the ids of their calls."""
-        self._worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
-        self._given: list[Group] = []
-        for number, part in self.human.items():
-            self._put(number, part)
+        self.code_tokens = 0
+        """The tokens that lines of files get beside the rounds."""
+        self._lines_worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
+        """The number of groups for which it was computed, and what the lines of each known file
+        are worth."""
+        for number, group in self.human.items():
+            self._show(number, group)
 
     def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
-        """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
+        """Returns the part of a turn that is sent, or what it needs at least, in tokens.
 
-        Groups that it knows from the last time are not looked at again.
+        The latter where even its human messages and its newest round are over its room. Groups that
+        it knows from the last time are not looked at again.
         """
-        if not messages.same_beginning(self._given, groups) or has_human(
-            groups[len(self._given) :]
-        ):
-            self.begin(groups)
-        for number in range(len(self._given), len(groups)):
-            self._given.append(groups[number])
-            self.whole.append(groups[number])
-            self.work.read(enumerate(groups[number].messages, self.work.read_until))
-            if number not in self.human:
-                self._add(number)
-        shown = dict(self.shown)
-        renewed = self.renewed
-        work_when_shortened = self.work_when_shortened
-        if self.total > self.rooms.most_tokens:
-            needed = {
-                i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})
-            }
-            fitted = self._fitted_newest(needed)
-            if isinstance(fitted, int):
-                return fitted
-            shown = fitted
-            renewed = len(groups)
-            work_when_shortened = None
-        return PlannedTurn(
-            whole=tuple(groups),
-            groups=tuple(shown[i] for i in sorted(shown)),
-            left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
-            clipped=frozenset(
-                groups[i].positions[0] for i, part in shown.items() if part != groups[i]
-            ),
-            renewed=renewed,
-            work_when_shortened=work_when_shortened,
-        )
+        goes_on = messages.same_beginning(self._groups_read, groups)
+        if not goes_on or has_human(groups[len(self._groups_read) :]):
+            self._begin(groups)
+        for number in range(len(self._groups_read), len(groups)):
+            self._read(number, groups[number])
 
-    def _fitted_newest(self, needed: Mapping[int, Group]) -> dict[int, Group] | int:
-        """Returns the words of the user and the newest step, clipped.
+        if self.total_tokens <= self.rooms.most_tokens:
+            return _planned(
+                groups, self.shown, self.groups_when_shortened, self.work_when_shortened
+            )
+        smallest = self._smallest(groups)
+        if isinstance(smallest, int):
+            return smallest
+        return _planned(groups, smallest, len(groups), None)
 
-        Or the tokens that these need at least.
+    # Adding groups
 
-        Media give way only where texts do not suffice, the oldest first. An answer is clipped as
-        the last resort.
-        """
-        kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
-        steps_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.rooms.code_tokens
-        with_media = self._without_older_media(needed)
-        tried: list[tuple[Mapping[int, Group], Kinds, bool | None]] = [
-            (one, kinds, True) for one in with_media
-        ]
-        tried += [(with_media[-1], kinds, None), (needed, (*kinds, AIMessage), None)]
-        least = 0
-        for groups, clips, keeps_media in tried:
-            smallest = self._clipped(groups, 0, clips, keeps_media=keeps_media)
-            least = sum(group_tokens(part, self.counter) for part in smallest.values())
-            if least <= self.rooms.most_tokens:
-                most = min(self.rooms.most_tokens, max(least, steps_tokens))
-                return self._clipped(groups, most, clips, keeps_media=keeps_media)
-        return least
+    def _read(self, number: int, group: Group) -> None:
+        self._groups_read.append(group)
+        self.whole.append(group)
+        self.work.read(enumerate(group.messages, self.work.read_until))
+        if number not in self.human:
+            self.stale.read(group)
+            self._add_round(number)
 
-    def _without_older_media(self, groups: Mapping[int, Group]) -> list[Mapping[int, Group]]:
-        """Returns groups whose results have all their media, then without those of the oldest result, and so on.
+    def _add_round(self, number: int) -> None:
+        self._show(number, self.whole[number])
+        self.round_costs.append(self.costs[number])
+        self._make_room(number)
+        if self.total_tokens > self.rooms.most_tokens and self.rooms.clip_human:
+            words_tokens = int(self.rooms.budget_tokens * TURN_POLICY.words_share)
+            clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
+            for at, group in clipped.items():
+                self._show(at, group)
+            self._show(number, self.whole[number])
+            self._make_room(number)
 
-        The newest result that has media keeps them in all of these.
-        """
-        results = [
-            (number, at)
-            for number, part in groups.items()
-            for at, message in enumerate(part.messages)
-            if isinstance(message, ToolMessage) and has_media(message)
-        ]
-        shown = dict(groups)
-        made: list[Mapping[int, Group]] = [dict(shown)]
-        for number, at in results[:-1]:
-            said = list(shown[number].messages)
-            said[at] = without_media(said[at], self.name(said[at]))
-            shown[number] = Group(tuple(said), shown[number].positions)
-            made.append(dict(shown))
-        return made
-
-    def _add(self, number: int) -> None:
-        self._read_calls(number)
-        self.sizes.append(group_tokens(self.whole[number], self.counter))
-        self._grow(number)
-        if self.total > self.rooms.most_tokens and self.rooms.clip_human:
-            words_tokens = int(self.rooms.budget_tokens * WORDS_SHARE)
-            for at, part in self._clipped(self.human, words_tokens, (HumanMessage,)).items():
-                self._put(at, part)
-            self._grow(number)
-
-    def _put(self, number: int, part: Group) -> None:
-        tokens = group_tokens(part, self.counter)
-        self.total += tokens - self.costs.get(number, 0)
-        self.shown[number], self.costs[number] = part, tokens
-
-    def _grow(self, newest: int) -> None:
-        """Shows a step, in short if that is enough; else older ones give way to it.
-
-        The steps up to the one at which the prompt was written anew are fitted with that one.
-        """
-        self._put(newest, self.whole[newest])
-        budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.code_tokens
-        budget_tokens -= NOTE_TOKENS if self.dropped else 0
-        said = sum(self.costs[at] for at in self.human)
-        steps = self.rooms.rebuilt_groups
-        ahead = next_tokens(self.sizes, self.rooms.budget_tokens - said)
-        if newest < steps - 1 or (newest == steps - 1 and self.total <= budget_tokens - ahead):
-            return
-        if newest >= steps:
-            left = budget_tokens - self.total + self.costs[newest]
-            useful = OLD_RESULT_TOKENS
-            most = max(int(left * NEW_SHARE), min(left, useful))
-            if self.costs[newest] > most >= useful and len(self.sizes) > 1:
-                # Once: what changed later would break a cache. Older media give way to the newest,
-                # not these to them.
-                self._shorten(newest, most, SMALLEST_CLIP_TOKENS, keeps_media=True)
-            if self.total <= budget_tokens:
-                return
-            self._put(newest, self.whole[newest])
-        self._give_way(newest, ahead)
-
-    def _give_way(self, newest: int, ahead_tokens: int) -> None:
-        """Shortens older steps, the oldest and stale ones first, and leaves out what has no room even so."""
-        self.renewed = newest + 1
-        older = sorted(i for i in self.shown if i != newest and i not in self.human)
-        for number in older:
-            self._tell_stale(number)
-        self.code_tokens, own = self._divided_code(newest)
-        budget_tokens = (
-            self.rooms.budget_tokens - self.rooms.kept_tokens - ahead_tokens - self.code_tokens
-        )
-        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
-        said = sum(self.costs[i] for i in self.human)
-        most = int((budget_tokens - said - own) * NEWEST_SHARE) + own
-        most = max(most, budget_tokens - said - sum(self.costs[i] for i in older))
-        if self.costs[newest] > most:
-            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS, keeps_media=True)
-        target = max(budget_tokens, said + self.costs[newest])
-        keep = _newest(self.shown, [*older, newest])
-        calls = {number: {*call_ids(self.whole[number].messages[0])} for number in older}
-        older.sort(
-            key=lambda number: (not calls[number] or not calls[number] <= self.stale.keys(), number)
-        )
-        least = {number: self._least_tokens(number) for number in older}
-        excess = self.total - sum(self.costs[i] for i in older) + sum(least.values()) - target
-        for number in older:
-            if excess > 0 and number not in keep:
-                excess -= least[number]
-                self._leave_out(number)
-        for number in older:
-            if self.total > target and number in self.shown and number not in self.shortest:
-                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
-        for number in older:  # of some texts a clip is hardly shorter
-            if self.total > target + ahead_tokens and number in self.shown and number not in keep:
-                self._leave_out(number)
-        self.code_tokens += max(0, target - self.total) if self.code_tokens else 0
-        said_lines: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
-        for message in (one for part in self.shown.values() for one in part.messages):
-            said_lines[self._file_of(message)] |= known_files.said_lines(message.text)
-        count = self.counter.count_text
-        most = self.code_tokens - self.counter.count_text(work_state.CODE)
-        code = known_files.chosen_lines(self.work.texts, self._worth_now(), count, most, said_lines)
-        self.work_when_shortened = TurnWorkState(self.work.copy(), self.code_tokens, code)
+    def _show(self, number: int, group: Group) -> None:
+        tokens = group_tokens(group, self.counter)
+        self.total_tokens += tokens - self.costs.get(number, 0)
+        self.shown[number] = group
+        self.costs[number] = tokens
 
     def _leave_out(self, number: int) -> None:
-        self.total -= self.costs.pop(number)
+        self.total_tokens -= self.costs.pop(number)
         del self.shown[number]
-        self.dropped = True
+        self.has_left_out = True
 
-    def _divided_code(self, newest: int) -> tuple[int, int]:
-        """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""
-        shown = set(map(self._file_of, self.whole[newest].messages))
-        texts = self.work.texts
-        worth = self._worth_now()
-        if not (texts and self.rooms.code_tokens):
-            return 0, 0
-        order = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
-        lines = (
-            (path, len(line)) for path, file in texts.items() for line, _ in file.lines.values()
+    @property
+    def _human_tokens(self) -> int:
+        return sum(self.costs[number] for number in self.human)
+
+    def _make_room(self, newest: int) -> None:
+        """Makes room for a round that is shown whole.
+
+        It is shortened if that is enough; else older rounds give way to it. Those that the turn had
+        when its prompt was rebuilt are fitted together, once the last of them is there.
+        """
+        rooms = self.rooms
+        budget_tokens = rooms.budget_tokens - rooms.work_tokens - self.code_tokens
+        if self.has_left_out:
+            budget_tokens -= TURN_POLICY.note_tokens
+        ahead_tokens = TURN_POLICY.next_rounds_tokens(
+            self.round_costs, rooms.budget_tokens - self._human_tokens
         )
-        costs = np.array(
-            [(path in shown, size // CHARACTERS_PER_TOKEN + 1) for path, size in lines]
-        )[order]
-        costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
-        own = int(costs[costs[:, 0] == 1, 1].sum())
-        return int(costs[:, 1].sum()) - own, own
+
+        last_at_rebuild = rooms.groups_at_rebuild - 1
+        if newest < last_at_rebuild:
+            return
+        if newest == last_at_rebuild:
+            if self.total_tokens > budget_tokens - ahead_tokens:
+                self._give_way(newest, ahead_tokens)
+            return
+
+        self._shorten_new(newest, budget_tokens)
+        if self.total_tokens > budget_tokens:
+            self._show(newest, self.whole[newest])
+            self._give_way(newest, ahead_tokens)
+
+    def _shorten_new(self, newest: int, budget_tokens: int) -> None:
+        """Shortens a new round that would take too much of what is left.
+
+        Only once: what changed later would break a cache. Its media stay, as older ones give way to
+        them and not the other way round.
+        """
+        tokens_left = budget_tokens - self.total_tokens + self.costs[newest]
+        useful_tokens = TURN_POLICY.old_result_tokens
+        most_tokens = max(int(tokens_left * TURN_POLICY.new_share), min(tokens_left, useful_tokens))
+        is_only_round = len(self.round_costs) == 1
+        if self.costs[newest] > most_tokens >= useful_tokens and not is_only_round:
+            self._shorten(newest, most_tokens, TURN_POLICY.smallest_clip_tokens, keeps_media=True)
+
+    # Giving way
+
+    def _give_way(self, newest: int, ahead_tokens: int) -> None:
+        """Brings the turn down to what leaves room for its next rounds."""
+        self.groups_when_shortened = newest + 1
+        older = sorted(
+            number for number in self.shown if number != newest and number not in self.human
+        )
+        for number in older:
+            self._mark_stale(number)
+        self.code_tokens, newest_code_tokens = self._divided_code(newest)
+
+        rooms = self.rooms
+        budget_tokens = rooms.budget_tokens - rooms.work_tokens - self.code_tokens - ahead_tokens
+        if older or self.has_left_out:
+            budget_tokens -= TURN_POLICY.note_tokens
+        self._shorten_newest(newest, older, budget_tokens, newest_code_tokens)
+        target_tokens = max(budget_tokens, self._human_tokens + self.costs[newest])
+        self._shorten_older(older, newest, target_tokens, ahead_tokens)
+
+        if self.code_tokens:  # lines of files get what the rounds leave
+            self.code_tokens += max(0, target_tokens - self.total_tokens)
+        self.work_when_shortened = self._work_now()
+
+    def _shorten_newest(
+        self, newest: int, older: Sequence[int], budget_tokens: int, code_tokens: int
+    ) -> None:
+        """Shortens the newest round to its share of the room, or to all that older ones leave.
+
+        Lines of files that it shows have their tokens in any case.
+        """
+        room_tokens = budget_tokens - self._human_tokens
+        share_tokens = int((room_tokens - code_tokens) * TURN_POLICY.newest_share) + code_tokens
+        left_tokens = room_tokens - sum(self.costs[number] for number in older)
+        most_tokens = max(share_tokens, left_tokens, 0)
+        if self.costs[newest] > most_tokens:
+            self._shorten(newest, most_tokens, TURN_POLICY.smallest_clip_tokens, keeps_media=True)
+
+    def _shorten_older(
+        self, older: Sequence[int], newest: int, target_tokens: int, ahead_tokens: int
+    ) -> None:
+        """Shortens older rounds, stale ones and the oldest first, down to a target.
+
+        What would not fit even in short is left out.
+        """
+        staying = _newest_and_last_call(self.shown, [*older, newest])
+        in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
+
+        least = {number: self._least_tokens(number) for number in older}
+        older_tokens = sum(self.costs[number] for number in older)
+        excess = self.total_tokens - older_tokens + sum(least.values()) - target_tokens
+        for number in in_order:
+            if excess > 0 and number not in staying:
+                excess -= least[number]
+                self._leave_out(number)
+
+        for number in in_order:
+            is_shortenable = number in self.shown and number not in self.fully_shortened
+            if self.total_tokens > target_tokens and is_shortenable:
+                most_tokens = self.costs[number] - (self.total_tokens - target_tokens)
+                self._shorten(number, most_tokens, TURN_POLICY.old_result_tokens)
+
+        for number in in_order:  # of some texts a clip is hardly shorter
+            is_over = self.total_tokens > target_tokens + ahead_tokens
+            if is_over and number in self.shown and number not in staying:
+                self._leave_out(number)
+
+    def _is_stale(self, number: int) -> bool:
+        """Tells whether later calls have made all results of a round stale."""
+        return self.stale.are_all_stale(call_ids(self.whole[number].messages[0]))
 
     def _least_tokens(self, number: int) -> int:
-        """Returns what an older step costs once its results are in short."""
-        least = self.costs[number]
-        for result in self.shown[number].messages:
-            if isinstance(result, ToolMessage):
-                tokens = self.counter.count_message(result)
-                without = (
-                    self.counter.count_message(without_media(result))
-                    if has_media(result)
-                    else tokens
-                )
-                least -= tokens - min(tokens, without, OLD_RESULT_TOKENS)
-        return least
+        """Returns what an older round costs once its results are in short."""
+        least_tokens = self.costs[number]
+        for message in self.shown[number].messages:
+            if isinstance(message, ToolMessage):
+                tokens = self.counter.count_message(message)
+                shorter_tokens = min(tokens, TURN_POLICY.old_result_tokens)
+                if has_media(message):
+                    bare_tokens = self.counter.count_message(without_media(message))
+                    shorter_tokens = min(shorter_tokens, bare_tokens)
+                least_tokens -= tokens - shorter_tokens
+        return least_tokens
+
+    def _mark_stale(self, number: int) -> None:
+        """Puts a line in place of every longer result of a round that is stale, or in the files."""
+        self.whole[number] = self._without_stale(self.whole[number])
+        shown = self._without_stale(self.shown[number])
+        if shown is not self.shown[number]:
+            self._show(number, shown)
+
+    def _without_stale(self, group: Group) -> Group:
+        kept = [
+            self._stale_line(message) if isinstance(message, ToolMessage) else message
+            for message in group.messages
+        ]
+        if kept == list(group.messages):
+            return group
+        return Group(tuple(kept), group.positions)
+
+    def _stale_line(self, result: ToolMessage) -> ToolMessage:
+        """Returns a line that stands for a stale result, if it is shorter; else the result."""
+        reason = self._reason_left_out(result)
+        if not reason:
+            return result
+        reference = self.recall_name(result)
+        whole = f'; all of it has the reference "{reference}"' if reference else ""
+        line = result.model_copy(update={"content": f"[… left out: {reason}{whole} …]"})
+        if self.counter.count_message(line) < self.counter.count_message(result):
+            return line
+        return result
+
+    def _reason_left_out(self, result: ToolMessage) -> str:
+        """Returns why a result need not be shown; empty where it must be."""
+        if result.tool_call_id in self.stale.replaced_by:
+            newer_id, done = self.stale.replaced_by[result.tool_call_id]
+            newer = self.recall_name(self.stale.results[newer_id])
+            return f'{done} later, see "{newer}"' if newer else f"{done} later"
+        if self.rooms.code_tokens and self._file_of(result):
+            return "lines of it may stand above"
+        return ""
+
+    # Shortening
 
     def _shorten(
         self,
@@ -431,192 +521,181 @@ class GrowingTurn:
         *,
         keeps_media: bool | None = None,
     ) -> None:
+        """Shows a round's results in short, if that costs less than what is shown of it."""
         if self.costs[number] > smallest_tokens:
-            whole = {number: self.whole[number]}
-            focus = self._focus(number)
-            kinds: Kinds = (ToolMessage,)
-            part = self._clipped(
-                whole, budget_tokens, kinds, smallest_tokens, focus, keeps_media=keeps_media
+            shorter = self._clipped(
+                {number: self.whole[number]},
+                budget_tokens,
+                (ToolMessage,),
+                smallest_tokens,
+                focus=self._focus(number),
+                keeps_media=keeps_media,
             )[number]
-            if group_tokens(part, self.counter) < self.costs[number]:
-                self._put(number, part)
-        if (
-            self.costs[number] > budget_tokens and not keeps_media
-        ):  # its media may still give way to newer ones
-            self.shortest.add(number)
+            if group_tokens(shorter, self.counter) < self.costs[number]:
+                self._show(number, shorter)
+        # With `keeps_media` there is more to take later: media give way to newer ones.
+        if self.costs[number] > budget_tokens and not keeps_media:
+            self.fully_shortened.add(number)
 
     def _focus(self, number: int) -> frozenset[str]:
-        """Returns what the results of a step are looked at for.
-
-        The words of the user, and of the steps since.
-        """
-        steps = (*self.human.values(), *self.whole[number : max(self.renewed, number + 1)])
-        said = (work_state.told_by(part.messages[:1])[:FOCUS_CHARACTERS] for part in steps)
-        return frozenset().union(*map(_terms, said))
-
-    def _read_calls(self, number: int) -> None:
-        """Notes what the calls of a step look at or do, and which older results that makes stale."""
-        first, *rest = self.whole[number].messages
-        self.results |= {one.tool_call_id: one for one in rest if isinstance(one, ToolMessage)}
-        for call in first.tool_calls if isinstance(first, AIMessage) else ():
-            call_id = call["id"] or ""
-            result = self.results.get(call_id)
-            if result is None or result.status == "error":
-                continue
-            use = work_state.ToolUse.of(
-                call["name"], call["args"], dict(self.rooms.tool_kinds)
-            ).ended(result)
-            reads = use.kind == "read"
-            if use.kind not in AGAIN or (reads and extractive.ENGLISH.refused.search(result.text)):
-                continue
-            if reads:
-                self.read_of[call_id] = next(iter(use.subjects), "")
-            is_run = use.kind == "run"  # what describes a command may change
-            said = (
-                ("", *use.subjects)
-                if is_run
-                else (json.dumps(call["args"], sort_keys=True, default=str),)
-            )
-            same: list[tuple[str, ...]] = [("",) if use.kind == "todo" else (call["name"], *said)]
-            of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
-            is_whole = use.kind == "write" or (
-                reads and not known_files.reads_part(use.args, use.subjects)
-            )
-            replaced = of_file if is_whole else same
-            noted = [] if use.kind == "write" else [*same, *of_file] if reads else same
-            for key in replaced:
-                for older in self.newest_use.pop(key, ()):
-                    self.stale.setdefault(older, (call_id, AGAIN[use.kind]))
-            for key in noted:
-                self.newest_use.setdefault(key, []).append(call_id)
-
-    def _tell_stale(self, number: int) -> None:
-        """Puts a line in place of every longer result of a step that is stale, or whose file is told of."""
-        self.whole[number] = self._without_stale(self.whole[number])
-        if (shown := self._without_stale(self.shown[number])) is not self.shown[number]:
-            self._put(number, shown)
-
-    def _without_stale(self, part: Group) -> Group:
-        said = list(part.messages)
-        for place, message in (
-            (at, one) for at, one in enumerate(said) if isinstance(one, ToolMessage)
-        ):
-            key = message.tool_call_id
-            reference = self.name(message)
-            why = (
-                "lines of it may stand above"
-                if self._file_of(message) and self.rooms.code_tokens
-                else ""
-            )
-            if key in self.stale:
-                newer, did = self.stale[key]
-                see = self.name(self.results[newer])
-                why = f'{did} later, see "{see}"' if see else f"{did} later"
-            if why:
-                whole = f'; all of it has the reference "{reference}"' if reference else ""
-                line = message.model_copy(update={"content": f"[… left out: {why}{whole} …]"})
-                if self.counter.count_message(line) < self.counter.count_message(message):
-                    said[place] = line
-        return part if said == list(part.messages) else Group(tuple(said), part.positions)
-
-    def _file_of(self, message: BaseMessage) -> str:
-        """Returns the path of the known file that a message shows as a result; else nothing."""
-        path = self.read_of.get(getattr(message, "tool_call_id", ""), "")
-        return path if path in self.work.texts else ""
+        """Returns the terms to look for in a round's results: the user's, and of the rounds since."""
+        since = self.whole[number : max(self.groups_when_shortened, number + 1)]
+        focus: set[str] = set()
+        for group in (*self.human.values(), *since):
+            text = work_state.told_by(group.messages[:1])
+            focus |= _terms(text[: TURN_POLICY.focus_characters])
+        return frozenset(focus)
 
     def _clipped(
         self,
         groups: Mapping[int, Group],
         budget_tokens: int,
         kinds: Kinds,
-        smallest_tokens: int = SMALLEST_CLIP_TOKENS,
-        focus: frozenset[str] = frozenset(),
+        smallest_tokens: int = TURN_POLICY.smallest_clip_tokens,
         *,
+        focus: frozenset[str] = frozenset(),
         keeps_media: bool | None = None,
     ) -> dict[int, Group]:
-        """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can.
-
-        Media of results give way where a message does not fit with them, unless it `keeps_media`;
-        no others do.
-        """
-        counter = self.counter
-
-        def clip(at: tuple[int, int], most_tokens: int) -> BaseMessage | None:
-            message = sent[at]
-            count = counter.count_message
-            values = worth[at]
-            said: dict[str, Any] = {
-                "reference": self.name(message),
-                "focus": focus,
-                "worth": values,
-            }
-            said["keeps_media"] = keeps_media
-            if values and isinstance(message.content, str):
-                message = message.model_copy(
-                    update={"content": known_files.PADDING.sub("", message.content)}
-                )
-            return clip_message(message, count, counter.count_text, most_tokens, **said)
-
-        def shortest_of(at: tuple[int, int]) -> BaseMessage:
-            message = sent[at]
-            others_tokens = 0
-            if keeps_media or not isinstance(message, ToolMessage):
-                media = [block for block in shown_blocks(message) if medium_of(block) is not None]
-                others_tokens = (
-                    counter.count_message(message.model_copy(update={"content": media}))
-                    if media
-                    else 0
-                )
-            tries = (clip(at, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
-            return next(
-                (shorter for shorter in tries if shorter), message
-            )  # characters of many tokens need more
-
-        sent = {
-            (number, at): message
-            for number, part in groups.items()
-            for at, message in enumerate(part.messages)
-        }
-        costs = {at: counter.count_message(message) for at, message in sent.items()}
-        worth = {at: self._worth_of(message) for at, message in sent.items()}
-        tried = (
-            (at, shortest_of(at)) for at, message in sent.items() if isinstance(message, kinds)
-        )
-        shortest = {at: shorter for at, shorter in tried if shorter is not sent[at]}
-        least = {at: counter.count_message(message) for at, message in shortest.items()}
-        left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
-        most = water_level([costs[at] for at in shortest], left, [*least.values()])
-        clipped = {at: clip(at, most) for at in shortest if least[at] < min(most, costs[at])}
-        sent |= {at: clipped.get(at) or part for at, part in shortest.items()}
-        return {
-            number: Group(
-                tuple(sent[number, at] for at in range(len(part.messages))), part.positions
+        """Clips the largest messages of some kinds, so that groups fit a budget if they can."""
+        shortenings = {
+            (number, at): Shortening(
+                message=message,
+                counter=self.counter,
+                reference=self.recall_name(message),
+                focus=focus,
+                line_worth=self._worth_of_lines(message),
+                keeps_media=keeps_media,
             )
-            for number, part in groups.items()
+            for number, group in groups.items()
+            for at, message in enumerate(group.messages)
+            if isinstance(message, kinds)
         }
+        return shortened_together(groups, shortenings, budget_tokens, smallest_tokens, self.counter)
 
-    def _worth_of(self, message: BaseMessage) -> tuple[float, ...]:
-        """Returns what the lines of a result are worth that shows a known file.
+    def _smallest(self, groups: Sequence[Group]) -> dict[int, Group] | int:
+        """Returns the human messages and the newest round, clipped to fit.
 
-        Nothing of any other message.
+        Or what these need at least, in tokens. Media give way only where texts do not suffice, the
+        oldest first; an assistant's words are clipped as the last resort.
         """
-        path = self._file_of(message)
-        return (
-            known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path])
-            if path
-            else ()
-        )
+        rooms = self.rooms
+        kinds: Kinds = (ToolMessage, HumanMessage) if rooms.clip_human else (ToolMessage,)
+        staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
+        needed = {number: groups[number] for number in sorted(staying)}
+        stages = without_older_media(needed, self.recall_name)
+        attempts = [_Attempt(stage, kinds, keeps_media=True) for stage in stages]
+        attempts.append(_Attempt(stages[-1], kinds))
+        attempts.append(_Attempt(needed, (*kinds, AIMessage)))
+
+        wanted_tokens = rooms.budget_tokens - rooms.work_tokens - rooms.code_tokens
+        least_tokens = 0
+        for it in attempts:
+            smallest = self._clipped(it.groups, 0, it.kinds, keeps_media=it.keeps_media)
+            least_tokens = sum(group_tokens(group, self.counter) for group in smallest.values())
+            if least_tokens <= rooms.most_tokens:
+                budget_tokens = min(rooms.most_tokens, max(least_tokens, wanted_tokens))
+                return self._clipped(it.groups, budget_tokens, it.kinds, keeps_media=it.keeps_media)
+        return least_tokens
+
+    # Lines of files
+
+    def _file_of(self, message: BaseMessage) -> str:
+        """Returns the path of the known file that a message shows as a result; empty for others."""
+        path = self.stale.paths_read.get(getattr(message, "tool_call_id", ""), "")
+        return path if path in self.work.texts else ""
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
-        if self._worth[0] != len(self.whole):
-            said = [one for part in self.whole for one in part.messages if not self._file_of(one)]
-            self._worth = len(self.whole), self.work.worth(self.said_before, said)
-        return self._worth[1]
+        """Returns what the lines of each known file are worth, by its path."""
+        computed_for, _ = self._lines_worth
+        if computed_for != len(self.whole):
+            talk = [
+                message
+                for group in self.whole
+                for message in group.messages
+                if not self._file_of(message)
+            ]
+            self._lines_worth = len(self.whole), self.work.worth(self.messages_before, talk)
+        return self._lines_worth[1]
+
+    def _worth_of_lines(self, message: BaseMessage) -> tuple[float, ...]:
+        """Returns what the lines of a message are worth that shows a known file; else nothing."""
+        path = self._file_of(message)
+        if not path:
+            return ()
+        file = self.work.texts[path]
+        return known_files.worth_of_lines(message.text, file, self._worth_now()[path])
+
+    def _divided_code(self, newest: int) -> tuple[int, int]:
+        """Divides the tokens for the lines of files that are worth most.
+
+        Returns what lines get beside the rounds, and what those get that the newest round shows.
+        """
+        texts = self.work.texts
+        if not texts or not self.rooms.code_tokens:
+            return 0, 0
+        paths_shown = {self._file_of(message) for message in self.whole[newest].messages}
+        sizes: list[int] = []
+        shown_flags: list[bool] = []
+        for path, file in texts.items():
+            for line, _ in file.lines.values():
+                sizes.append(len(line))
+                shown_flags.append(path in paths_shown)
+
+        worth = self._worth_now()
+        best_first = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
+        tokens = 1 + np.array(sizes)[best_first] // TURN_POLICY.characters_per_code_token
+        is_shown = np.array(shown_flags)[best_first]
+        has_room = tokens.cumsum() <= self.rooms.code_tokens
+        all_tokens = int(tokens[has_room].sum())
+        shown_tokens = int(tokens[has_room & is_shown].sum())
+        return all_tokens - shown_tokens, shown_tokens
+
+    def _work_now(self) -> TurnWorkState:
+        """Returns the work state, with the lines of files that are worth most and not shown."""
+        lines_shown: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+        for group in self.shown.values():
+            for message in group.messages:
+                lines_shown[self._file_of(message)] |= known_files.said_lines(message.text)
+        count = self.counter.count_text
+        code = known_files.chosen_lines(
+            self.work.texts,
+            self._worth_now(),
+            count,
+            self.code_tokens - count(work_state.CODE),
+            lines_shown,
+        )
+        return TurnWorkState(self.work.copy(), self.code_tokens, code)
 
 
-def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
-    """Returns the last of some groups, and the last of them that has calls."""
-    return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
+def _planned(
+    groups: Sequence[Group],
+    shown: Mapping[int, Group],
+    groups_when_shortened: int,
+    work_when_shortened: TurnWorkState | None,
+) -> PlannedTurn:
+    """Returns a turn of which some groups are shown, in whole or in short."""
+    return PlannedTurn(
+        whole=tuple(groups),
+        groups=tuple(shown[number] for number in sorted(shown)),
+        left_out=tuple(group for number, group in enumerate(groups) if number not in shown),
+        clipped=frozenset(
+            groups[number].positions[0]
+            for number, group in shown.items()
+            if group != groups[number]
+        ),
+        groups_when_shortened=groups_when_shortened,
+        work_when_shortened=work_when_shortened,
+    )
 
 
-_terms = remembering(4_096)(lambda text: frozenset(terms(text)))
+def _newest_and_last_call(
+    groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]
+) -> set[int]:
+    """Returns the last of some numbers of groups, and the last of them whose group has calls."""
+    calling = [number for number in numbers if call_ids(groups[number].messages[0])]
+    return {*numbers[-1:], *calling[-1:]}
+
+
+@remembering(4_096)
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(terms(text))

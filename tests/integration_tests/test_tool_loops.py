@@ -329,7 +329,7 @@ def check_same(one: Session, other: Session) -> None:
 
 
 def has_block(session: Session) -> bool:
-    return session.plan.fixed is not None or not session.plan.turn.long
+    return session.plan.fixed is not None or not session.plan.turn.stage
 
 
 def check_head_stays(calls: Sequence[Session]) -> None:
@@ -339,13 +339,13 @@ def check_head_stays(calls: Sequence[Session]) -> None:
     it from the others.
     """
     for before, now in pairwise(calls):
-        assert before.plan.turn.long <= now.plan.turn.long, "a long turn stays one"
+        assert before.plan.turn.stage <= now.plan.turn.stage, "a long turn stays one"
         as_planned = (
             before.plan.turn.free_tokens
             and now.plan.turn.free_tokens
             and has_block(before) == has_block(now)
         )
-        if as_planned and before.plan.turn.long == now.plan.turn.long:
+        if as_planned and before.plan.turn.stage == now.plan.turn.stage:
             assert head(before) == head(now)
 
 
@@ -375,7 +375,7 @@ def check_every_process_agrees(loop: Loop) -> None:
         check_same(session, Process(loop, process.store).answer(turn))
         if block is not None:
             check_same(session, Process(loop, process.store).answer(turn, block))
-        as_planned = as_planned and not session.plan.turn.long
+        as_planned = as_planned and not session.plan.turn.stage
         if (
             as_planned
         ):  # else steps that were made for earlier calls of the turn are not in another store

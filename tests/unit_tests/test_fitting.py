@@ -14,15 +14,7 @@ from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import LADDER, reduce
 from langchain_ctxbudget.prompt.plan import PlannedTurn
-from langchain_ctxbudget.prompt.turn import (
-    NEW_SHARE,
-    NEXT_STEPS,
-    NOTE_TOKENS,
-    GrowingTurn,
-    ReadTurn,
-    Rooms,
-    next_tokens,
-)  # fmt: skip
+from langchain_ctxbudget.prompt.turn import TURN_POLICY, GrowingTurn, ReadTurn, Rooms
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -206,9 +198,11 @@ def at_once(groups: Sequence[Group], missing: int) -> PlannedTurn:
     whole = cost(groups)
     said = cost(groups[:1])
     room = next(
-        room for room in range(whole, 10**6) if room - next_tokens([1_000], room - said) >= whole
+        room
+        for room in range(whole, 10**6)
+        if room - TURN_POLICY.next_rounds_tokens([1_000], room - said) >= whole
     )
-    rooms = Rooms(room - missing, 10**6, rebuilt_groups=len(groups))
+    rooms = Rooms(room - missing, 10**6, groups_at_rebuild=len(groups))
     result = GrowingTurn(COUNTER, rooms, lambda message: message.id).fitted(groups)
     assert isinstance(result, PlannedTurn)
     return result
@@ -228,20 +222,21 @@ def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_ol
 def test_a_step_leaves_room_for_the_next_ones_as_large_as_the_last() -> None:
     for size in (100, 600):
         steps = turn_of("Go on.", *[[size]] * 60)
-        rooms = Rooms(12_000, 12_000, rebuilt_groups=50)
+        rooms = Rooms(12_000, 12_000, groups_at_rebuild=50)
         before, now = (
-            GrowingTurn(COUNTER, rooms).fitted(steps[:end]) for end in (50, 50 + NEXT_STEPS // 2)
+            GrowingTurn(COUNTER, rooms).fitted(steps[:end])
+            for end in (50, 50 + TURN_POLICY.next_rounds // 2)
         )
         assert isinstance(before, PlannedTurn)
         assert isinstance(now, PlannedTurn)
-        assert now.groups == (*before.groups, *steps[50 : 50 + NEXT_STEPS // 2])
+        assert now.groups == (*before.groups, *steps[50 : 50 + TURN_POLICY.next_rounds // 2])
 
 
 def test_a_new_result_that_is_too_large_is_shown_in_short_before_older_steps_give_way() -> None:
     groups = turn_of("Go on.", *[[200]] * 8, [9_000])
     before = fitted(groups[:-1], 4_000)
     now = fitted(groups, 4_000)
-    assert (now.renewed, now.groups[:-1]) == (0, before.groups)
+    assert (now.groups_when_shortened, now.groups[:-1]) == (0, before.groups)
     assert now.clipped == {groups[-1].positions[0]}
 
 
@@ -274,15 +269,18 @@ def test_every_step_fits_and_what_was_shown_stays_until_the_next_one(
         now = fitted(whole[:end], budget)
         assert turn.fitted(groups) == now, "it goes on as it would begin anew"
         assert sorted(positions([*now.groups, *now.left_out])) == positions(groups)
-        assert cost(now.groups) + (NOTE_TOKENS if now.left_out else 0) <= budget
+        assert cost(now.groups) + (TURN_POLICY.note_tokens if now.left_out else 0) <= budget
         assert now.groups[0] == groups[0]
         assert now.groups[-1].positions == groups[-1].positions
         sizes = {part.positions: len(part.messages) for part in groups}
         assert all(len(part.messages) == sizes[part.positions] for part in now.groups)
-        note = NOTE_TOKENS if before and before.left_out else 0
-        if before and cost(groups[-1:]) <= (budget - cost(before.groups) - note) * NEW_SHARE:
+        note = TURN_POLICY.note_tokens if before and before.left_out else 0
+        if (
+            before
+            and cost(groups[-1:]) <= (budget - cost(before.groups) - note) * TURN_POLICY.new_share
+        ):
             assert now.groups == (*before.groups, groups[-1])
-        if before and now.renewed == before.renewed:
+        if before and now.groups_when_shortened == before.groups_when_shortened:
             assert now.groups[:-1] == before.groups
             assert now.left_out == before.left_out
         before = now

@@ -1,0 +1,186 @@
+"""Filling what is left of a budget: layers that have more to say, and quotes of what was said before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from langchain_ctxbudget import budget as budgets
+from langchain_ctxbudget.budget import Layer, LayerSpec, Reason
+from langchain_ctxbudget.history import CONTEXT_FRAME
+from langchain_ctxbudget.knowledge import subjects
+from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, layer_tokens
+from langchain_ctxbudget.prompt.budgeting import bundles_within
+from langchain_ctxbudget.prompt.fitting import JOINS, excess_tokens, pruned
+from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
+
+
+@dataclass(frozen=True, slots=True)
+class QuotingPolicy:
+    """What a quote must be worth to take room in a prompt."""
+
+    least_worth: Mapping[budgets.Emphasis, float] = field(
+        default_factory=lambda: {"balanced": 0.2, "cache": 1.0}
+    )
+    """How likely a text must be needed if it takes the whole budget; if it takes a share of the
+    budget, that share of it is enough."""
+    weak_share: float = 0.05
+    """The most that quotes may take of the budget if hardly anything that was said has to do with
+    the message."""
+
+
+QUOTING_POLICY = QuotingPolicy()
+
+
+def with_leftovers(plan: Plan) -> Plan:
+    """Gives left-over tokens to the background's layers that have more to say, by priority.
+
+    Each is asked once, and grows at most to what its strategy allows. Retrieval is one of them: it
+    takes what the layers before it leave. The stable zone does not grow: a summary that changed
+    with the current message would rewrite the prompt.
+    """
+    if not has_human(plan.turn.groups):
+        return plan
+    tokens_left = _leftover_tokens(plan)
+    rooms = dict(plan.allocated.tokens)
+    for spec in _layers_by_priority(plan):
+        used_before = _used_tokens(plan, spec.layer)
+        if spec.layer == Layer.RETRIEVAL:
+            plan = _with_retrieved(plan, min(tokens_left, spec.limit_tokens))
+        elif _wants_more(plan, spec.layer):
+            room = _wider_room(plan, spec, rooms[spec.layer], used_before + tokens_left)
+            if room is not None:
+                rooms[spec.layer] = room
+                plan = plan.but(bundles=bundles_within(plan, rooms))
+        tokens_left -= _used_tokens(plan, spec.layer) - used_before
+    return plan
+
+
+def _leftover_tokens(plan: Plan) -> int:
+    """Returns the tokens that the background may still take."""
+    content = plan.content
+    tokens = -excess_tokens(plan, content)
+    if plan.only_adds:
+        layers = {part.layer for part in content.volatile}
+        used = sum(_used_tokens(plan, layer) for layer in layers)
+        tokens = min(tokens, plan.most_background_tokens - used)
+    elif plan.level_tokens:
+        tokens -= plan.limit_tokens - plan.level_tokens
+    if not content.volatile:
+        tokens -= sum(map(plan.counter.count_text, CONTEXT_FRAME))
+    return max(0, tokens - JOINS)
+
+
+def _layers_by_priority(plan: Plan) -> list[LayerSpec]:
+    own = [layer.name for layer in plan.request.settings.layers]
+    names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
+    specs = [plan.allocated.spec_of(name) for name in names]
+    return sorted(specs, key=lambda spec: (-spec.priority, spec.layer))
+
+
+def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int | None:
+    """Returns the room of a layer that gets left-over tokens, or None if it needs more than that."""
+    own = {layer.name: layer for layer in plan.request.settings.layers}
+    least_tokens = spec.min_tokens
+    if spec.layer in own:
+        least_tokens = max(least_tokens, own[spec.layer].min_tokens)
+    else:  # the rooms of topics and entities are for lines alone
+        most_tokens -= plan.counter.count_text(subjects.SECTIONS[Layer(spec.layer)])
+    wider = max(room, min(most_tokens, spec.limit_tokens))
+    return wider if wider >= least_tokens else None
+
+
+def _wants_more(plan: Plan, layer: str) -> bool:
+    """Tells whether something of a layer is left out or shortened for want of room."""
+    bundles = plan.bundles
+    if bundles.is_given:
+        return False
+    for part in bundles.fragments:
+        if part.layer == layer and part.status is budgets.Status.SHRUNK:
+            return True
+    return any(
+        omitted_layer == layer and item.reason is Reason.NO_ROOM
+        for omitted_layer, item in bundles.omitted
+    )
+
+
+def _used_tokens(plan: Plan, layer: str) -> int:
+    """Returns what a layer of the background costs, with its headings."""
+    fragments = [fragment for fragment in plan.content.volatile if fragment.layer == layer]
+    return sum(layer_tokens(fragments, plan.counter)) if fragments else 0
+
+
+def with_shrunk_background(plan: Plan) -> Plan:
+    """Takes out of the background chosen before what no longer has room, the least valuable first."""
+    layers = {part.layer for part in plan.fixed or ()}
+    order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
+    content, removed = pruned(plan, plan.content, order)
+    return plan.but(fixed=content.volatile, pruned=(*plan.pruned, *removed))
+
+
+# Quotes
+
+
+def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
+    """Quotes the ranked texts that are worth their tokens."""
+    pool = plan.pool
+    if pool is None:
+        return plan
+    history = plan.history
+    budget_tokens = _quotes_tokens(plan, pool, budget_tokens)
+    heading_tokens = max(map(plan.counter.count_text, (OWN_SECTION, MIXED_SECTION)))
+    kept_before_cut = {
+        position
+        for group in history.groups
+        for position in group.positions
+        if position < history.cut
+    }
+    shown_before = {
+        part.id for background in history.backgrounds.values() for part in background.fragments
+    }
+    is_cold_rebuild = plan.grows and plan.cold and not (plan.only_adds or plan.turn.stage)
+    retrieved = select(
+        plan.conversation,
+        pool,
+        history.cut,
+        max(0, budget_tokens - heading_tokens),
+        shown={*kept_before_cut, *history.quoted},
+        given=shown_before,
+        in_short=history.shortened.difference(history.quoted),
+        prices=_prices(plan, pool),
+        # The next prompt keeps the other half, and can grow.
+        transient_tokens=budget_tokens // 2 if is_cold_rebuild else 0,
+        numbered=bool(recall_tool(plan.request.tools)),
+        limits=plan.request.settings.retrieval,
+    )
+    return plan.but(retrieved=retrieved)
+
+
+def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:
+    """Returns how many of some tokens quotes may take."""
+    tier = plan.request.tier
+    history = plan.history
+    if tier.history_messages is not None and not (pool.others or pool.named):
+        # What a usage limit takes from verbatim history must not come back as quotes, where all of
+        # it is small.
+        shown_tokens = sum(group_tokens(group, plan.counter) for group in history.groups)
+        shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
+        most_tokens = int(plan.conversation.total_tokens * tier.budget_share)
+        budget_tokens = min(budget_tokens, most_tokens - shown_tokens)
+    if plan.grows and pool.evidence.is_weak:
+        budget_tokens = min(budget_tokens, int(plan.limit_tokens * QUOTING_POLICY.weak_share))
+    return budget_tokens
+
+
+def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
+    """Returns the prices of a token of this conversation, and of another one.
+
+    That is how likely a text must be needed for each token that it costs. A rebuild that has
+    nothing to lose pays nothing for what was said in this conversation.
+    """
+    if not plan.grows or pool.question.is_broad:
+        return 0.0, 0.0
+    settings = plan.request.settings
+    worth = QUOTING_POLICY.least_worth[settings.emphasis]
+    price = worth / budgets.DEPTH_FACTOR[settings.depth] / plan.limit_tokens
+    is_free = plan.cold and not plan.only_adds and not pool.evidence.is_weak
+    return (0.0 if is_free else price), price

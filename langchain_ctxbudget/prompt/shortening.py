@@ -1,0 +1,144 @@
+"""Showing messages of a turn in short, so that they fit a budget together."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from langchain_core.messages import BaseMessage, ToolMessage
+
+from langchain_ctxbudget.history import known_files
+from langchain_ctxbudget.messages import (
+    Group,
+    clip_message,
+    has_media,
+    medium_of,
+    shown_blocks,
+    water_level,
+    without_media,
+)
+from langchain_ctxbudget.tokens import TokenCounter
+
+Place = tuple[int, int]
+"""The number of a group in the turn, and the place of a message in that group."""
+
+RecallName = Callable[[BaseMessage], str | None]
+"""Returns the reference under which the recall tool gives a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortening:
+    """A message, and how it is shown in short."""
+
+    message: BaseMessage
+    counter: TokenCounter
+    reference: str | None = None
+    """The reference under which the recall tool gives all of it."""
+    focus: frozenset[str] = frozenset()
+    """Terms: lines that have some of them stay first."""
+    line_worth: tuple[float, ...] = ()
+    """What each line is worth, where the message shows a known file."""
+    keeps_media: bool | None = None
+    """True if all media stay; by default those of a tool's result give way, and no others."""
+
+    def clipped(self, most_tokens: int) -> BaseMessage | None:
+        """Returns the message in at most so many tokens, or None where that cannot be."""
+        message = self.message
+        if self.line_worth and isinstance(message.content, str):
+            unpadded = known_files.PADDING.sub("", message.content)
+            message = message.model_copy(update={"content": unpadded})
+        return clip_message(
+            message,
+            self.counter.count_message,
+            self.counter.count_text,
+            most_tokens,
+            reference=self.reference,
+            focus=self.focus,
+            worth=self.line_worth,
+            keeps_media=self.keeps_media,
+        )
+
+    def shortest(self, smallest_tokens: int) -> BaseMessage:
+        """Returns the message in about so many tokens, beside media that stay.
+
+        Where it cannot be that short, it gets twice or four times as many; else it is returned as
+        it is.
+        """
+        media_tokens = self._staying_media_tokens()
+        for factor in (1, 2, 4):  # some characters take many tokens
+            shorter = self.clipped(media_tokens + smallest_tokens * factor)
+            if shorter is not None:
+                return shorter
+        return self.message
+
+    def _staying_media_tokens(self) -> int:
+        if isinstance(self.message, ToolMessage) and not self.keeps_media:
+            return 0
+        media = [block for block in shown_blocks(self.message) if medium_of(block) is not None]
+        if not media:
+            return 0
+        return self.counter.count_message(self.message.model_copy(update={"content": media}))
+
+
+def shortened_together(
+    groups: Mapping[int, Group],
+    shortenings: Mapping[Place, Shortening],
+    budget_tokens: int,
+    smallest_tokens: int,
+    counter: TokenCounter,
+) -> dict[int, Group]:
+    """Returns groups whose largest messages are shortened to one size, at which all fit a budget.
+
+    Args:
+        groups: groups of a turn, by their numbers.
+        shortenings: the messages that may be shortened, by their places.
+        budget_tokens: what the groups may cost together; they cost more where even the shortest
+            forms do.
+        smallest_tokens: about the fewest tokens of a message that is shortened.
+        counter: counts the messages.
+    """
+    messages = {
+        (number, at): message
+        for number, group in groups.items()
+        for at, message in enumerate(group.messages)
+    }
+    shortest = {place: it.shortest(smallest_tokens) for place, it in shortenings.items()}
+    shortest = {place: it for place, it in shortest.items() if it is not messages[place]}
+    least_costs = {place: counter.count_message(message) for place, message in shortest.items()}
+    costs = {place: counter.count_message(message) for place, message in messages.items()}
+
+    tokens_left = budget_tokens - sum(costs[place] for place in costs if place not in shortest)
+    most = water_level([costs[place] for place in shortest], tokens_left, [*least_costs.values()])
+    shown = messages | shortest
+    for place in shortest:
+        if least_costs[place] < min(most, costs[place]):
+            clipped = shortenings[place].clipped(most)
+            if clipped is not None:
+                shown[place] = clipped
+    return {
+        number: replace(
+            group, messages=tuple(shown[number, at] for at in range(len(group.messages)))
+        )
+        for number, group in groups.items()
+    }
+
+
+def without_older_media(
+    groups: Mapping[int, Group], recall_name: RecallName
+) -> list[dict[int, Group]]:
+    """Returns groups as they are, then without the media of the oldest result, and so on.
+
+    The newest result that has media keeps them in all of these.
+    """
+    places = [
+        (number, at)
+        for number, group in groups.items()
+        for at, message in enumerate(group.messages)
+        if isinstance(message, ToolMessage) and has_media(message)
+    ]
+    shown = dict(groups)
+    stages = [dict(shown)]
+    for number, at in places[:-1]:
+        messages = list(shown[number].messages)
+        messages[at] = without_media(messages[at], recall_name(messages[at]))
+        shown[number] = replace(shown[number], messages=tuple(messages))
+        stages.append(dict(shown))
+    return stages

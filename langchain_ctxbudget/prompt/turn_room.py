@@ -1,0 +1,280 @@
+"""The room of the current turn in its prompt, and what is sent of it.
+
+A share of the prompt is kept free for calls and results, so that nothing before them changes while
+an agent loops. A turn that outgrows its room gets a larger one, stage by stage; in the last stage
+older rounds give way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget import errors
+from langchain_ctxbudget.history import Conversation, work_state
+from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
+from langchain_ctxbudget.prompt.fitting import JOINS, advice, floors
+from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
+from langchain_ctxbudget.prompt.turn import (
+    TURN_POLICY,
+    GrowingTurn,
+    ReadTurn,
+    Rooms,
+    key_in_turn,
+)
+from langchain_ctxbudget.stores import CutRecord
+from langchain_ctxbudget.worker import keep_newest
+
+RECENT_MESSAGES = 6
+"""The newest messages of a conversation: if they have calls, it is an agent's, and its next turn
+will have some too. They are searched for names of documents, for people whom a message may still
+mean, and for lines of files worth showing."""
+LONGEST_WALK = 1_000
+"""How many of the newest messages are looked at where a conversation is longer."""
+FRAME_FACTOR = 1.1
+"""About what texts cost with their headings and fences, compared with their own tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRoom:
+    """The tokens that a turn may take of a prompt."""
+
+    tokens: int
+    stage: int = 0
+    """How many times the turn has outgrown its room."""
+    groups: int = 0
+    """How many groups it had when this room was planned."""
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Tells whether the room cannot grow any more, so that older rounds give way."""
+        return self.stage == TURN_POLICY.last_stage
+
+
+def whole_turn(plan: Plan) -> PlannedTurn:
+    """Returns the turn as it was given, counted once for all ways to divide the prompt."""
+    columns = plan.conversation.columns
+    before: ReadTurn = columns.turn_read or ReadTurn()
+    read = before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
+    columns.turn_read = read
+    return read.planned
+
+
+def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:
+    """Plans the room of the current turn, and fits the turn into it.
+
+    Where it is too large for the last stage, older rounds give way, and the work state tells what
+    they have left behind.
+    """
+    prompt_tokens = plan.limit_tokens - identity_tokens - framing_tokens - sum(plan.extras.values())
+    room = _room_of_turn(plan, prompt_tokens)
+    rooms = _rooms(plan, room, prompt_tokens)
+    whole_tokens = sum(plan.turn.costs)
+    if rooms.work_tokens or whole_tokens > rooms.budget_tokens:
+        fitted = _fitted(plan, rooms)
+    else:
+        fitted = PlannedTurn(groups=plan.turn.whole)
+    if isinstance(fitted, int):
+        needs = floors(identity_tokens, fitted, plan.extras, framing_tokens)
+        raise errors.BudgetTooSmallError(plan.limit_tokens, needs, advice(plan))
+
+    tokens = sum(group_tokens(group, plan.counter) for group in fitted.groups)
+    note, note_tokens = _note(plan, fitted, prompt_tokens - tokens)
+    tokens += note_tokens
+    own_work_tokens = rooms.work_tokens
+    if fitted.work_when_shortened is not None:
+        own_work_tokens += fitted.work_when_shortened.code_tokens
+    free_tokens = 0
+    if whole_tokens <= prompt_tokens or room.stage:
+        free_tokens = max(0, rooms.budget_tokens - tokens)
+    return replace(
+        plan.turn,
+        groups=fitted.groups,
+        left_out=fitted.left_out,
+        clipped=fitted.clipped,
+        groups_when_shortened=fitted.groups_when_shortened,
+        work_when_shortened=fitted.work_when_shortened,
+        work=(),
+        repairs=plan.turn.given_repairs,
+        note=note,
+        tokens=tokens,
+        room_tokens=rooms.budget_tokens,
+        free_tokens=free_tokens,
+        stage=room.stage,
+        work_tokens=_work_tokens(plan, room, prompt_tokens),
+        own_work_tokens=own_work_tokens if tokens + own_work_tokens <= room.tokens else 0,
+    )
+
+
+# The room
+
+
+def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
+    """Returns the tokens that a turn may take of a prompt's `prompt_tokens`.
+
+    Usually these are its human messages and the reserve for calls. A turn that outgrows that gets
+    what its next rounds will need as well, and keeps it until they have taken it.
+    """
+    turn = plan.turn
+    whole_tokens = sum(turn.costs)
+    usual_cut, long_cut = _cuts_of_turn(plan)
+    if plan.goes_on and usual_cut is None and long_cut is None:
+        return TurnRoom(whole_tokens)
+
+    usual_tokens = turn.human_tokens + _reserve_tokens(plan, prompt_tokens)
+    if long_cut is not None and (not plan.grows or long_cut.turn_groups > len(turn.whole)):
+        long_cut = None  # the turn was cut back since
+    if long_cut is None:
+        if whole_tokens <= usual_tokens:
+            return TurnRoom(usual_tokens)
+        return _larger_room(plan, prompt_tokens, first_stage=1)
+
+    planned = TurnRoom(long_cut.turn_tokens, long_cut.long, long_cut.turn_groups)
+    if plan.goes_on and (whole_tokens <= planned.tokens or planned.is_last_stage):
+        return planned
+    return _larger_room(plan, prompt_tokens, first_stage=planned.stage)
+
+
+def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
+    """Returns the cuts that were made in this very turn: with its usual room, and with a larger one."""
+    end = len(plan.conversation.entries)
+    return [cut if cut is not None and cut.begun == end else None for cut in plan.cuts]
+
+
+def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
+    """Returns the tokens that are kept free for calls and results; 0 where none are expected."""
+    expects_calls = (
+        bool(plan.request.tools)
+        or bool(plan.turn.round_costs)
+        or estimated_calls(plan.conversation, RECENT_MESSAGES) > 0
+    )
+    if not expects_calls:
+        return 0
+    tokens_left = max(0, prompt_tokens - plan.turn.human_tokens)
+    return int(tokens_left * plan.request.settings.tool_reserve)
+
+
+def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
+    """Returns the room of the first stage in which a turn fits with its next rounds.
+
+    Else that of the last stage, in which older rounds give way.
+    """
+    turn = plan.turn
+    whole_tokens = sum(turn.costs)
+    ahead_tokens = 0
+    if plan.grows:
+        ahead_tokens = TURN_POLICY.next_rounds_tokens(turn.round_costs, prompt_tokens)
+    other_tokens = _other_tokens(plan)
+    stage = first_stage
+    tokens = _stage_tokens(stage, prompt_tokens, other_tokens)
+    while stage < TURN_POLICY.last_stage and whole_tokens + ahead_tokens > tokens:
+        stage += 1
+        tokens = _stage_tokens(stage, prompt_tokens, other_tokens)
+    if plan.grows and stage < TURN_POLICY.last_stage:
+        tokens = min(tokens, whole_tokens + max(ahead_tokens, whole_tokens // 2))
+    return TurnRoom(tokens, stage, len(turn.whole) if plan.grows else 0)
+
+
+def _stage_tokens(stage: int, prompt_tokens: int, other_tokens: int) -> int:
+    """Returns the room of a stage: its share of the prompt, or more where other texts need less."""
+    shares = TURN_POLICY.stage_shares
+    share = shares[min(stage, len(shares)) - 1]
+    return prompt_tokens - min(int(prompt_tokens * (1 - share)), other_tokens)
+
+
+def _other_tokens(plan: Plan) -> int:
+    """Returns about what all texts cost that could go into the prompt beside the turn."""
+    settings = plan.request.settings
+    texts = (*settings.manner, *settings.preferences, *settings.memories)
+    tokens = plan.conversation.total_tokens + sum(map(plan.counter.count_text, texts))
+    tokens += sum(part.tokens for part in plan.fixed or ())
+    return framed_tokens(tokens)
+
+
+def framed_tokens(tokens: int) -> int:
+    """Returns about what texts of so many tokens cost with their headings and fences."""
+    return int(tokens * FRAME_FACTOR)
+
+
+def estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
+    """Estimates how many calls the newest messages have, by the places where no cut is safe."""
+    return list(conversation.safe[-messages:]).count(False)
+
+
+def _rooms(plan: Plan, room: TurnRoom, prompt_tokens: int) -> Rooms:
+    """Divides the room of a turn; in the last stage a part is for work state and lines of files."""
+    settings = plan.request.settings
+    budget_tokens = min(room.tokens, prompt_tokens)
+    work_tokens = code_tokens = 0
+    if room.is_last_stage:
+        tokens_left = max(0, budget_tokens - plan.turn.human_tokens)
+        work_tokens = work_state.most_tokens(LONGEST_WALK, tokens_left)
+        code_tokens = TURN_POLICY.most_code_tokens(tokens_left)
+    return Rooms(
+        budget_tokens=budget_tokens,
+        most_tokens=prompt_tokens,
+        work_tokens=work_tokens,
+        code_tokens=code_tokens,
+        groups_at_rebuild=room.groups,
+        clip_human=settings.oversized_message == "clip",
+        tool_kinds=tuple(sorted(settings.tool_kinds.items())),
+    )
+
+
+def _work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
+    """Returns the most that the work state of the stored messages may cost.
+
+    Nothing where all of them have room, or where the turn has taken it.
+    """
+    conversation = plan.conversation
+    if room.is_last_stage or conversation.total_tokens + room.tokens <= prompt_tokens:
+        return 0
+    return work_state.most_tokens(estimated_calls(conversation), plan.limit_tokens)
+
+
+# What is sent
+
+
+def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
+    """Fits the turn into its room, going on where the last call has left it.
+
+    Returns the tokens that the turn needs at least where it does not fit.
+    """
+    conversation = plan.conversation
+    stored = len(conversation.entries)
+    kept_turns = conversation.columns.turns
+    key = (rooms, stored)
+    turn = kept_turns.pop(key, None)  # taken out: nobody else goes on with it meanwhile
+    if turn is None:
+        turn = GrowingTurn(
+            plan.counter,
+            rooms,
+            work_before=conversation.read_work(stored, plan.request.settings.tool_kinds),
+            messages_before=[entry.sent for entry in conversation.entries[-RECENT_MESSAGES:]],
+        )
+    turn.recall_name = _recall_names(plan.turn, stored)
+    fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)
+    keep_newest(kept_turns, key, turn, TURN_POLICY.kept_turns)
+    return fitted
+
+
+def _recall_names(turn: PlannedTurn, stored: int) -> Callable[[BaseMessage], str | None]:
+    """Returns what names messages of a turn for the recall tool: numbers behind the stored ones."""
+
+    def recall_name(message: BaseMessage) -> str | None:
+        place = turn.places.get(key_in_turn(message))
+        return None if place is None else f"#{stored + 1 + place}"
+
+    return recall_name
+
+
+def _note(plan: Plan, fitted: PlannedTurn, tokens_left: int) -> tuple[str, int]:
+    """Returns the line that tells how many rounds are left out, if there is room, and its cost."""
+    if not fitted.left_out or not has_human(fitted.groups):
+        return "", 0
+    note = (
+        f"[Left out: {len(fitted.left_out)} of the steps taken for this message, calls with their "
+        "results.]\n"
+    )
+    tokens = plan.counter.count_text(note) + JOINS
+    return (note, tokens) if tokens <= tokens_left else ("", 0)
