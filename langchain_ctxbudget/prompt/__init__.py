@@ -1,8 +1,15 @@
 """From a message and a conversation to a prompt: the six steps."""
 
 from langchain_ctxbudget.prompt.assembly import (
-    Content, asking, common_prefix, group_tokens, opening_note, request_copy, summary_text, system_parts, without_least,
-)  # fmt: skip
+    Content,
+    asking,
+    group_tokens,
+    opening_note,
+    request_copy,
+    summary_text,
+    system_parts,
+    without_least,
+)
 from langchain_ctxbudget.prompt.channels import (
     CHANNELS,
     BudgetShares,
@@ -11,8 +18,16 @@ from langchain_ctxbudget.prompt.channels import (
     SummarizedHistory,
 )
 from langchain_ctxbudget.prompt.plan import (
-    NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
-)  # fmt: skip
+    NOTHING_ELSE,
+    AssembledContext,
+    Plan,
+    Prompt,
+    PromptRequest,
+    Request,
+    cut_key,
+    merged,
+)
+from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.recount import MADE_AGAIN, without_caches
 from langchain_ctxbudget.prompt.steps import (
     LAST_STEP,

@@ -1,4 +1,4 @@
-"""Dividing a budget: what must be sent is measured, the rest divided, and its layers are written."""
+"""Dividing a budget: what must be sent is measured, the rest divided, and layers are written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -211,7 +211,7 @@ def _newest_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[in
 
 
 def _checked(allocation: object, situation: Situation) -> Allocation:
-    """Returns what a strategy has allocated, with what must be sent; raises an error if it is wrong."""
+    """Returns what a strategy has allocated, with what must be sent; an error if it is wrong."""
     if not isinstance(allocation, Allocation):
         raise errors.InvalidSettingsError(
             f"A strategy gives an Allocation, as `share_out` does, not {allocation!r}"

@@ -25,7 +25,7 @@ from langchain_ctxbudget.stores import CutRecord
 
 
 class DetectedTopics(TypedDict, total=False):
-    """The ids of the topics and entities that the message is about, declared or learned, with how sure that is."""
+    """The ids of the topics and entities that the message is about, each with how sure that is."""
 
     topics: dict[str, float]
     entities: dict[str, float]
@@ -40,20 +40,17 @@ class BudgetShares(TypedDict, total=False):
     layers: dict[str, NonNegativeInt]
     keep_messages: NonNegativeInt | None
     goes_on: bool
-    """True if the prompt continues the last one; else it is written anew."""
+    """True if the prompt extends the last one; else it is rebuilt."""
     cold: bool
     """True if no cache holds the last prompt any more."""
     afforded_tokens: int | None
-    """What it may cost, by what was saved, compared with sending everything."""
+    """What a rebuild may cost, by what was saved so far, compared with sending everything."""
     limit_tokens: int
     """The limit of the whole prompt; only a setting changes it."""
 
 
 class Item(TypedDict, total=False):
-    """One item of the background in front of the user's words.
-
-    A node needs to give its text alone.
-    """
+    """One item of the background in front of the user's words; only its text is required."""
 
     text: Required[str]
     id: str
@@ -71,8 +68,8 @@ class SummarizedHistory(TypedDict, total=False):
     cleared: int
     """Results of tools before this position are shown in short."""
     summary: list[dict[str, Any]]
-    """Lines, of each at least its `text`; one without `first` and `end` stands for all that is not
-    verbatim."""
+    """Lines with at least a `text`; one without `first` and `end` stands for all messages that are
+    not verbatim."""
     arc: list[dict[str, Any]]
     strategy: str
     begun: int
@@ -89,13 +86,15 @@ class Channel(NamedTuple):
     name: str
     kind: Any
     written: Callable[[Plan], Any]
-    """Returns what a plan has decided."""
+    """Returns what a plan has decided, as data."""
     read: Callable[[Plan, Any], Plan]
+    """Returns a plan that is decided as valid data say."""
 
     def taken(self, plan: Plan, data: object) -> Plan:
-        """Returns a plan that is decided as the data say.
+        """Returns a plan that is decided as data say.
 
-        `InputError` where they cannot be read.
+        Raises:
+            InputError: the data cannot be read.
         """
         try:
             return self.read(plan, _adapter_of(self.kind).validate_python(data))
@@ -110,184 +109,232 @@ class Channel(NamedTuple):
 _adapter_of = cache(TypeAdapter[Any])  # made when a channel is first read: that takes its time
 
 
+# Topics and entities
+
+
 def _detected(plan: Plan) -> DetectedTopics:
-    topics = plan.detected.topics
-    entities = plan.detected.entities
+    detected = plan.detected
     return {
-        "topics": {one.id: one.confidence for one in topics},
-        "entities": {one.id: one.confidence for one in entities},
+        "topics": {topic.id: topic.confidence for topic in detected.topics},
+        "entities": {entity.id: entity.confidence for entity in detected.entities},
     }
 
 
-def _with_detected(plan: Plan, given: DetectedTopics) -> Plan:
-    found = {Layer.TOPICS: given.get("topics", {}), Layer.ENTITIES: given.get("entities", {})}
-    return plan.but(
-        detected=subjects.named(plan.detected, found, plan.request.settings, plan.request.knowledge)
-    )
+def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
+    confidences = {Layer.TOPICS: data.get("topics", {}), Layer.ENTITIES: data.get("entities", {})}
+    request = plan.request
+    detected = subjects.named(plan.detected, confidences, request.settings, request.knowledge)
+    return plan.but(detected=detected)
+
+
+# The budget
 
 
 def _budget(plan: Plan) -> BudgetShares:
-    if (allocation := plan.allocation) is None:
+    allocation = plan.allocation
+    if allocation is None:
         return {}
-    layers = {str(layer): tokens for layer, tokens in allocation.tokens.items()}
-    flags: BudgetShares = {
+    return {
+        "limit_tokens": plan.limit_tokens,
+        "layers": {str(layer): tokens for layer, tokens in allocation.tokens.items()},
+        "keep_messages": allocation.keep_messages,
         "goes_on": plan.goes_on,
         "cold": plan.cold,
         "afforded_tokens": plan.afforded_tokens,
     }
-    return {
-        "limit_tokens": plan.limit_tokens,
-        "layers": layers,
-        "keep_messages": allocation.keep_messages,
-        **flags,
-    }
 
 
-def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
-    """Divides again if the data decide otherwise than now whether the prompt continues.
+def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
+    """Takes over the shares of the layers.
 
-    Time may have passed.
+    The budget is divided again if the data decide otherwise than now whether the prompt extends the
+    last one: time may have passed.
     """
-    flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
-    if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
-        kept = ("detected", "embedded_query", "failures", "uses_known_costs")
-        so_far = {name: getattr(plan, name) for name in kept}
-        plan = divide_budget(
-            Plan.begin(plan.conversation, plan.request).but(
-                **so_far, **flags, is_redone=bool(flags)
-            )
+    flags = {name: data[name] for name in ("goes_on", "cold", "afforded_tokens") if name in data}
+    is_same = all(getattr(plan, name) == flag for name, flag in flags.items())
+    if plan.allocation is None or not is_same:
+        begun = Plan.begin(plan.conversation, plan.request).but(
+            detected=plan.detected,
+            embedded_query=plan.embedded_query,
+            failures=plan.failures,
+            uses_known_costs=plan.uses_known_costs,
         )
+        plan = divide_budget(begun.but(**flags, is_redone=bool(flags)))
+
     allocation = plan.allocated
-    required = (Layer.IDENTITY, Layer.MESSAGE)
-    layers = {
-        name: n
-        for name, n in given.get("layers", {}).items()
-        if name in allocation.tokens.keys() - required
-    }
-    keep = given.get("keep_messages", allocation.keep_messages)
-    return plan.but(
-        allocation=replace(allocation, tokens={**allocation.tokens, **layers}, keep_messages=keep)
-    )
+    tokens = dict(allocation.tokens)
+    for layer, layer_tokens in data.get("layers", {}).items():
+        if layer in tokens and layer not in (Layer.IDENTITY, Layer.MESSAGE):
+            tokens[layer] = layer_tokens
+    keep = data.get("keep_messages", allocation.keep_messages)
+    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+
+
+# The items of the background
 
 
 def _items(plan: Plan, *, retrieved: bool) -> list[Item]:
-    own = tuple(part for part in plan.chosen if (part.layer == Layer.RETRIEVAL) is retrieved)
-    made: list[Item] = _FRAGMENTS.dump_python(own, mode="json", exclude_defaults=True)
-    return made
+    """Returns the quotes of the background, or the items of its other layers."""
+    parts = tuple(part for part in plan.chosen if (part.layer == Layer.RETRIEVAL) is retrieved)
+    items: list[Item] = _FRAGMENTS.dump_python(parts, mode="json", exclude_defaults=True)
+    return items
 
 
-def _with_items(plan: Plan, given: Sequence[Item], *, retrieved: bool) -> Plan:
-    if retrieved:
-        parts = _fragments(plan, given, "found", {str(Layer.RETRIEVAL): MIXED_SECTION})
-    else:
-        sections = {str(layer): line for layer, line in subjects.SECTIONS.items()}
-        sections |= {
-            layer.name: subjects.own_section(layer) for layer in plan.request.settings.layers
-        }
-        parts = _fragments(plan, given, "bundle", sections)
-    if (
-        plan.fixed is not None
-    ):  # in the middle of a turn another background stands in front of its message from now on
-        others = tuple(
-            part for part in plan.fixed if (part.layer == Layer.RETRIEVAL) is not retrieved
-        )
-        parts = (*others, *parts) if retrieved else (*parts, *others)
-        return plan.with_background(plan.background and replace(plan.background, fragments=parts))
-    if retrieved:
+def _with_quotes(plan: Plan, data: Sequence[Item]) -> Plan:
+    parts = _fragments(plan, data, "found", {str(Layer.RETRIEVAL): MIXED_SECTION})
+    if plan.fixed is None:
         return plan.but(retrieved=Retrieved(parts))
-    return plan.but(
-        bundles=Bundles(parts, plan.detected.omitted, plan.detected.more_omitted, is_given=True)
-    )
+    others = [part for part in plan.fixed if part.layer != Layer.RETRIEVAL]
+    return _with_fixed(plan, (*others, *parts))
+
+
+def _with_bundles(plan: Plan, data: Sequence[Item]) -> Plan:
+    sections = {str(layer): section for layer, section in subjects.SECTIONS.items()}
+    for layer in plan.request.settings.layers:
+        sections[layer.name] = subjects.own_section(layer)
+    parts = _fragments(plan, data, "bundle", sections)
+    if plan.fixed is None:
+        detected = plan.detected
+        bundles = Bundles(parts, detected.omitted, detected.more_omitted, is_given=True)
+        return plan.but(bundles=bundles)
+    quotes = [part for part in plan.fixed if part.layer == Layer.RETRIEVAL]
+    return _with_fixed(plan, (*parts, *quotes))
+
+
+def _with_fixed(plan: Plan, parts: tuple[Fragment, ...]) -> Plan:
+    """Puts another background in front of the message, from now on in the middle of a turn."""
+    background = plan.background
+    if background is not None:
+        background = replace(background, fragments=parts)
+    return plan.with_background(background)
 
 
 def _fragments(
-    plan: Plan, given: Sequence[Item], name: str, sections: Mapping[str, str]
+    plan: Plan, items: Sequence[Item], name: str, sections: Mapping[str, str]
 ) -> tuple[Fragment, ...]:
+    """Returns items as fragments of the background, as safe and counted as any other.
+
+    Args:
+        plan: the plan that they are for.
+        items: what was written, the most valuable first unless they say otherwise.
+        name: begins the ids of those without.
+        sections: the headings of the layers that they may be of, in the order of the layers; the
+            first layer is that of an item which names none.
+    """
     order = [*sections]
-    least = {"layer": order[0], "reason": Reason.RELEVANT, "tokens": 0}
-    filled = [
-        {**least, "id": f"{name} {n}", "value": -float(n), **one} for n, one in enumerate(given, 1)
-    ]
-    if foreign := {str(one["layer"]) for one in filled} - sections.keys():
+    complete: list[dict[str, Any]] = []
+    for number, item in enumerate(items, 1):
+        defaults = {
+            "layer": order[0],
+            "reason": Reason.RELEVANT,
+            "tokens": 0,
+            "id": f"{name} {number}",
+            "value": -float(number),
+        }
+        complete.append({**defaults, **item})
+    foreign = {str(item["layer"]) for item in complete} - sections.keys()
+    if foreign:
         raise InputError(
             f"A node has written items of the layers {sorted(foreign)}; here they may be of {order}"
         )
-    parts = sorted(_FRAGMENTS.validate_python(filled), key=lambda part: order.index(part.layer))
-    clean = fences.as_data
-    count = plan.counter.count_text
-    lines = [(part, _line(part.text), part.section or sections[part.layer]) for part in parts]
-    return tuple(
-        replace(
-            part, text=text, tokens=count(text), section=clean(section), heading=clean(part.heading)
-        )
-        for part, text, section in lines
-        if text
-    )
+
+    parts = _FRAGMENTS.validate_python(complete)
+    fragments: list[Fragment] = []
+    for part in sorted(parts, key=lambda part: order.index(part.layer)):
+        text = _line(part.text)
+        if text:
+            fragment = replace(
+                part,
+                text=text,
+                tokens=plan.counter.count_text(text),
+                section=fences.as_data(part.section or sections[part.layer]),
+                heading=fences.as_data(part.heading),
+            )
+            fragments.append(fragment)
+    return tuple(fragments)
 
 
 def _line(text: str) -> str:
     """Returns a text as one item of data; a text that is an item already stays as it is."""
-    first, *more = text.splitlines() or [""]
-    if (
-        first.startswith(("- ", "# ", "["))
-        and text.endswith("\n")
-        and all(it[:1] in ("", " ") for it in more)
-    ):
+    if _is_item(text):
         return fences.as_data(text)
     return fences.item("", text.strip()) if text.strip() else ""
 
 
-def _history(plan: Plan) -> Any:  # noqa: ANN401 - as its channel has it
-    return _record(plan.history.record) if plan.history.record else {"position": plan.history.cut}
+def _is_item(text: str) -> bool:
+    """Tells whether a text begins and ends as an item does, with further lines indented."""
+    if not text.startswith(("- ", "# ", "[")) or not text.endswith("\n"):
+        return False
+    _, *further_lines = text.splitlines()
+    return all(line[:1] in ("", " ") for line in further_lines)
 
 
-def _record(cut: CutRecord) -> dict[str, Any]:
+# The history
+
+
+def _history(plan: Plan) -> dict[str, Any]:
+    record = plan.history.record
+    return {"position": plan.history.cut} if record is None else _cut_data(record)
+
+
+def _cut_data(cut: CutRecord) -> dict[str, Any]:
     return cut.model_dump(mode="json", include={*SummarizedHistory.__annotations__})
 
 
-def _with_summary(plan: Plan, given: dict[str, Any]) -> Plan:
-    """Takes over a cut that the conversation knows; any other one is a compaction step."""
-    conversation = plan.conversation
-    going = plan.history.record
-    if going is not None and _record(going) == given:
+def _with_history(plan: Plan, data: dict[str, Any]) -> Plan:
+    """Takes over a cut that the conversation knows; any other one makes the prompt a rebuild."""
+    record = plan.history.record
+    if record is not None and _cut_data(record) == data:
         return plan
-    cut = conversation.cuts.get(plan.cut_key)
-    is_new = cut is None or _record(cut) != given
+    cut = plan.conversation.cuts.get(plan.cut_key)
+    is_new = cut is None or _cut_data(cut) != data
     if cut is None or is_new:
-        end = len(conversation.entries)
-        position = compact.safe_at(conversation.safe, min(given.get("position", 0), end))
-        cleared = min(given.get("cleared", 0), end)
-        read = max(position, cleared)
-        least = {"strategy": "compacted" if read else "full", "begun": end if plan.grows else 0}
-        own = {"position": position, "cleared": cleared, "cut_key": plan.cut_key}
-        own |= {name: _lines(given.get(name, ()), position) for name in ("summary", "arc")}
-        own |= {"kept": sorted(at for at in {*given.get("kept", ())} if 0 <= at < position)}
-        own |= {"digest": conversation.entries[read - 1].digest if read else ""}
-        cut = CutRecord.model_validate(
-            {**least, **given, **own, "preserved": conversation.table.preserved(position)}
-        )
+        cut = _cut_of(plan, data)
     view = history_plan(plan).view(Decision(cut.position, cut.cleared, record=cut))
     return with_history(plan, replace(view, is_rebuilt=is_new))
 
 
-def _lines(given: Iterable[Any], end: int) -> list[dict[str, Any]]:
-    lines = [{"position": 0, "heading": "", "first": 0, "end": end, **one} for one in given]
-    return [
-        {**one, "text": _line(one.get("text", "")), "heading": fences.as_data(one["heading"])}
-        for one in lines
-    ]
+def _cut_of(plan: Plan, data: dict[str, Any]) -> CutRecord:
+    """Returns the cut that data describe, at a safe place within the conversation."""
+    conversation = plan.conversation
+    end = len(conversation.entries)
+    position = compact.safe_at(conversation.safe, min(data.get("position", 0), end))
+    cleared = min(data.get("cleared", 0), end)
+    read_until = max(position, cleared)
+    kept = [at for at in {*data.get("kept", ())} if 0 <= at < position]
+    fields = {
+        "strategy": "compacted" if read_until else "full",
+        "begun": end if plan.grows else 0,
+        **data,
+        "position": position,
+        "cleared": cleared,
+        "cut_key": plan.cut_key,
+        "summary": _lines(data.get("summary", ()), position),
+        "arc": _lines(data.get("arc", ()), position),
+        "kept": sorted(kept),
+        "digest": conversation.entries[read_until - 1].digest if read_until else "",
+        "preserved": conversation.table.preserved(position),
+    }
+    return CutRecord.model_validate(fields)
+
+
+def _lines(data: Iterable[Any], end: int) -> list[dict[str, Any]]:
+    """Returns the lines of a summary or an arc, complete and safe."""
+    lines: list[dict[str, Any]] = []
+    for given in data:
+        line = {"position": 0, "heading": "", "first": 0, "end": end, **given}
+        line["text"] = _line(given.get("text", ""))
+        line["heading"] = fences.as_data(line["heading"])
+        lines.append(line)
+    return lines
 
 
 _ITEMS = list[dict[str, Any]]
 CHANNELS: Mapping[str, Channel] = {
     "detect_topics": Channel("detected", DetectedTopics, _detected, _with_detected),
     "compute_budget": Channel("budget", BudgetShares, _budget, _with_budget),
-    "fetch_bundles": Channel(
-        "bundles", _ITEMS, partial(_items, retrieved=False), partial(_with_items, retrieved=False)
-    ),
-    "compact_history": Channel("history", SummarizedHistory, _history, _with_summary),
-    "retrieve": Channel(
-        "retrieved", _ITEMS, partial(_items, retrieved=True), partial(_with_items, retrieved=True)
-    ),
+    "fetch_bundles": Channel("bundles", _ITEMS, partial(_items, retrieved=False), _with_bundles),
+    "compact_history": Channel("history", SummarizedHistory, _history, _with_history),
+    "retrieve": Channel("retrieved", _ITEMS, partial(_items, retrieved=True), _with_quotes),
 }
 """The channel of each step before the last one."""

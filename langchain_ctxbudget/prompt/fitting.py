@@ -1,4 +1,4 @@
-"""Fitting a finished prompt into its budget, by priorities or by the last resort (seed 004, then seed 001)."""
+"""Fitting a finished prompt into its budget, by priorities or by the last resort."""
 
 import math
 import re
@@ -24,14 +24,15 @@ from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
 JOINS = 2
-"""Tokens that may come about where what stands in front of the user's words meets them."""
+"""The tokens that may come about where the background meets the user's words."""
 SMALL_EXCESS_TOKENS = 64
+"""Up to this, an excess is a matter of a few items, not of the last resort."""
 SMALL_EXCESS_SHARE = 0.02
-"""Up to this, in tokens or of the budget, an excess is a matter of a few items, not of the last
-resort."""
+"""The same as a share of the limit; the larger one counts."""
 FIRST_MESSAGES = 2
+"""The messages that middle-out trimming keeps at the beginning."""
 LAST_MESSAGES = 6
-"""Messages that middle-out trimming keeps at both ends (seed 001)."""
+"""Those that it keeps at the end."""
 CLIPPED_RESULT_TOKENS = 64
 """The most that a result in the history costs at the extreme level, framing included."""
 Groups = tuple[Group, ...]
@@ -52,26 +53,20 @@ class Settled:
 def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     """Returns how many tokens a prompt is over its limit once its turn takes all its room.
 
-    Below 0: how many are left.
-
-    While a turn grows in that room, its steps count as all of it: what gives way is the same at
-    every call of a loop.
+    Below 0, that many are left. While a turn grows in its room, its rounds count as all of it: what
+    gives way is the same at every call of a loop.
     """
     turn = plan.turn
     limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
     limit -= plan.counter.count_messages([])
     if not turn.free_tokens:
-        return (
-            sum(map(plan.cost, assembly.build(content).messages))
-            + (JOINS if turn.note else 0)
-            - limit
-        )
-    said = tuple(part for part in content.turn if assembly.has_human([part]))
-    steps_tokens = turn.room_tokens - sum(
-        assembly.group_tokens(part, plan.counter) for part in said
-    )
-    head = assembly.build(replace(content, turn=said, turn_note="")).messages
-    return sum(map(plan.cost, head)) + steps_tokens + JOINS - limit
+        joins = JOINS if turn.note else 0
+        return sum(map(plan.cost, assembly.build(content).messages)) + joins - limit
+    human = tuple(group for group in content.turn if assembly.has_human([group]))
+    human_tokens = sum(assembly.group_tokens(group, plan.counter) for group in human)
+    rounds_tokens = turn.room_tokens - human_tokens
+    others = assembly.build(replace(content, turn=human, turn_note="")).messages
+    return sum(map(plan.cost, others)) + rounds_tokens + JOINS - limit
 
 
 def pruned(
@@ -79,59 +74,76 @@ def pruned(
 ) -> tuple[assembly.Content, tuple[Fragment, ...]]:
     """Removes what exceeds the limit from the layers of `order`, the least valuable first.
 
-    Returns that, too.
+    Also returns what was removed.
     """
-    gone: list[Fragment] = []
+    removed: list[Fragment] = []
     while (excess := excess_tokens(plan, content)) > 0:
         smaller, taken = assembly.without_least(content, plan.counter, excess, order)
         if smaller == content:
             break
         content = smaller
-        gone += taken
-    return content, _omitted(gone, Reason.PRUNED)
+        removed += taken
+    return content, _omitted(removed, Reason.PRUNED)
 
 
 def fit_prompt(plan: Plan) -> Settled:
-    """Builds the messages, recounts them exactly, and takes back what is over, or what the turn's steps will need.
+    """Builds the messages, counts them exactly, and takes back what is over.
 
-    A little by the strategy's priorities; much, as where a strategy of the application's own leaves
-    no room, first by the steps of the last resort, each as far as needed.
+    What the turn's next rounds will need counts as taken. A little is taken back by the strategy's
+    priorities. Much, as where a strategy of the application's own leaves no room, is first taken by
+    the measures of the last resort, each as far as needed.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
     content = plan.content
-    small_tokens = max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE))
     excess = excess_tokens(plan, content)
-    if excess > small_tokens:
-        smaller = replace(
-            content, history=without_large(content.history, plan.counter, excess, limit)
-        )
-        if smaller.history != content.history:
-            plan = plan.but(last_resort=(*plan.last_resort, LARGE_BLOCKS))
-            content = smaller
-            excess = excess_tokens(plan, content)
-    if excess > small_tokens:
-        content, taken, compressed = reduce(
-            content, plan.counter, lambda one: excess_tokens(plan, one)
-        )
-        plan = plan.but(
-            last_resort=(*plan.last_resort, *taken),
-            pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)),
-        )
+    if excess > _small_excess(limit):
+        plan, content = _by_last_resort(plan, content, excess, limit)
+        excess = excess_tokens(plan, content)
     if excess > 0:
-        layers = [
-            layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)
-        ]
-        order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
-        content, gone = pruned(plan, content, order)
-        plan = plan.but(pruned=(*plan.pruned, *gone))
+        content, removed = pruned(plan, content, _layers_by_priority(plan))
+        plan = plan.but(pruned=(*plan.pruned, *removed))
+
+    extras_tokens = sum(plan.extras.values())
     built = assembly.build(content)
-    measured = assembly.measure(content, built, plan.counter, plan.cost, sum(plan.extras.values()))
+    measured = assembly.measure(content, built, plan.counter, plan.cost, extras_tokens)
     if measured.total_tokens > limit:
         identity = measured.items_tokens[Layer.IDENTITY]
         message = measured.items_tokens[Layer.MESSAGE]
-        rest = measured.total_tokens - identity - message - sum(plan.extras.values())
-        raise BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
+        rest = measured.total_tokens - identity - message - extras_tokens
+        needs = floors(identity, message, plan.extras, rest)
+        raise BudgetTooSmallError(limit, needs, advice(plan))
     return Settled(plan, content, built, measured)
+
+
+def _small_excess(limit: int) -> int:
+    return max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE))
+
+
+def _by_last_resort(
+    plan: Plan, content: assembly.Content, excess: int, limit: int
+) -> tuple[Plan, assembly.Content]:
+    """Shortens a prompt that is far over its limit; returns the plan that says how, too."""
+    history = without_large(content.history, plan.counter, excess, limit)
+    if history != content.history:
+        content = replace(content, history=history)
+        plan = plan.but(last_resort=(*plan.last_resort, LARGE_BLOCKS))
+        excess = excess_tokens(plan, content)
+    if excess > _small_excess(limit):
+        content, taken, removed = reduce(
+            content, plan.counter, lambda smaller: excess_tokens(plan, smaller)
+        )
+        plan = plan.but(
+            last_resort=(*plan.last_resort, *taken),
+            pruned=(*plan.pruned, *_omitted(removed, Reason.COMPRESSED)),
+        )
+    return plan, content
+
+
+def _layers_by_priority(plan: Plan) -> list[str]:
+    """Returns the layers that may give way, the least important first."""
+    required = (Layer.IDENTITY, Layer.MESSAGE)
+    layers = [layer for layer in plan.allocated.tokens if layer not in required]
+    return sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
 
 
 def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, ...]:
@@ -139,16 +151,12 @@ def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, .
 
 
 def counted_extras(plan: Plan) -> dict[str, int]:
-    """Returns the cost of tools and response format, by their names in errors."""
-    counter = plan.counter
-    request = plan.request
-    tools = counter.count_tools(request.tools)
-    form = counter.count_response_format(request.response_format)
-    return {
-        name: tokens
-        for name, tokens in {"tool schemas": tools, "response format": form}.items()
-        if tokens
+    """Returns what tools and response format cost, if anything, by their names in errors."""
+    costs = {
+        "tool schemas": plan.counter.count_tools(plan.request.tools),
+        "response format": plan.counter.count_response_format(plan.request.response_format),
     }
+    return {name: tokens for name, tokens in costs.items() if tokens}
 
 
 def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:
@@ -165,16 +173,14 @@ def advice(plan: Plan) -> str:
     """Returns what to change when the parts that must be sent do not fit."""
     settings = plan.request.settings
     window = plan.request.window.tokens
-    clip = (
-        ""
-        if settings.oversized_message == "clip"
-        else ' oversized_message="clip" shows the message in short.'
-    )
+    clip = ""
+    if settings.oversized_message != "clip":
+        clip = ' oversized_message="clip" shows the message in short.'
     if window is not None and plan.limit_tokens < settings.max_context_tokens:
         return (
             f"The model's window of {window:,} tokens less the output reserve of "
-            f"{plan.request.output_reserve_tokens:,} is the limit: use a model with a larger window, lower "
-            f"output_reserve_tokens, or shorten these parts.{clip}"
+            f"{plan.request.output_reserve_tokens:,} is the limit: use a model with a larger "
+            f"window, lower output_reserve_tokens, or shorten these parts.{clip}"
         )
     return (
         f"Raise max_context_tokens (now {settings.max_context_tokens:,}) to at least the sum, "
@@ -187,38 +193,40 @@ def advice(plan: Plan) -> str:
 
 def _simpler(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
     """Collapses blanks in the dialogue; in results of tools and in code they may mean something."""
-    if (
-        isinstance(message, ToolMessage)
-        or not isinstance(message.content, str)
-        or "```" in message.content
-    ):
+    if isinstance(message, ToolMessage) or not isinstance(message.content, str):
         return message
-    text = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n"))
-    changed = message.model_copy(update={"content": _BLANK_LINES.sub("\n\n", text)})
-    return changed if counter.count_message(changed) < counter.count_message(message) else message
+    if "```" in message.content:
+        return message
+    lines = [_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n")]
+    text = _BLANK_LINES.sub("\n\n", "\n".join(lines))
+    shorter = message.model_copy(update={"content": text})
+    return shorter if counter.count_message(shorter) < counter.count_message(message) else message
 
 
 def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
     """Keeps the newest exchanges that cost half of the history together, the last one in any case."""
     costs = [assembly.group_tokens(group, counter) for group in history]
-    newest = len(costs) - newest_that_fit(costs, sum(costs) // 2)
-    return history[next((i for i in _questions(history) if i >= newest), _questions(history)[-1]) :]
+    half = len(costs) - newest_that_fit(costs, sum(costs) // 2)
+    questions = _questions(history)
+    start = next((number for number in questions if number >= half), questions[-1])
+    return history[start:]
 
 
 def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
     if not isinstance(message, ToolMessage):
         return message
-    count = counter.count_message
-    return (
-        clip_message(
-            message, count, counter.count_text, CLIPPED_RESULT_TOKENS, reference=message.id
-        )
-        or message
+    clipped = clip_message(
+        message,
+        counter.count_message,
+        counter.count_text,
+        CLIPPED_RESULT_TOKENS,
+        reference=message.id,
     )
+    return message if clipped is None else clipped
 
 
 def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
-    """Keeps the groups that have one of the first 2 or of the last 6 messages."""
+    """Keeps the groups that have one of the first or of the last messages."""
     ends = list(accumulate(len(group.messages) for group in history))
     return tuple(
         group
@@ -230,7 +238,7 @@ def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
 def without_large(
     history: Groups, counter: TokenCounter, excess_tokens: int, limit_tokens: int
 ) -> Groups:
-    """Returns a history of which what is large alone has given way, so that its neighbours need not.
+    """Returns a history in which only what is large has given way, and its neighbours have not.
 
     First what costs more than the whole limit and cannot be shown in short, then media, the oldest
     first, as needed.
@@ -245,24 +253,28 @@ def without_large(
     for number, group in enumerate(kept):
         if excess_tokens <= 0:
             break
-        if any(map(has_media, group.messages)):
-            told = tuple(without_media(it) if has_media(it) else it for it in group.messages)
-            kept[number] = replace(group, messages=told)
-            excess_tokens -= assembly.group_tokens(group, counter) - assembly.group_tokens(
-                kept[number], counter
-            )
+        if not any(map(has_media, group.messages)):
+            continue
+        messages = [without_media(it) if has_media(it) else it for it in group.messages]
+        kept[number] = replace(group, messages=tuple(messages))
+        excess_tokens -= assembly.group_tokens(group, counter)
+        excess_tokens += assembly.group_tokens(kept[number], counter)
     return tuple(kept)
 
 
 def _questions(history: Groups) -> list[int]:
-    """Returns where a human speaks: cut there, a history begins as providers want it."""
-    return [i for i, group in enumerate(history) if assembly.has_human([group])] or [0]
+    """Returns the numbers of the groups in which a human speaks, or that of the first group.
+
+    Cut there, a history begins as providers want it.
+    """
+    numbers = [number for number, group in enumerate(history) if assembly.has_human([group])]
+    return numbers or [0]
 
 
 def _each(
     change: Callable[[BaseMessage, TokenCounter], BaseMessage],
 ) -> Callable[[Groups, TokenCounter], Groups]:
-    """Returns a step that changes every message."""
+    """Returns a measure that changes every message."""
     return lambda groups, counter: tuple(
         replace(group, messages=tuple(change(message, counter) for message in group.messages))
         for group in groups
@@ -270,7 +282,7 @@ def _each(
 
 
 LARGE_BLOCKS = "large blocks"
-"""The name of what comes before the steps of the last resort, in a report."""
+"""The name in a report of what comes before the measures of the last resort."""
 EXPENDABLE = "expendable"
 GIVEN = "given memory"
 FACT = "fact"
@@ -286,62 +298,82 @@ LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str
     "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),
     "memories left out": (lambda history, _: history, {GIVEN: 0, FACT: 0}),
 }
-"""The steps in the order in which they are taken: what becomes of the history, and of each kind of
-fragment the number that stays, the most valuable ones, or the share that stays in any case."""
+"""The measures in the order in which they are taken: what becomes of the history, and how many
+fragments of each kind stay, the most valuable ones: a number, or a share that stays in any case."""
 
 
 def _kind(fragment: Fragment) -> str:
-    """Returns the name by which a step knows a fragment."""
-    if fragment.layer == Layer.PREFERENCES:
-        if fragment.expendable:
-            return EXPENDABLE
-        return (
-            GIVEN
-            if fragment.id.startswith("memory ")
-            else FACT
-            if fragment.id.startswith("fact/")
-            else ""
-        )
-    return fragment.layer
+    """Returns the name by which a measure knows a fragment; empty for what none takes."""
+    if fragment.layer != Layer.PREFERENCES:
+        return fragment.layer
+    if fragment.expendable:
+        return EXPENDABLE
+    if fragment.id.startswith("memory "):
+        return GIVEN
+    return FACT if fragment.id.startswith("fact/") else ""
 
 
 def reduce(
     content: assembly.Content, counter: TokenCounter, over: Callable[[assembly.Content], int]
 ) -> tuple[assembly.Content, tuple[str, ...], tuple[Fragment, ...]]:
-    """Takes one step of the last resort after the other until a content fits, or no step is left."""
+    """Takes one measure of the last resort after the other until a content fits, or none is left.
+
+    Args:
+        content: the content of a prompt.
+        counter: counts its messages.
+        over: returns how many tokens a content is over its limit.
+
+    Returns:
+        The smaller content, the names of the measures, and the fragments that were taken out.
+    """
     taken: list[str] = []
-    gone: list[Fragment] = []
-    for name, (shorter, most) in LADDER.items():
-        if (excess := over(content)) <= 0:
+    removed: list[Fragment] = []
+    for name, (shorten, most) in LADDER.items():
+        excess = over(content)
+        if excess <= 0:
             break
         fragments = content.fragments
-        out = _repeated(fragments) if name == "light" else set[int]()
-        by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
-        for kind, stays in most.items():
-            those = [i for i in by_value if _kind(fragments[i]) == kind]
-            number = math.ceil(len(those) * stays) if isinstance(stays, float) else stays
-            for i in those[: max(0, len(those) - number)]:
-                if excess > 0 or isinstance(stays, int):
-                    excess -= fragments[i].tokens
-                    out.add(i)
-        left = tuple(part for i, part in enumerate(fragments) if i not in out)
-        smaller = replace(content, fragments=left, history=shorter(content.history, counter))
+        gone = _repeated(fragments) if name == "light" else set[int]()
+        gone |= _least_valuable(fragments, most, excess)
+        smaller = replace(
+            content,
+            fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),
+            history=shorten(content.history, counter),
+        )
         if smaller != content:
             taken.append(name)
-            gone += [fragments[i] for i in sorted(out)]
+            removed += [fragments[i] for i in sorted(gone)]
             content = smaller
-    return content, tuple(taken), tuple(gone)
+    return content, tuple(taken), tuple(removed)
+
+
+def _least_valuable(
+    fragments: Sequence[Fragment], most: Mapping[str, int | float], excess: int
+) -> set[int]:
+    """Returns the places of the fragments that go, the least valuable of each kind first.
+
+    Where a share of a kind stays in any case, no more go than are needed.
+    """
+    gone: set[int] = set()
+    by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
+    for kind, stays in most.items():
+        of_kind = [i for i in by_value if _kind(fragments[i]) == kind]
+        staying = math.ceil(len(of_kind) * stays) if isinstance(stays, float) else stays
+        for i in of_kind[: max(0, len(of_kind) - staying)]:
+            if excess > 0 or isinstance(stays, int):
+                excess -= fragments[i].tokens
+                gone.add(i)
+    return gone
 
 
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
-    """Returns the items of the background that say what another says.
+    """Returns the places of the background's items that say what another says.
 
-    One not retrieved stays, else the most valuable.
+    One that was not retrieved stays, else the most valuable.
     """
     background = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
-    best_last = sorted(
+    worst_first = sorted(
         background, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i)
     )
-    return set(background).difference(
-        {one_line(fold(fragments[i].text)): i for i in best_last}.values()
-    )
+    staying = {one_line(fold(fragments[i].text)): i for i in worst_first}
+    return set(background).difference(staying.values())

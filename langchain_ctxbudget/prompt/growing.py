@@ -1,4 +1,4 @@
-"""Prompts that only grow: whether a prompt extends the last one or is rebuilt, and from which level.
+"""Prompts that only grow: whether a prompt extends the last one or is rebuilt.
 
 A prompt is extended while a provider's cache may hold the last one: it is the last prompt, and more
 at its end. A full prompt goes on without its middle, or it is rebuilt, and everything is chosen
@@ -211,7 +211,7 @@ def _when_full(rebuild: Plan, full: _Extension) -> Plan:
 
 
 def _price_of(full: _Extension) -> int:
-    """Returns what an extension costs, in effective tokens: the last answer and the turn are new."""
+    """Returns what an extension costs, in effective tokens: last answer and turn are new."""
     conversation = full.plan.conversation
     new_tokens = full.plan.turn.tokens
     for exchange in newest_exchanges(conversation)[:1]:
@@ -407,7 +407,7 @@ def _level_tokens(plan: Plan) -> int:
 
 
 def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a rebuild."""
+    """Estimates in how many turns a prompt of `tokens` is full, and its tokens once rebuilt."""
     conversation = plan.conversation
     exchange_tokens = conversation.total_tokens / max(1, conversation.exchanges)
     turns = int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange_tokens))

@@ -1,4 +1,4 @@
-"""Filling what is left of a budget: layers that have more to say, and quotes of what was said before."""
+"""Filling what is left of a budget: layers that have more to say, and quotes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ def _layers_by_priority(plan: Plan) -> list[LayerSpec]:
 
 
 def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int | None:
-    """Returns the room of a layer that gets left-over tokens, or None if it needs more than that."""
+    """Returns the room of a layer that gets left-over tokens, or None if it needs even more."""
     own = {layer.name: layer for layer in plan.request.settings.layers}
     least_tokens = spec.min_tokens
     if spec.layer in own:
@@ -110,7 +110,7 @@ def _used_tokens(plan: Plan, layer: str) -> int:
 
 
 def with_shrunk_background(plan: Plan) -> Plan:
-    """Takes out of the background chosen before what no longer has room, the least valuable first."""
+    """Takes out of an earlier background what no longer has room, the least valuable first."""
     layers = {part.layer for part in plan.fixed or ()}
     order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
     content, removed = pruned(plan, plan.content, order)

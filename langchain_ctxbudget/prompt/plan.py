@@ -60,7 +60,7 @@ class AssembledContext:
 
     @property
     def report(self) -> ContextReport:
-        """Everything that was sent or left out, with reasons and costs; made when first looked at."""
+        """What was sent or left out, with reasons and costs; made when first looked at."""
         return self.account()
 
 
@@ -127,7 +127,7 @@ class PromptRequest:
     def output_reserve_tokens(self) -> int:
         """The tokens of the window that are kept free for the answer.
 
-        The setting says how many; else it is the longest answer of the model, at most half a window.
+        The setting says how many; else it is the model's longest answer, at most half a window.
         """
         window = self.window.tokens
         if window is None:

@@ -1,11 +1,10 @@
-"""The check behind "it fits".
+"""The check behind "it fits": the messages are counted once more, apart from what made them.
 
-The messages that are sent are counted once more, apart from everything that made them.
-
-A prompt is put together with costs that were counted earlier: columns of the conversation, clips, the turn as it was
-read last, what the messages of the history cost. The recount uses none of these, only the counter and the messages as
-they go out. Where it finds another total than the prompt was made with, whoever makes the prompt makes it again
-`without_caches`; a difference that remains is a `TokenCountError`, never a prompt that is over its limit.
+A prompt is put together with costs that were counted earlier: columns of the conversation, clips,
+the turn as it was read last, what the messages of the history cost. The recount uses none of these,
+only the counter and the messages as they go out. Where it finds another total than the prompt was
+made with, whoever makes the prompt makes it again `without_caches`; a difference that remains is a
+`TokenCountError`, never a prompt that is over its limit.
 """
 
 from collections.abc import Sequence
@@ -24,16 +23,19 @@ MADE_AGAIN = "made again without costs that were counted before: {problem}"
 def require_recount(
     plan: Plan, messages: Sequence[BaseMessage], marked: Sequence[BaseMessage], planned: int
 ) -> None:
-    """Raises `TokenCountError` unless a finished prompt counts what it was planned with, and is within its limit.
+    """Raises an error unless a prompt counts what it was planned with, within its limit.
 
     Args:
         plan: the finished plan.
         messages: what is sent, but for the marks of a provider's cache.
         marked: what is sent.
         planned: the tokens that the prompt was made with, tools and response format included.
+
+    Raises:
+        TokenCountError: the count differs, or is over the limit.
     """
-    # A mark turns a text into a block with this text, which costs the same by this package's
-    # counters. How a counter of the application's own takes a block is its own matter.
+    # A mark turns a text into a content block with this text, which costs the same by this
+    # package's counters. How a counter of the application's own takes that is its own matter.
     sent = messages if _has_own_rule_for_messages(plan.counter) else marked
     counted = _sum_of_messages(plan.counter, sent) + sum(plan.extras.values())
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
@@ -42,35 +44,39 @@ def require_recount(
 
 
 def without_caches(plan: Plan) -> Plan:
-    """Returns a plan that has just begun, for which everything is counted now, on copies as they are sent."""
-    background = plan.background
-    anew = replace(plan, conversation=plan.conversation.counted_anew(), uses_known_costs=False)
-    return anew if background is None else anew.with_background(background)
+    """Returns a plan that has just begun, for which everything is counted now.
+
+    Messages are counted on copies as they are sent.
+    """
+    conversation = plan.conversation.counted_anew()
+    counted = replace(plan, conversation=conversation, uses_known_costs=False)
+    return counted.with_background(plan.background)
 
 
 def own_total(counter: TokenCounter, messages: Sequence[BaseMessage]) -> str:
-    """Returns a line for the report where a counter's own rule for whole lists says otherwise than its messages."""
-    if type(counter).count_messages in (
-        TokenCounter.count_messages,
-        CalibratedCounter.count_messages,
-    ):
+    """Returns a line for the report where a counter counts whole lists otherwise than messages.
+
+    Empty for counters that have no rule of their own for lists.
+    """
+    usual_rules = (TokenCounter.count_messages, CalibratedCounter.count_messages)
+    if type(counter).count_messages in usual_rules:
         return ""
     whole = counter.count_messages(messages)
     parts = _sum_of_messages(counter, messages)
     if whole == parts:
         return ""
     return (
-        f"{type(counter).__name__}.count_messages counts {whole:,} tokens for the messages, which count {parts:,} one "
-        f"by one (count_message, and count_messages([]) once); the prompt was made with the latter"
+        f"{type(counter).__name__}.count_messages counts {whole:,} tokens for the messages, which "
+        f"count {parts:,} one by one (count_message, and count_messages([]) once); the prompt was "
+        "made with the latter"
     )
 
 
 def _sum_of_messages(counter: TokenCounter, messages: Sequence[BaseMessage]) -> int:
     """Returns the tokens of messages as prompts are made with them: of each, and of an empty list.
 
-    That is what `TokenCounter.count_messages` is. A counter of the application's own may have
-    another rule for whole lists, which need not add up; it worked until now, so `own_total` tells
-    of it and nothing is refused.
+    That is the rule of `TokenCounter.count_messages`. A counter of the application's own may have
+    another one, which need not add up; `own_total` tells of that, and nothing is refused.
     """
     return counter.count_messages([]) + sum(map(counter.count_message, messages))
 

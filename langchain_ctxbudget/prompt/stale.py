@@ -43,7 +43,7 @@ class StaleResults:
         """The ids of the calls that looked at or did the same thing last."""
 
     def read(self, group: Group) -> None:
-        """Notes what the calls of a round look at or do, and which older results that makes stale."""
+        """Notes what the calls of a round look at or do, which makes older results stale."""
         calling, *others = group.messages
         for message in others:
             if isinstance(message, ToolMessage):

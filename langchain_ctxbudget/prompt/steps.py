@@ -13,6 +13,7 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
+from numpy.typing import NDArray
 
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
@@ -22,16 +23,11 @@ from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, H
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
-from langchain_ctxbudget.prompt.assembly import (
-    MOST_MARKERS,
-    asking,
-    has_human,
-    request_copy,
-    with_cache_markers,
-)
+from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
+from langchain_ctxbudget.prompt.provider_cache import MOST_MARKERS, with_cache_markers
 from langchain_ctxbudget.prompt.recount import (
     MADE_AGAIN,
     own_total,
@@ -58,24 +54,8 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     """Finds the topics and entities that the message is about, declared and learned."""
     request = plan.request
     problems: list[str] = []
-    vector = None
-    if access.embeddings is not None and plan.query and request.knowledge.vectors_made_by:
-        query = retrieval.without_names(plan.query, list(plan.conversation.names))
-        embedding = embed_query(access.embeddings, query)
-        embedded = yield from with_fallback(
-            embedding, None, "topics not compared by vectors", problems
-        )
-        if embedded is not None:
-            plan = plan.but(embedded_query=(query, embedded))
-            vector = np.asarray(embedded, np.float32)
-            made_by = embeddings_name(access.embeddings), vector.size
-            if made_by != request.knowledge.vectors_made_by:
-                both = (request.knowledge.vectors_made_by, made_by)
-                theirs, ours = (f"{model} ({size} dimensions)" for model, size in both)
-                problems.append(
-                    f"topics found by their words alone: their vectors are of {theirs}, not of {ours}"
-                )
-                vector = None
+    plan = yield from _with_embedded_query(plan, access, problems)
+    vector = _query_vector(plan, access, problems)
     detected = subjects.detect(
         plan.query,
         request.settings,
@@ -89,7 +69,40 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     return plan.but(detected=detected).failed(*problems)
 
 
+def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flow[Plan]:
+    """Embeds the query, where the user's topics have vectors."""
+    if access.embeddings is None or not plan.query or not plan.request.knowledge.vectors_made_by:
+        return plan
+    query = retrieval.without_names(plan.query, list(plan.conversation.names))
+    embedding = embed_query(access.embeddings, query)
+    vector = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
+    return plan if vector is None else plan.but(embedded_query=(query, vector))
+
+
+def _query_vector(plan: Plan, access: Access, problems: list[str]) -> NDArray[np.float32] | None:
+    """Returns the vector of the query, if the topics' vectors are of the same model."""
+    if access.embeddings is None or plan.embedded_query is None:
+        return None
+    vector = np.asarray(plan.embedded_query[1], np.float32)
+    made_by = (embeddings_name(access.embeddings), vector.size)
+    topics_made_by = plan.request.knowledge.vectors_made_by
+    if topics_made_by is None or made_by == topics_made_by:
+        return vector
+    theirs = _vectors_text(topics_made_by)
+    problems.append(
+        f"topics found by their words alone: their vectors are of {theirs}, "
+        f"not of {_vectors_text(made_by)}"
+    )
+    return None
+
+
+def _vectors_text(made_by: tuple[str, int]) -> str:
+    model, size = made_by
+    return f"{model} ({size} dimensions)"
+
+
 def _recent(plan: Plan) -> tuple[str, ...]:
+    """Returns the texts of the newest messages."""
     return tuple(entry.text for entry in plan.conversation.entries[-RECENT_MESSAGES:])
 
 
@@ -100,19 +113,24 @@ def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:
 
 
 def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
-    """Asks the application's own layers for their items, and makes the text of these, of topics and of entities."""
+    """Asks the application's own layers for their items, and writes the background's layers.
+
+    These are topics, entities and the application's own.
+    """
     scope = plan.conversation.scope
     items: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
-    for layer in plan.request.settings.layers if plan.fixed is None else ():
+    layers = plan.request.settings.layers if plan.fixed is None else ()
+    left_tokens = plan.turn.free_tokens
+    if layers and plan.goes_on:
+        left_tokens = max(0, -excess_tokens(plan, plan.content))
+    for layer in layers:
         request = LayerRequest(
             query=plan.query,
             budget_tokens=plan.allocated.tokens[layer.name],
             user_id=scope.user_id,
             conversation_id=scope.conversation_id,
-            left_tokens=max(0, -excess_tokens(plan, plan.content))
-            if plan.goes_on
-            else plan.turn.free_tokens,
+            left_tokens=left_tokens,
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
@@ -120,111 +138,156 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
-    """Chooses the verbatim part of the history, and the summary and arc in place of the rest."""
-    if plan.goes_on:
-        record = plan.history.record
-        planned = budgeting.history_plan(plan)
-        if not (
-            plan.repeats_rebuild
-            and record
-            and (yield from _has_news(plan.conversation, record, access))
-        ):
-            return plan.failed(*_summary_failures(plan.conversation, plan.history))
-        stays = history.Decision(
-            cut=record.position, cleared=record.cleared, media_from=record.media_from
-        )
-        return budgeting.with_history(plan, planned.view(stays))
-    view, problems = yield from choose_history(budgeting.history_plan(plan), access)
-    return budgeting.with_history(plan, view).failed(*problems)
+    """Chooses the verbatim part of the history, and what stands in place of the rest.
+
+    A prompt that extends the last one has its history already.
+    """
+    if not plan.goes_on:
+        view, problems = yield from choose_history(budgeting.history_plan(plan), access)
+        return budgeting.with_history(plan, view).failed(*problems)
+
+    record = plan.history.record
+    has_news = False
+    if plan.repeats_rebuild and record is not None:
+        has_news = yield from _has_news(plan.conversation, record, access)
+    if record is None or not has_news:
+        return plan.failed(*_summary_failures(plan.conversation, plan.history))
+    # Nothing of the last rebuild was answered yet, so its summary may change; its cut stays.
+    decision = history.Decision(
+        cut=record.position, cleared=record.cleared, media_from=record.media_from
+    )
+    return budgeting.with_history(plan, budgeting.history_plan(plan).view(decision))
 
 
 def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
-    """Chooses the verbatim part of a history; also returns lines for the report."""
+    """Chooses the verbatim part of a history; also returns problems for the report."""
     decision = planned.decide()
-    problems = list[str]()
+    problems: list[str] = []
     conversation = planned.conversation
-    made = planned.conversation.table.made
-    if made.maker and not decision.whole and decision.record is None:
+    summaries = conversation.table.made
+    if summaries.maker and not decision.whole and decision.record is None:
         _, waiting = conversation.spans(planned.settings.span_messages).before(decision.cut)
-        look_up = history.look_up(access.store, conversation.scope, made, waiting)
+        look_up = history.look_up(access.store, conversation.scope, summaries, waiting)
         yield from with_fallback(look_up, None, "summaries", problems)  # extraction stands instead
     view = planned.view(decision)
     return view, [*problems, *_summary_failures(conversation, view)]
 
 
 def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> Flow[bool]:
-    """Returns whether a model has by now summarized the messages behind the cut of a step."""
-    made = conversation.table.made
-    if made.maker and record.waiting:
-        with suppress(Exception):  # extraction stands
-            yield from history.look_up(access.store, conversation.scope, made, record.waiting)
-    return made.has_news(record.waiting)
+    """Returns whether a model has by now summarized messages that it had not at the rebuild."""
+    summaries = conversation.table.made
+    if summaries.maker and record.waiting:
+        with suppress(Exception):  # extraction stands instead
+            yield from history.look_up(access.store, conversation.scope, summaries, record.waiting)
+    return summaries.has_news(record.waiting)
 
 
 def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str]:
-    """Returns why a model has not summarized the messages behind the cut."""
-    made = conversation.table.made
-    failures = dict.fromkeys(made.failures.values() if made.maker and view.waiting else ())
-    return [f"summaries: {problem}; extraction stands instead" for problem in failures]
+    """Returns why a model has not summarized the messages before the cut, each reason once."""
+    summaries = conversation.table.made
+    if not summaries.maker or not view.waiting:
+        return []
+    reasons = dict.fromkeys(summaries.failures.values())
+    return [f"summaries: {reason}; extraction stands instead" for reason in reasons]
 
 
 def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
-    """Fills the rest of the budget, above all with earlier messages that answer this one and are not verbatim."""
+    """Fills the rest of the budget, above all with earlier messages that answer this one.
+
+    Not with those that stand verbatim in the prompt.
+    """
     if plan.fixed is not None:
         return plan
     if not has_human(plan.turn.groups):
         return leftovers.with_leftovers(plan)
-    conversation = plan.conversation
-    problems = list[str]()
-    others: tuple[retrieval.Other, ...] = ()
-    found = history.NOWHERE
-    spoken = retrieval.without_names(plan.query, list(conversation.names))
-    query = history.Query(plan.query, access.embeddings, spoken, plan.embedded_query)
-    named: tuple[retrieval.Named, ...] = ()
+    problems: list[str] = []
+    query = history.Query(
+        plan.query,
+        access.embeddings,
+        retrieval.without_names(plan.query, list(plan.conversation.names)),
+        plan.embedded_query,
+    )
+    findings = _Findings()
     if access.sources is not None:
-        preferences = plan.preferences
-        name = conversation.scope.conversation_id
-        known = facts.as_candidates(
-            preferences.left_out, preferences.facts_left_out, conversation_id=name
-        )
-        memories = () if plan.request.tier.knowledge_items is not None else known
-        sources = replace(access.sources, memories=memories)
-        others, found = yield from sources.read(query, problems)
-        named = yield from sources.read_named(
-            [*_recent(plan), plan.query], plan.limit_tokens, problems
-        )
-    if plan.history.cut or plan.history.shortened or others or named:
-        limits = plan.request.settings.retrieval
-        today = plan.request.now and plan.request.now.date()
-        vectors = access.sources.vectors if access.sources else {}
-        searched = replace(
-            retrieval.Searched.of(conversation),
-            asked=query.embedded,
-            today=today,
-            elsewhere=vectors,
-        )
-        pool = yield from retrieval.gather(
-            searched, plan.query, access.embeddings, problems, others, found=found
-        )
-        pool = replace(pool, named=named)
-        names_by_id = plan.request.knowledge.names_by_id
-        names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
-        pool = retrieval.boosted(
-            retrieval.weighted(pool, limits.memory_weights, today), limits, names, today
-        )
-        if access.reranker is not None:
-            pool = yield from retrieval.rerank(
-                pool, access.reranker, problems, conversation, limits.candidates
-            )
+        findings = yield from _read_sources(plan, access.sources, query, problems)
+    is_cut = bool(plan.history.cut or plan.history.shortened)
+    if is_cut or findings.texts or findings.named:
+        pool = yield from _pool(plan, access, query, findings, problems)
         plan = plan.but(pool=pool)
     return leftovers.with_leftovers(plan.failed(*problems))
 
 
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What was found outside the conversation."""
+
+    texts: tuple[retrieval.Other, ...] = ()
+    elsewhere: history.Elsewhere = history.NOWHERE
+    """What is known of other conversations."""
+    named: tuple[retrieval.Named, ...] = ()
+    """The documents whose names were said."""
+
+
+def _read_sources(
+    plan: Plan, sources: retrieval.Sources, query: history.Query, problems: list[str]
+) -> Flow[_Findings]:
+    """Searches facts that are not shown, other conversations and documents."""
+    memories = facts.as_candidates(
+        plan.preferences.left_out,
+        plan.preferences.facts_left_out,
+        conversation_id=plan.conversation.scope.conversation_id,
+    )
+    if plan.request.tier.knowledge_items is not None:
+        memories = ()  # what a usage limit leaves out must not come back as quotes
+    sources = replace(sources, memories=memories)
+    texts, elsewhere = yield from sources.read(query, problems)
+    recent = [*_recent(plan), plan.query]
+    named = yield from sources.read_named(recent, plan.limit_tokens, problems)
+    return _Findings(texts, elsewhere, named)
+
+
+def _pool(
+    plan: Plan, access: Access, query: history.Query, findings: _Findings, problems: list[str]
+) -> Flow[retrieval.Pool]:
+    """Ranks the texts that may be quoted."""
+    conversation = plan.conversation
+    settings = plan.request.settings.retrieval
+    today = None if plan.request.now is None else plan.request.now.date()
+    searched = replace(
+        retrieval.Searched.of(conversation),
+        asked=query.embedded,
+        today=today,
+        elsewhere=access.sources.vectors if access.sources else {},
+    )
+    pool = yield from retrieval.gather(
+        searched,
+        plan.query,
+        access.embeddings,
+        problems,
+        findings.texts,
+        found=findings.elsewhere,
+    )
+    pool = replace(pool, named=findings.named)
+    names_by_id = plan.request.knowledge.names_by_id
+    names = [names_by_id.get(it.id, (it.id,))[0] for it in plan.detected.entities]
+    pool = retrieval.weighted(pool, settings.memory_weights, today)
+    pool = retrieval.boosted(pool, settings, names, today)
+    if access.reranker is not None:
+        pool = yield from retrieval.rerank(
+            pool, access.reranker, problems, conversation, settings.candidates
+        )
+    return pool
+
+
 def settle(plan: Plan) -> Settled:
-    """Builds the messages, and keeps the background that is chosen with them."""
-    settled = fit_prompt(plan if plan.fixed is None else leftovers.with_shrunk_background(plan))
+    """Builds the messages, and notes the background that is chosen with them."""
+    if plan.fixed is not None:
+        plan = leftovers.with_shrunk_background(plan)
+    settled = fit_prompt(plan)
     plan = settled.plan
-    if plan.background is None and (asked := asking(plan.request.turn)) is not None:
+    background = plan.background
+    asked = asking(plan.request.turn)
+    if background is None and asked is not None:
         background = Background.of(
             plan.request.turn[asked],
             plan.conversation.digest,
@@ -232,20 +295,18 @@ def settle(plan: Plan) -> Settled:
             position=len(plan.conversation.entries) + asked,
             cut_key=plan.cut_key if plan.grows else "",
         )
-        plan = plan.but(background=background)
-    if (
-        plan.grows and plan.background is not None
-    ):  # at every step of a turn: a long one keeps the cache warm
-        plan = plan.but(background=replace(plan.background, at=plan.request.now))
-    return replace(settled, plan=plan)
+    if background is not None and plan.grows:
+        # At every call of a loop: a long one keeps the cache warm.
+        background = replace(background, at=plan.request.now)
+    return replace(settled, plan=plan.but(background=background))
 
 
 def assemble(plan: Plan) -> Prompt:
     """Makes the messages to send, their report, and the changes to write.
 
-    `TokenCountError` if the recount differs.
-
-    Whoever calls it makes the prompt again then, from a plan `without_caches`.
+    Raises:
+        TokenCountError: the recount differs; then the prompt is to be made again from a plan
+            `without_caches`.
     """
     settled = settle(plan)
     request = settled.plan.request
@@ -254,28 +315,37 @@ def assemble(plan: Plan) -> Prompt:
     messages = [*map(request_copy, built.messages)]
     sent = messages
     if request.settings.cache_markers == "anthropic":
-        on_tools = sum(
-            "cache_control" in str(tool) for tool in request.tools if isinstance(tool, dict)
-        )
-        sent = with_cache_markers(messages, built.stable, MOST_MARKERS - on_tools)
+        marks_left = MOST_MARKERS - sum(map(_is_marked, request.tools))
+        sent = with_cache_markers(messages, built.stable, marks_left)
     require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
-    if problem := own_total(plan.counter, messages):
+    problem = own_total(plan.counter, messages)
+    if problem:
         settled = replace(settled, plan=settled.plan.failed(problem))
     report = account(settled)
     context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
 
 
+def _is_marked(tool: object) -> bool:
+    """Tells whether the application has marked a tool for a provider's cache itself."""
+    return isinstance(tool, dict) and "cache_control" in str(tool)
+
+
 def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
+    """Returns what a prompt changes in the store, and what its conversation remembers of it."""
     plan = settled.plan
     built = settled.built
     remembered = plan.preferences.remembered
+    snapshot = None
+    if remembered.due:
+        snapshot = facts.snapshot_of(plan.preferences.facts, remembered.edited)
+    used: dict[str, bool] = {}
+    for texts in plan.compiled.values():
+        used |= texts
     return Changes(
         cut=_noted_cut(settled),
         is_rebuilt=plan.history.is_rebuilt,
-        snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited)
-        if remembered.due
-        else None,
+        snapshot=snapshot,
         last=history.LastPrompt(
             messages=built.messages,
             costs=settled.measured.costs,
@@ -290,33 +360,31 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             at=plan.request.now,
             sent_with=plan.sent_with,
         ),
-        used={key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()},
+        used=used,
     )
 
 
 def _noted_cut(settled: Settled) -> CutRecord | None:
-    """Returns the cut of a prompt.
-
-    At a step, with what the next prompts must know to go on from it.
-    """
+    """Returns the cut of a prompt; that of a rebuild with what the next prompts must know of it."""
     plan = settled.plan
-    cut = settled.plan.history.record
-    if cut is None or not plan.history.is_rebuilt or not plan.grows or plan.only_adds:
+    cut = plan.history.record
+    is_rebuild = plan.history.is_rebuilt and plan.grows and not plan.only_adds
+    if cut is None or not is_rebuild:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
-    noted = {
-        "prefix": prefix_of(plan),
-        "at": plan.request.now,
-        "saved_tokens": (plan.afforded_tokens or 0)
-        + background_tokens
-        - settled.measured.total_tokens,
-        "level_tokens": plan.level_tokens,
-        "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
-        "long": plan.turn.stage,
-        "turn_tokens": plan.turn.room_tokens,
-        "turn_groups": len(plan.turn.whole),
-    }
-    return cut.model_copy(update=noted)
+    spent_tokens = settled.measured.total_tokens - background_tokens
+    return cut.model_copy(
+        update={
+            "prefix": prefix_of(plan),
+            "at": plan.request.now,
+            "saved_tokens": (plan.afforded_tokens or 0) - spent_tokens,
+            "level_tokens": plan.level_tokens,
+            "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+            "long": plan.turn.stage,
+            "turn_tokens": plan.turn.room_tokens,
+            "turn_groups": len(plan.turn.whole),
+        }
+    )
 
 
 STEPS: Mapping[str, Callable[[Plan, Access], Flow[Plan]]] = {
@@ -331,7 +399,7 @@ LAST_STEP = "assemble"
 
 
 def what_if(prompt: Prompt, budget: int) -> ContextReport:
-    """Returns the report that another budget, in tokens, would have given a finished prompt.
+    """Returns the report that a finished prompt would have had with another budget, in tokens.
 
     Does no I/O.
     """
@@ -345,37 +413,46 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
 
 def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) -> Plan:
     """Returns the plan of a finished prompt for another budget, all steps but the last one done."""
-    before = prompt.plan
-    cut = prompt.changes.cut
-    cuts = {**before.conversation.cuts, **({cut.cut_key: cut} if cut else {})}
-    request = replace(
-        before.request,
-        settings=before.request.settings.override({"max_context_tokens": budget}),
-        remembered=before.preferences.remembered,
-        background=before.background if before.fixed is not None else None,
-        calls_before=before.conversation.counter.calls,
-        failures=before.failures,
-    )
-    conversation = before.conversation.but(
-        cuts=cuts, last=None, clips=dict(before.conversation.clips)
-    )
-    asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {
-        "is_redone": True
-    }
-    plan = Plan.begin(conversation, request).but(
-        detected=before.detected, own_items=before.own_items, **asked
-    )
-    plan = plan if uses_known_costs else without_caches(plan)
+    plan = _begun_for(prompt, budget)
+    if not uses_known_costs:
+        plan = without_caches(plan)
     plan = budgeting.with_bundles(divide_budget(plan))
     if not plan.goes_on:
         planned = budgeting.history_plan(plan)
         plan = budgeting.with_history(plan, planned.view(planned.decide()))
-    if plan.fixed is None:
+    if plan.fixed is not None:
+        return plan
+    pool = prompt.plan.pool
+    if pool is None:
         # Nobody holds the conversation's lock: an index of its own, and words alone.
-        pool = before.pool
-        if pool is None:
-            pool = retrieval.pooled(
-                retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query
-            )
-        plan = leftovers.with_leftovers(plan.but(pool=pool))
-    return plan
+        searched = retrieval.Searched.of(plan.conversation, history.MessageIndex())
+        pool = retrieval.pooled(searched, plan.query)
+    return leftovers.with_leftovers(plan.but(pool=pool))
+
+
+def _begun_for(prompt: Prompt, budget: int) -> Plan:
+    """Returns the plan of a finished prompt for another budget, with what was found for it."""
+    before = prompt.plan
+    cuts = dict(before.conversation.cuts)
+    cut = prompt.changes.cut
+    if cut is not None:
+        cuts[cut.cut_key] = cut
+    conversation = before.conversation.but(
+        cuts=cuts, last=None, clips=dict(before.conversation.clips)
+    )
+    request = replace(
+        before.request,
+        settings=before.request.settings.override({"max_context_tokens": budget}),
+        remembered=before.preferences.remembered,
+        background=None if before.fixed is None else before.background,
+        calls_before=before.conversation.counter.calls,
+        failures=before.failures,
+    )
+    return Plan.begin(conversation, request).but(
+        detected=before.detected,
+        own_items=before.own_items,
+        goes_on=before.goes_on,
+        cold=before.cold,
+        afforded_tokens=before.afforded_tokens,
+        is_redone=True,
+    )

@@ -538,7 +538,7 @@ class GrowingTurn:
             self.fully_shortened.add(number)
 
     def _focus(self, number: int) -> frozenset[str]:
-        """Returns the terms to look for in a round's results: the user's, and of the rounds since."""
+        """Returns the terms to look for in a round's results: of the user, and of later rounds."""
         since = self.whole[number : max(self.groups_when_shortened, number + 1)]
         focus: set[str] = set()
         for group in (*self.human.values(), *since):

@@ -136,7 +136,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
 
 
 def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
-    """Returns the cuts that were made in this very turn: with its usual room, and with a larger one."""
+    """Returns the cuts that were made in this very turn: with its usual room, and a larger one."""
     end = len(plan.conversation.entries)
     return [cut if cut is not None and cut.begun == end else None for cut in plan.cuts]
 

@@ -23,8 +23,8 @@ from langchain_ctxbudget.prompt.assembly import (
     Measure,
     build,
     measure,
-    with_cache_markers,
 )
+from langchain_ctxbudget.prompt.provider_cache import with_cache_markers
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
