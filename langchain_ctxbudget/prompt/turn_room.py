@@ -32,7 +32,9 @@ mean, and for lines of files worth showing."""
 LONGEST_WALK = 1_000
 """How many of the newest messages are looked at where a conversation is longer."""
 FRAME_FACTOR = 1.1
-"""About what texts cost with their headings and fences, compared with their own tokens."""
+"""About what texts cost with their headings, compared with their own tokens."""
+FRAME_TOKENS = 64
+"""About what the fences around them cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ def _other_tokens(plan: Plan) -> int:
 
 def framed_tokens(tokens: int) -> int:
     """Returns about what texts of so many tokens cost with their headings and fences."""
-    return int(tokens * FRAME_FACTOR)
+    return int(tokens * FRAME_FACTOR) + FRAME_TOKENS if tokens else 0
 
 
 def estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
