@@ -5,13 +5,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain
 
 from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.history import LastPrompt
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
-from langchain_ctxbudget.prompt.assembly import Content, Measure
+from langchain_ctxbudget.prompt.assembly import Content, Measure, positions_of
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
@@ -175,7 +175,7 @@ def _turn_items(plan: Plan, content: Content) -> list[report.ReportItem]:
     items += [
         _group_item(group, counter, Status.OMITTED, Reason.NO_ROOM) for group in turn.left_out
     ]
-    known = _positions((*turn.groups, *turn.left_out))
+    known = positions_of((*turn.groups, *turn.left_out))
     for position, message in enumerate(plan.request.turn):
         if position not in known:
             name = message.id or message.type
@@ -202,10 +202,10 @@ def _history_items(plan: Plan, content: Content) -> list[report.ReportItem]:
             is_pinned = bool(pinned.intersection(group.positions))
             reason = Reason.PINNED if is_pinned else Reason.IMPORTANT
         items.append(_group_item(group, counter, status, reason))
-    sent = _positions(content.history)
+    sent = positions_of(content.history)
     pruned = [group for group in view.groups if not sent.intersection(group.positions)]
     items += [_group_item(group, counter, Status.OMITTED, Reason.PRUNED) for group in pruned]
-    shown = _positions(view.groups)
+    shown = positions_of(view.groups)
     end = len(plan.conversation.entries)
     missing = sorted(pinned.union(range(view.cut, end)) - shown)
     return [*items, *(_missing_item(plan, position) for position in missing)]
@@ -223,10 +223,6 @@ def _missing_item(plan: Plan, position: int) -> report.ReportItem:
     return _item(entry.id, tokens, Status.OMITTED, reason, entry.text)
 
 
-def _positions(groups: Iterable[Group]) -> set[int]:
-    return {*chain.from_iterable(group.positions for group in groups)}
-
-
 def _shortened(plan: Plan, content: Content) -> set[int]:
     """Returns positions of messages of the history that are sent in short.
 
@@ -234,7 +230,7 @@ def _shortened(plan: Plan, content: Content) -> set[int]:
     """
     chosen = {group.positions: group.messages for group in plan.history.groups}
     changed = [group for group in content.history if chosen.get(group.positions) != group.messages]
-    return {*plan.history.shortened, *_positions(changed)}
+    return {*plan.history.shortened, *positions_of(changed)}
 
 
 def _group_item(
@@ -290,7 +286,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     conversation = plan.conversation
     cut = plan.history.cut
     end = len(conversation.entries)
-    sent = _positions(content.history)
+    sent = positions_of(content.history)
     quoted = plan.positions_of((*content.sent_again, *content.of(Layer.RETRIEVAL)))
     # What stands below overrides what stands above.
     states: dict[int, report.CoverageState] = {}
@@ -330,16 +326,21 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     if last is None:
         return was_longer or (is_rebuilt and plan.history.cut > 0)
 
-    turn_state = (plan.turn.stage, plan.turn.groups_when_shortened)
-    gave_way = was_longer or turn_state[1] != last.long_turn[1]
+    _, last_groups_when_shortened = last.long_turn
+    gave_way = was_longer or plan.turn.groups_when_shortened != last_groups_when_shortened
     if gave_way and same < len(last.messages):
         return True
-    is_changed = same < last.stable or (is_rebuilt and same < settled.built.stable)
-    if not is_changed:
-        return False
+    if is_rebuilt:
+        return same < max(last.stable, settled.built.stable)
+    return same < last.stable and (plan.clips_new or _is_squeezed_otherwise(settled, last))
+
+
+def _is_squeezed_otherwise(settled: Settled, last: LastPrompt) -> bool:
+    """Tells whether this prompt or the last one had to make room for its turn."""
+    turn = settled.plan.turn
+    is_other_turn = (turn.stage, turn.groups_when_shortened) != last.long_turn
     # A zone that was squeezed for one turn is another one at the next.
-    was_squeezed = is_squeezed(settled) or last.squeezed or turn_state != last.long_turn
-    return is_rebuilt or was_squeezed or plan.clips_new
+    return is_other_turn or last.squeezed or is_squeezed(settled)
 
 
 def _was_background_longer(plan: Plan) -> bool:

@@ -15,7 +15,13 @@ from typing import Any
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
-from langchain_ctxbudget.history import background_lines, by_layer, with_background, with_headings
+from langchain_ctxbudget.history import (
+    Background,
+    background_lines,
+    by_layer,
+    with_background,
+    with_headings,
+)
 from langchain_ctxbudget.messages import Group, fences, is_user
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
@@ -93,6 +99,16 @@ class Content:
 def messages_of(groups: Iterable[Group]) -> list[BaseMessage]:
     """Returns the messages of groups in order."""
     return [*chain.from_iterable(group.messages for group in groups)]
+
+
+def positions_of(groups: Iterable[Group]) -> set[int]:
+    """Returns the positions of the messages of groups."""
+    return {*chain.from_iterable(group.positions for group in groups)}
+
+
+def fragments_of(backgrounds: Iterable[Background]) -> list[Fragment]:
+    """Returns the fragments of backgrounds in order."""
+    return [*chain.from_iterable(background.fragments for background in backgrounds)]
 
 
 @dataclass(frozen=True, slots=True)

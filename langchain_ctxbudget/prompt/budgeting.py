@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from langchain_core.messages import HumanMessage, SystemMessage
 
@@ -17,7 +18,12 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import distinct, fences, is_user, joined_repairs, newest_that_fit
-from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, has_human
+from langchain_ctxbudget.prompt.assembly import (
+    NO_FIRST_QUESTION,
+    fragments_of,
+    has_human,
+    messages_of,
+)
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan, Preferences
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
@@ -260,17 +266,15 @@ def bundles_within(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
     for layer in settings.layers:
         items = plan.own_items[layer.name]
         bundles.append(subjects.render_own(layer, items, count, tokens[layer.name]))
-    shown_before = {
-        (part.layer, part.text)
-        for background in plan.history.backgrounds.values()
-        for part in background.fragments
-    }
-    fragments = [part for bundle in bundles for part in bundle.fragments]
-    return replace(
-        found,
-        fragments=tuple(part for part in fragments if (part.layer, part.text) not in shown_before),
-        omitted=tuple(item for bundle in bundles for item in bundle.omitted),
-    )
+    earlier = fragments_of(plan.history.backgrounds.values())
+    shown_before = {(part.layer, part.text) for part in earlier}
+    fragments: list[Fragment] = []
+    for bundle in bundles:
+        fragments += [
+            part for part in bundle.fragments if (part.layer, part.text) not in shown_before
+        ]
+    omitted = chain.from_iterable(bundle.omitted for bundle in bundles)
+    return replace(found, fragments=tuple(fragments), omitted=tuple(omitted))
 
 
 # Preferences and history
@@ -306,12 +310,22 @@ def with_preferences(plan: Plan) -> Plan:
     )
 
     left_out = [part for part in (*all_preferences, *all_memories) if part not in chosen.shown]
-    learned_since = {fact.id for fact in remembered.learned_since}
     is_limited = most_facts is not None and len(facts_shown) >= most_facts
-    for fact in chosen.facts_left_out:
-        is_new = fact.id in learned_since
-        left_out.append(facts.left_out(fact, count, since=is_new, limited=is_limited))
+    left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
     return plan.but(preferences=replace(chosen, left_out=tuple(left_out)))
+
+
+def _facts_left_out(plan: Plan, chosen: Preferences, *, is_limited: bool) -> list[Fragment]:
+    """Returns the facts that are not shown, with the reason why.
+
+    `is_limited` says that a usage limit lets in no more of them.
+    """
+    count = plan.counter.count_text
+    learned_since = {fact.id for fact in chosen.remembered.learned_since}
+    return [
+        facts.left_out(fact, count, since=fact.id in learned_since, limited=is_limited)
+        for fact in chosen.facts_left_out
+    ]
 
 
 def _preferences_room(plan: Plan) -> int:
@@ -377,8 +391,8 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     # give way.
     later = {group.positions for group in turn.whole[turn.groups_when_shortened :]}
     earlier = [group for group in turn.groups if group.positions not in later]
-    messages = [message for group in (*view.groups, *earlier) for message in group.messages]
-    said = "".join(part.text for part in view.arc) + work_state.told_by(messages)
+    said = "".join(part.text for part in view.arc)
+    said += work_state.told_by(messages_of((*view.groups, *earlier)))
     key = (most_tokens, said)
     if work.key != key:
         work.lines = work.state.lines(count, most_tokens - work.code_tokens, said, work)

@@ -204,7 +204,7 @@ def _simpler(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
 
 
 def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
-    """Keeps the newest exchanges that cost half of the history together, the last one in any case."""
+    """Keeps the newest exchanges that cost half of the history, the last one in any case."""
     costs = [assembly.group_tokens(group, counter) for group in history]
     half = len(costs) - newest_that_fit(costs, sum(costs) // 2)
     questions = _questions(history)

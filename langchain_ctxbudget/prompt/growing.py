@@ -7,6 +7,7 @@ anew. What prompts have saved so far, compared with sending everything, pays for
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from langchain_core.messages import HumanMessage, ToolMessage
 
@@ -89,7 +90,13 @@ def _extended(plan: Plan) -> Plan:
         return rebuild
     if not _turn_goes_on(extended, record):
         return rebuild
-    return _extended_where_it_fits(rebuild, extended, record)
+    whole = _with_last_history(extended)
+    if prefix_of(whole) != record.prefix:
+        # Nothing of this prompt is cached; within a loop of calls, that of the last call is.
+        return rebuild.but(cold=rebuild.cold or not _is_in_loop(plan))
+    if record.begun == len(whole.conversation.entries):
+        return _repeated_rebuild(whole, record)
+    return _extended_where_it_fits(rebuild, extended, _Extension.of(whole, record))
 
 
 def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
@@ -127,6 +134,11 @@ class _Extension:
         return self.plan.limit_tokens - self.left_tokens
 
     @property
+    def fits(self) -> bool:
+        """Tells whether it is within its limit."""
+        return self.left_tokens >= 0
+
+    @property
     def has_room(self) -> bool:
         """Tells whether there is room for the background that a message needs at least."""
         most_tokens = _most_background_tokens(self.plan, self.saved)
@@ -137,33 +149,38 @@ class _Extension:
         return _with_room_for_background(self.plan, self.left_tokens, self.saved)
 
 
-def _extended_where_it_fits(rebuild: Plan, extended: Plan, record: CutRecord) -> Plan:
+def _is_in_loop(plan: Plan) -> bool:
+    """Tells whether the turn has results of calls already."""
+    return any(isinstance(message, ToolMessage) for message in plan.request.turn)
+
+
+def _extended_where_it_fits(rebuild: Plan, extended: Plan, whole: _Extension) -> Plan:
     """Extends the last prompt, in whole or with what is new in short, if that has room.
 
-    Else returns the plan of a rebuild.
+    Args:
+        rebuild: the plan of a rebuild, which is the other choice.
+        extended: the plan that extends the last prompt, without its history.
+        whole: the extension with all of its history.
     """
-    plan = _with_last_history(extended)
-    has_results = any(isinstance(message, ToolMessage) for message in plan.request.turn)
-    if prefix_of(plan) != record.prefix:
-        # Nothing of this prompt is cached; within a loop of calls, that of the last call is.
-        return rebuild.but(cold=rebuild.cold or not has_results)
-    if record.begun == len(plan.conversation.entries):
-        return _repeated_rebuild(plan, record)
-
-    whole = _Extension.of(plan, record)
-    fits = whole.left_tokens >= 0
-    if whole.has_room or (has_results and fits):
+    if _is_in_loop(extended):  # it goes on as long as it can
+        if whole.fits:
+            return whole.finished()
+        return _shortened(rebuild, extended, whole.record, needs_background=False)
+    if whole.has_room:
         return whole.finished()
-    otherwise = rebuild if has_results else _when_full(rebuild, whole)
-    if otherwise.goes_on or (fits and not has_results):
+    otherwise = _when_full(rebuild, whole)
+    if otherwise.goes_on or whole.fits:
         return otherwise
+    is_paid = _is_rebuild_paid(extended, otherwise.afforded_tokens)
+    return _shortened(otherwise, extended, whole.record, needs_background=is_paid)
 
-    # It does not fit, but it may with what is new in short.
+
+def _shortened(
+    otherwise: Plan, extended: Plan, record: CutRecord, *, needs_background: bool
+) -> Plan:
+    """Extends the last prompt with what is new in short, if that fits; else returns `otherwise`."""
     shortened = _Extension.of(_with_last_history(extended.but(clips_new=True)), record)
-    if has_results or not _is_rebuild_paid(shortened.plan, otherwise.afforded_tokens):
-        fits = shortened.left_tokens >= 0
-    else:
-        fits = shortened.has_room
+    fits = shortened.has_room if needs_background else shortened.fits
     return shortened.finished() if fits else otherwise
 
 
@@ -200,12 +217,12 @@ def _when_full(rebuild: Plan, full: _Extension) -> Plan:
     """
     afforded = (full.saved or 0) + _price_of(full)
     is_paid = _is_rebuild_paid(rebuild, afforded)
-    is_compared = full.saved is not None
-    is_due = is_paid or (is_compared and not _uncounted_backgrounds(full.plan, full.record))
+    is_full_again = full.saved is not None and not _uncounted_backgrounds(full.plan, full.record)
+    is_due = is_paid or is_full_again  # right after a middle was left out
     shorter = _without_middle(full, afforded, is_due=is_due)
     if shorter is not None:
         return shorter
-    if full.left_tokens >= 0 and not is_paid:
+    if full.fits and not is_paid:
         return full.finished()
     return rebuild.but(afforded_tokens=afforded)
 
@@ -222,12 +239,22 @@ def _price_of(full: _Extension) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resumption:
-    """A message of a user with which a prompt may go on behind its left-out middle."""
+class _Middle:
+    """Messages in the middle of a full prompt that may be left out."""
 
-    position: int
-    tokens: int
-    """What the prompt costs from there on. Without its middle, earlier backgrounds are gone."""
+    start: int
+    """The position of the first of them."""
+    end: int
+    """The position of the first message behind them, which is one of a user."""
+    tokens_before: int
+    """What the prompt costs up to there."""
+    tokens_behind: int
+    """What it costs from there on. Without its middle, earlier backgrounds are gone."""
+
+    @property
+    def price(self) -> int:
+        """What the prompt costs without them, in effective tokens: its beginning is cached."""
+        return int(self.tokens_behind + self.tokens_before * CACHED_PRICE)
 
 
 def _without_middle(full: _Extension, afforded: int, *, is_due: bool) -> Plan | None:
@@ -238,30 +265,49 @@ def _without_middle(full: _Extension, afforded: int, *, is_due: bool) -> Plan | 
         afforded: what it may cost, in effective tokens.
         is_due: True if it is time for a rebuild; then only so much may be left out.
     """
-    conversation = full.plan.conversation
-    limit = full.plan.limit_tokens
-    start, beginning_tokens = _beginning(full)
-    if not beginning_tokens:
-        return None
-    most_left_out = conversation.total_tokens
+    most_left_out = full.plan.conversation.total_tokens
     if is_due:
-        most_left_out = int(limit * GROWTH_POLICY.most_left_out_share)
-
-    resumptions = _resumptions(full)
-    for resumption in resumptions:
-        end = resumption.position
-        price = int(resumption.tokens + beginning_tokens * CACHED_PRICE)
-        is_newest = resumption is resumptions[-1]
-        if beginning_tokens + resumption.tokens > limit * GROWTH_POLICY.shortened_share:
-            continue
-        if end <= start or (price > afforded and not is_newest):
-            continue
-        if conversation.cost_column[start:end].sum() > most_left_out:
-            continue
-        if any(start <= position < end for position in conversation.kept):
-            return None
-        return _with_left_out(full, start, end, saved=afforded - price)
+        most_left_out = int(full.plan.limit_tokens * GROWTH_POLICY.most_left_out_share)
+    middles = _middles(full)
+    for middle in middles:
+        is_affordable = middle.price <= afforded or middle is middles[-1]
+        if is_affordable and _is_enough(full.plan, middle, most_left_out):
+            kept = full.plan.conversation.kept
+            if any(middle.start <= position < middle.end for position in kept):
+                return None
+            return _with_left_out(full, middle, saved=afforded - middle.price)
     return None
+
+
+def _is_enough(plan: Plan, middle: _Middle, most_left_out: int) -> bool:
+    """Tells whether a prompt without its middle has room again, and not too much is left out."""
+    tokens = middle.tokens_before + middle.tokens_behind
+    if middle.end <= middle.start or tokens > plan.limit_tokens * GROWTH_POLICY.shortened_share:
+        return False
+    left_out_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
+    return bool(left_out_tokens <= most_left_out)
+
+
+def _middles(full: _Extension) -> list[_Middle]:
+    """Returns the middles that a full prompt may go on without, the shortest one first.
+
+    They begin at one place, and end in the newest messages, which stay in any case: at least in
+    front of the newest message of a user.
+    """
+    plan = full.plan
+    start, tokens_before = _beginning(full)
+    if not tokens_before:
+        return []
+    kept_from = history_plan(plan).kept_from
+    costs = plan.conversation.costs
+    tokens_behind = _turn_room(plan)
+    middles: list[_Middle] = []
+    for group in reversed(plan.history.groups):
+        position = group.positions[0]
+        tokens_behind += sum(costs[at] for at in group.positions)
+        if _is_resumption(group, full.record) and (position >= kept_from or not middles):
+            middles.append(_Middle(start, position, tokens_before, tokens_behind))
+    return middles[::-1]
 
 
 def _beginning(full: _Extension) -> tuple[int, int]:
@@ -286,26 +332,8 @@ def _beginning(full: _Extension) -> tuple[int, int]:
     return start, beginning_tokens
 
 
-def _resumptions(full: _Extension) -> list[_Resumption]:
-    """Returns where the prompt may go on behind its middle, the oldest place first.
-
-    These are in the newest messages, which stay in any case; at least the newest one of a user is.
-    """
-    plan = full.plan
-    kept_from = history_plan(plan).kept_from
-    costs = plan.conversation.costs
-    tokens = _turn_room(plan)
-    resumptions: list[_Resumption] = []
-    for group in reversed(plan.history.groups):
-        position = group.positions[0]
-        tokens += sum(costs[at] for at in group.positions)
-        if _is_resumption(group, full.record) and (position >= kept_from or not resumptions):
-            resumptions.append(_Resumption(position, tokens))
-    return resumptions[::-1]
-
-
 def _is_resumption(group: Group, record: CutRecord) -> bool:
-    """Tells whether a user's message stands behind the rebuild, and behind what is left out."""
+    """Tells whether a group is a user's message behind the rebuild, and behind what is left out."""
     position = group.positions[0]
     begun = record.begun if record.position else 0
     _, left_out_until = record.left_out
@@ -318,15 +346,15 @@ def _turn_room(plan: Plan) -> int:
     return plan.turn.room_tokens if plan.turn.free_tokens else plan.turn.tokens
 
 
-def _with_left_out(full: _Extension, start: int, end: int, *, saved: int) -> Plan:
-    """Extends a full prompt without its messages from `start` up to, but without, `end`."""
+def _with_left_out(full: _Extension, middle: _Middle, *, saved: int) -> Plan:
+    """Extends a full prompt without its middle."""
     conversation = full.plan.conversation
     history = history_plan(full.plan)
     record = full.record.model_copy(
         update={
-            "left_out": (start, end),
-            "digest": conversation.entries[end - 1].digest,
-            "preserved": conversation.table.preserved(end),
+            "left_out": (middle.start, middle.end),
+            "digest": conversation.entries[middle.end - 1].digest,
+            "preserved": conversation.table.preserved(middle.end),
             "saved_tokens": saved,
             "saved_until": history.end,
         }
@@ -378,24 +406,31 @@ def _rebuilt(plan: Plan) -> Plan:
     """Lets everything be chosen anew, down to a level from which the next prompts can grow."""
     if not plan.grows:
         return plan
-    is_cold = plan.cold
-    if plan.afforded_tokens is None and not plan.is_redone:
-        is_cold = is_cold or _is_cold(plan)
+    is_known = plan.afforded_tokens is not None or plan.is_redone
+    is_cold = plan.cold or (not is_known and _is_cold(plan))
     if is_cold or plan.turn.stage:  # a long turn has its room already, so nothing else grows
         return plan.but(
             cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan)
         )
-
     level = _level_tokens(plan)
-    last = plan.conversation.cuts.get(plan.cut_key)
-    was_asked_for = last is not None and not last.prefix  # by `compact`, to make room
-    if plan.turn.free_tokens and not was_asked_for:
-        # The calls of a loop, about ten, send the prompt again: they pay for a fuller one.
-        fuller = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
-        if plan.afforded_tokens is not None:
-            fuller = min(fuller, plan.afforded_tokens)
-        level = max(level, fuller)
+    if plan.turn.free_tokens and not _was_asked_for(plan):
+        level = max(level, _level_in_loop(plan))
     return allocate(plan.but(level_tokens=level))
+
+
+def _was_asked_for(plan: Plan) -> bool:
+    """Tells whether the last cut was made by `compact`, to make room, and no prompt has used it."""
+    last = plan.conversation.cuts.get(plan.cut_key)
+    return last is not None and not last.prefix
+
+
+def _level_in_loop(plan: Plan) -> int:
+    """Returns what a rebuilt prompt may fill that the calls of a loop will send again.
+
+    About ten calls pay for half of what sending everything costs.
+    """
+    level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
+    return level if plan.afforded_tokens is None else min(level, plan.afforded_tokens)
 
 
 def _level_tokens(plan: Plan) -> int:
@@ -463,19 +498,24 @@ def _is_cold(plan: Plan) -> bool:
 
     Within a turn, one may.
     """
-    now = plan.request.now
-    times = [cut.at for cut in plan.cuts if cut is not None]
-    if not times:
+    if not any(plan.cuts):
         return True
-    if plan.fixed is not None or now is None:
+    now = plan.request.now
+    last_sent_at = _last_sent_at(plan)
+    if plan.fixed is not None or now is None or last_sent_at is None:
         return False
-    for position, background in plan.conversation.sent.items():
-        if position < len(plan.conversation.entries):
+    seconds = (now - last_sent_at).total_seconds()
+    return seconds > plan.request.settings.cache_lifetime_seconds
+
+
+def _last_sent_at(plan: Plan) -> datetime | None:
+    """Returns when the last prompt like this was sent, as far as it is stored."""
+    conversation = plan.conversation
+    times = [cut.at for cut in plan.cuts if cut is not None]
+    for position, background in conversation.sent.items():
+        if position < len(conversation.entries):
             times.append(background.at)
-    newest = max((time for time in times if time is not None), default=None)
-    if newest is None:
-        return False
-    return (now - newest).total_seconds() > plan.request.settings.cache_lifetime_seconds
+    return max((time for time in times if time is not None), default=None)
 
 
 def prefix_of(plan: Plan) -> str:

@@ -7,7 +7,13 @@ from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget.budget import Layer, LayerSpec, Reason
 from langchain_ctxbudget.history import CONTEXT_FRAME
 from langchain_ctxbudget.knowledge import subjects
-from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, layer_tokens
+from langchain_ctxbudget.prompt.assembly import (
+    fragments_of,
+    group_tokens,
+    has_human,
+    layer_tokens,
+    positions_of,
+)
 from langchain_ctxbudget.prompt.budgeting import bundles_within
 from langchain_ctxbudget.prompt.fitting import JOINS, excess_tokens, pruned
 from langchain_ctxbudget.prompt.plan import Plan
@@ -128,23 +134,16 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
     history = plan.history
     budget_tokens = _quotes_tokens(plan, pool, budget_tokens)
     heading_tokens = max(map(plan.counter.count_text, (OWN_SECTION, MIXED_SECTION)))
-    kept_before_cut = {
-        position
-        for group in history.groups
-        for position in group.positions
-        if position < history.cut
-    }
-    shown_before = {
-        part.id for background in history.backgrounds.values() for part in background.fragments
-    }
+    shown = {position for position in positions_of(history.groups) if position < history.cut}
+    quoted_before = {part.id for part in fragments_of(history.backgrounds.values())}
     is_cold_rebuild = plan.grows and plan.cold and not (plan.only_adds or plan.turn.stage)
     retrieved = select(
         plan.conversation,
         pool,
         history.cut,
         max(0, budget_tokens - heading_tokens),
-        shown={*kept_before_cut, *history.quoted},
-        given=shown_before,
+        shown={*shown, *history.quoted},
+        given=quoted_before,
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
         # The next prompt keeps the other half, and can grow.

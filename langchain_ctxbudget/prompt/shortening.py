@@ -95,30 +95,40 @@ def shortened_together(
         smallest_tokens: about the fewest tokens of a message that is shortened.
         counter: counts the messages.
     """
-    messages = {
-        (number, at): message
-        for number, group in groups.items()
-        for at, message in enumerate(group.messages)
-    }
-    shortest = {place: it.shortest(smallest_tokens) for place, it in shortenings.items()}
-    shortest = {place: it for place, it in shortest.items() if it is not messages[place]}
-    least_costs = {place: counter.count_message(message) for place, message in shortest.items()}
-    costs = {place: counter.count_message(message) for place, message in messages.items()}
+    costs: dict[Place, int] = {}
+    for number, group in groups.items():
+        for at, message in enumerate(group.messages):
+            costs[number, at] = counter.count_message(message)
+    shown = _shortest_forms(shortenings, smallest_tokens)
+    least_costs = {place: counter.count_message(message) for place, message in shown.items()}
 
-    tokens_left = budget_tokens - sum(costs[place] for place in costs if place not in shortest)
-    most = water_level([costs[place] for place in shortest], tokens_left, [*least_costs.values()])
-    shown = messages | shortest
-    for place in shortest:
-        if least_costs[place] < min(most, costs[place]):
+    whole_costs = [costs[place] for place in shown]
+    tokens_left = budget_tokens - (sum(costs.values()) - sum(whole_costs))
+    most = water_level(whole_costs, tokens_left, [*least_costs.values()])
+    for place, least_cost in least_costs.items():
+        if least_cost < min(most, costs[place]):
             clipped = shortenings[place].clipped(most)
             if clipped is not None:
                 shown[place] = clipped
-    return {
-        number: replace(
-            group, messages=tuple(shown[number, at] for at in range(len(group.messages)))
-        )
-        for number, group in groups.items()
-    }
+    return {number: _with_shown(number, group, shown) for number, group in groups.items()}
+
+
+def _shortest_forms(
+    shortenings: Mapping[Place, Shortening], smallest_tokens: int
+) -> dict[Place, BaseMessage]:
+    """Returns the shortest forms of messages, without those that cannot be shortened."""
+    shortest: dict[Place, BaseMessage] = {}
+    for place, shortening in shortenings.items():
+        shorter = shortening.shortest(smallest_tokens)
+        if shorter is not shortening.message:
+            shortest[place] = shorter
+    return shortest
+
+
+def _with_shown(number: int, group: Group, shown: Mapping[Place, BaseMessage]) -> Group:
+    """Returns a group with the messages that are shown in place of its own."""
+    messages = [shown.get((number, at), message) for at, message in enumerate(group.messages)]
+    return replace(group, messages=tuple(messages))
 
 
 def without_older_media(
@@ -128,12 +138,11 @@ def without_older_media(
 
     The newest result that has media keeps them in all of these.
     """
-    places = [
-        (number, at)
-        for number, group in groups.items()
-        for at, message in enumerate(group.messages)
-        if isinstance(message, ToolMessage) and has_media(message)
-    ]
+    places: list[Place] = []
+    for number, group in groups.items():
+        for at, message in enumerate(group.messages):
+            if isinstance(message, ToolMessage) and has_media(message):
+                places.append((number, at))
     shown = dict(groups)
     stages = [dict(shown)]
     for number, at in places[:-1]:

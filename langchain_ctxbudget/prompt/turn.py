@@ -25,9 +25,10 @@ from langchain_ctxbudget.messages import (
     terms,
     without_media,
 )
-from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
+from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, messages_of
 from langchain_ctxbudget.prompt.plan import PlannedTurn
 from langchain_ctxbudget.prompt.shortening import (
+    Place,
     RecallName,
     Shortening,
     shortened_together,
@@ -436,24 +437,30 @@ class GrowingTurn:
         """
         staying = _newest_and_last_call(self.shown, [*older, newest])
         in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
-
-        least = {number: self._least_tokens(number) for number in older}
-        older_tokens = sum(self.costs[number] for number in older)
-        excess = self.total_tokens - older_tokens + sum(least.values()) - target_tokens
-        for number in in_order:
-            if excess > 0 and number not in staying:
-                excess -= least[number]
-                self._leave_out(number)
+        may_go = [number for number in in_order if number not in staying]
+        self._leave_out_too_much(older, may_go, target_tokens)
 
         for number in in_order:
+            excess_tokens = self.total_tokens - target_tokens
             is_shortenable = number in self.shown and number not in self.fully_shortened
-            if self.total_tokens > target_tokens and is_shortenable:
-                most_tokens = self.costs[number] - (self.total_tokens - target_tokens)
+            if excess_tokens > 0 and is_shortenable:
+                most_tokens = self.costs[number] - excess_tokens
                 self._shorten(number, most_tokens, TURN_POLICY.old_result_tokens)
 
-        for number in in_order:  # of some texts a clip is hardly shorter
-            is_over = self.total_tokens > target_tokens + ahead_tokens
-            if is_over and number in self.shown and number not in staying:
+        for number in may_go:  # of some texts a clip is hardly shorter
+            if self.total_tokens > target_tokens + ahead_tokens and number in self.shown:
+                self._leave_out(number)
+
+    def _leave_out_too_much(
+        self, older: Sequence[int], may_go: Sequence[int], target_tokens: int
+    ) -> None:
+        """Leaves out older rounds until the others can be shortened down to a target."""
+        least = {number: self._least_tokens(number) for number in older}
+        older_tokens = sum(self.costs[number] for number in older)
+        excess_tokens = self.total_tokens - older_tokens + sum(least.values()) - target_tokens
+        for number in may_go:
+            if excess_tokens > 0:
+                excess_tokens -= least[number]
                 self._leave_out(number)
 
     def _is_stale(self, number: int) -> bool:
@@ -557,19 +564,18 @@ class GrowingTurn:
         keeps_media: bool | None = None,
     ) -> dict[int, Group]:
         """Clips the largest messages of some kinds, so that groups fit a budget if they can."""
-        shortenings = {
-            (number, at): Shortening(
-                message=message,
-                counter=self.counter,
-                reference=self.recall_name(message),
-                focus=focus,
-                line_worth=self._worth_of_lines(message),
-                keeps_media=keeps_media,
-            )
-            for number, group in groups.items()
-            for at, message in enumerate(group.messages)
-            if isinstance(message, kinds)
-        }
+        shortenings: dict[Place, Shortening] = {}
+        for number, group in groups.items():
+            for at, message in enumerate(group.messages):
+                if isinstance(message, kinds):
+                    shortenings[number, at] = Shortening(
+                        message=message,
+                        counter=self.counter,
+                        reference=self.recall_name(message),
+                        focus=focus,
+                        line_worth=self._worth_of_lines(message),
+                        keeps_media=keeps_media,
+                    )
         return shortened_together(groups, shortenings, budget_tokens, smallest_tokens, self.counter)
 
     def _smallest(self, groups: Sequence[Group]) -> dict[int, Group] | int:
@@ -608,12 +614,7 @@ class GrowingTurn:
         """Returns what the lines of each known file are worth, by its path."""
         computed_for, _ = self._lines_worth
         if computed_for != len(self.whole):
-            talk = [
-                message
-                for group in self.whole
-                for message in group.messages
-                if not self._file_of(message)
-            ]
+            talk = [it for it in messages_of(self.whole) if not self._file_of(it)]
             self._lines_worth = len(self.whole), self.work.worth(self.messages_before, talk)
         return self._lines_worth[1]
 
@@ -653,9 +654,8 @@ class GrowingTurn:
     def _work_now(self) -> TurnWorkState:
         """Returns the work state, with the lines of files that are worth most and not shown."""
         lines_shown: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
-        for group in self.shown.values():
-            for message in group.messages:
-                lines_shown[self._file_of(message)] |= known_files.said_lines(message.text)
+        for message in messages_of(self.shown.values()):
+            lines_shown[self._file_of(message)] |= known_files.said_lines(message.text)
         count = self.counter.count_text
         code = known_files.chosen_lines(
             self.work.texts,
