@@ -123,25 +123,34 @@ class BuiltPrompt:
 def build(content: Content) -> BuiltPrompt:
     """Makes the messages of a content."""
     background = "".join(background_lines(content.volatile))
-    system = system_parts(content)
-    stands_in_system = bool(background) and content.layout == "system_first"
+    stands_in_system = content.layout == "system_first" and bool(background)
     if stands_in_system:
-        system += ["\n\n", background] if system else [background]
+        messages = _system_messages(content, background)
         background = ""
+    else:
+        messages = _system_messages(content, "")
 
-    messages: list[BaseMessage] = []
-    if system:
-        messages.append(SystemMessage("".join(system)))
     opening = summary_text(content) if content.summary else opening_note(content)
-    if opening and (content.summary or content.history):
-        messages.append(HumanMessage(opening))
-        opening = ""
+    note: list[BaseMessage] = [HumanMessage(opening)] if opening else []
+    is_note_of_turn = not (content.summary or content.history)
+    if not is_note_of_turn:
+        messages += note
     messages += messages_of(content.history)
     stable = 0 if stands_in_system else len(messages)
-    if opening:  # the turn begins the conversation, so the note belongs to it
-        messages.append(HumanMessage(opening))
+    if is_note_of_turn:  # the turn begins the conversation
+        messages += note
     messages += _turn_messages(content, background + content.turn_note)
     return BuiltPrompt(tuple(messages), stable)
+
+
+def _system_messages(content: Content, background: str) -> list[BaseMessage]:
+    """Returns the system message, if anything stands in it."""
+    parts = system_parts(content)
+    if background:
+        if parts:
+            parts.append("\n\n")
+        parts.append(background)
+    return [SystemMessage("".join(parts))] if parts else []
 
 
 def _turn_messages(content: Content, background: str) -> list[BaseMessage]:

@@ -31,6 +31,8 @@ from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04
 """The share of the budget that the summary may take at a rebuild, whatever else wants room."""
+COLD_SUMMARY_SHARE = 0.015
+"""The same where no cache holds the last prompt: then quotes take the room."""
 LAST_EXCHANGE_SHARE = 0.5
 """The last exchange stays whole, calls and results included, if it takes at most this share."""
 
@@ -294,8 +296,7 @@ def with_preferences(plan: Plan) -> Plan:
     preferences = facts.packed(all_preferences, count, tokens_left)
     tokens_left -= sum(part.tokens for part in preferences)
 
-    limit = plan.request.tier.knowledge_items
-    most_memories = None if limit is None else limit // 2  # the smaller half
+    most_memories = _most_memories(plan)
     memories = facts.packed(all_memories, count, tokens_left)[:most_memories]
     tokens_left -= sum(part.tokens for part in memories)
     if memories:
@@ -313,6 +314,12 @@ def with_preferences(plan: Plan) -> Plan:
     is_limited = most_facts is not None and len(facts_shown) >= most_facts
     left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
     return plan.but(preferences=replace(chosen, left_out=tuple(left_out)))
+
+
+def _most_memories(plan: Plan) -> int | None:
+    """Returns how many memories and facts a usage limit lets in: the smaller half of its items."""
+    limit = plan.request.tier.knowledge_items
+    return None if limit is None else limit // 2
 
 
 def _facts_left_out(plan: Plan, chosen: Preferences, *, is_limited: bool) -> list[Fragment]:
@@ -344,6 +351,7 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget, from which it decides its cut."""
     allocation = plan.allocated
     work_tokens = plan.turn.work_tokens + plan.turn.own_work_tokens
+    summary_share = COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE
     return compact.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
@@ -354,7 +362,7 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         arc_tokens=allocation.tokens[Layer.ARC] - work_tokens,
         work_tokens=plan.turn.work_tokens,
         keep=allocation.keep_messages or 0,
-        summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows else 0,
+        summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
         grows=plan.grows,
         goes_on=plan.goes_on,
         clips_new=plan.clips_new,
@@ -391,10 +399,10 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     # give way.
     later = {group.positions for group in turn.whole[turn.groups_when_shortened :]}
     earlier = [group for group in turn.groups if group.positions not in later]
-    said = "".join(part.text for part in view.arc)
-    said += work_state.told_by(messages_of((*view.groups, *earlier)))
-    key = (most_tokens, said)
+    shown_text = "".join(part.text for part in view.arc)
+    shown_text += work_state.told_by(messages_of((*view.groups, *earlier)))
+    key = (most_tokens, shown_text)
     if work.key != key:
-        work.lines = work.state.lines(count, most_tokens - work.code_tokens, said, work)
+        work.lines = work.state.lines(count, most_tokens - work.code_tokens, shown_text, work)
         work.key = key
     return compact.fragments(Layer.ARC, work.lines, count)

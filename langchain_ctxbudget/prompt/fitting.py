@@ -333,8 +333,9 @@ def reduce(
         if excess <= 0:
             break
         fragments = content.fragments
-        gone = _repeated(fragments) if name == "light" else set[int]()
-        gone |= _least_valuable(fragments, most, excess)
+        gone = _least_valuable(fragments, most, excess)
+        if name == "light":
+            gone |= _repeated(fragments)
         smaller = replace(
             content,
             fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),

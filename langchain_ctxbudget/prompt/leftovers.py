@@ -77,18 +77,19 @@ def _leftover_tokens(plan: Plan) -> int:
 
 
 def _layers_by_priority(plan: Plan) -> list[LayerSpec]:
-    own = [layer.name for layer in plan.request.settings.layers]
-    names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
+    """Returns the layers of the background, the most important first."""
+    own_layers = [layer.name for layer in plan.request.settings.layers]
+    names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own_layers]
     specs = [plan.allocated.spec_of(name) for name in names]
     return sorted(specs, key=lambda spec: (-spec.priority, spec.layer))
 
 
 def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int | None:
     """Returns the room of a layer that gets left-over tokens, or None if it needs even more."""
-    own = {layer.name: layer for layer in plan.request.settings.layers}
+    own_layers = {layer.name: layer for layer in plan.request.settings.layers}
     least_tokens = spec.min_tokens
-    if spec.layer in own:
-        least_tokens = max(least_tokens, own[spec.layer].min_tokens)
+    if spec.layer in own_layers:
+        least_tokens = max(least_tokens, own_layers[spec.layer].min_tokens)
     else:  # the rooms of topics and entities are for lines alone
         most_tokens -= plan.counter.count_text(subjects.SECTIONS[Layer(spec.layer)])
     wider = max(room, min(most_tokens, spec.limit_tokens))

@@ -61,10 +61,9 @@ class TurnPolicy:
     newest_share: float = 0.75
     """The newest round's share of the room that the human messages and the next rounds leave."""
     new_share: float = 0.35
-    """A new round is shortened to this share of what is left before older ones give way to it.
-
-    Not where that is less than an older result gets.
-    """
+    """A new round is shortened to this share of what is left, before older ones give way to it."""
+    useful_share: float = 0.025
+    """Not where that is less than this share of the budget: then older ones give way."""
     words_share: float = 0.5
     """The share of the turn's budget for human messages, where they may be clipped and leave no
     room for a round."""
@@ -316,6 +315,7 @@ class GrowingTurn:
     # Adding groups
 
     def _read(self, number: int, group: Group) -> None:
+        """Takes in the next group; human messages are shown already."""
         self._groups_read.append(group)
         self.whole.append(group)
         self.work.read(enumerate(group.messages, self.work.read_until))
@@ -324,30 +324,41 @@ class GrowingTurn:
             self._add_round(number)
 
     def _add_round(self, number: int) -> None:
+        """Shows one more round, and makes room for it.
+
+        Where human messages leave no room, they are clipped first, if they may be.
+        """
         self._show(number, self.whole[number])
         self.round_costs.append(self.costs[number])
         self._make_room(number)
         if self.total_tokens > self.rooms.most_tokens and self.rooms.clip_human:
-            words_tokens = int(self.rooms.budget_tokens * TURN_POLICY.words_share)
-            clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
-            for at, group in clipped.items():
-                self._show(at, group)
+            self._clip_human()
             self._show(number, self.whole[number])
             self._make_room(number)
 
+    def _clip_human(self) -> None:
+        """Clips the human messages to their share of the budget."""
+        words_tokens = int(self.rooms.budget_tokens * TURN_POLICY.words_share)
+        clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
+        for number, group in clipped.items():
+            self._show(number, group)
+
     def _show(self, number: int, group: Group) -> None:
+        """Shows a group, in whole or in short, in place of what was shown of it."""
         tokens = group_tokens(group, self.counter)
         self.total_tokens += tokens - self.costs.get(number, 0)
         self.shown[number] = group
         self.costs[number] = tokens
 
     def _leave_out(self, number: int) -> None:
+        """Shows nothing of a round any more."""
         self.total_tokens -= self.costs.pop(number)
         del self.shown[number]
         self.has_left_out = True
 
     @property
     def _human_tokens(self) -> int:
+        """What is shown of the human messages costs."""
         return sum(self.costs[number] for number in self.human)
 
     def _make_room(self, newest: int) -> None:
@@ -384,7 +395,7 @@ class GrowingTurn:
         them and not the other way round.
         """
         tokens_left = budget_tokens - self.total_tokens + self.costs[newest]
-        useful_tokens = TURN_POLICY.old_result_tokens
+        useful_tokens = int(budget_tokens * TURN_POLICY.useful_share)
         most_tokens = max(int(tokens_left * TURN_POLICY.new_share), min(tokens_left, useful_tokens))
         is_only_round = len(self.round_costs) == 1
         if self.costs[newest] > most_tokens >= useful_tokens and not is_only_round:
@@ -595,12 +606,16 @@ class GrowingTurn:
 
         wanted_tokens = rooms.budget_tokens - rooms.work_tokens - rooms.code_tokens
         least_tokens = 0
-        for it in attempts:
-            smallest = self._clipped(it.groups, 0, it.kinds, keeps_media=it.keeps_media)
+        for attempt in attempts:
+            smallest = self._clipped(
+                attempt.groups, 0, attempt.kinds, keeps_media=attempt.keeps_media
+            )
             least_tokens = sum(group_tokens(group, self.counter) for group in smallest.values())
             if least_tokens <= rooms.most_tokens:
                 budget_tokens = min(rooms.most_tokens, max(least_tokens, wanted_tokens))
-                return self._clipped(it.groups, budget_tokens, it.kinds, keeps_media=it.keeps_media)
+                return self._clipped(
+                    attempt.groups, budget_tokens, attempt.kinds, keeps_media=attempt.keeps_media
+                )
         return least_tokens
 
     # Lines of files

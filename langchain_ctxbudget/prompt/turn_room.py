@@ -117,21 +117,17 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
     Usually these are its human messages and the reserve for calls. A turn that outgrows that gets
     what its next rounds will need as well, and keeps it until they have taken it.
     """
-    turn = plan.turn
-    whole_tokens = sum(turn.costs)
+    whole_tokens = sum(plan.turn.costs)
     usual_cut, long_cut = _cuts_of_turn(plan)
     if plan.goes_on and usual_cut is None and long_cut is None:
         return TurnRoom(whole_tokens)
 
-    usual_tokens = turn.human_tokens + _reserve_tokens(plan, prompt_tokens)
-    if long_cut is not None and (not plan.grows or long_cut.turn_groups > len(turn.whole)):
-        long_cut = None  # the turn was cut back since
-    if long_cut is None:
+    planned = _room_of_cut(plan, long_cut)
+    if planned is None:
+        usual_tokens = plan.turn.human_tokens + _reserve_tokens(plan, prompt_tokens)
         if whole_tokens <= usual_tokens:
             return TurnRoom(usual_tokens)
         return _larger_room(plan, prompt_tokens, first_stage=1)
-
-    planned = TurnRoom(long_cut.turn_tokens, long_cut.long, long_cut.turn_groups)
     if plan.goes_on and (whole_tokens <= planned.tokens or planned.is_last_stage):
         return planned
     return _larger_room(plan, prompt_tokens, first_stage=planned.stage)
@@ -141,6 +137,16 @@ def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
     """Returns the cuts that were made in this very turn: with its usual room, and a larger one."""
     end = len(plan.conversation.entries)
     return [cut if cut is not None and cut.begun == end else None for cut in plan.cuts]
+
+
+def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
+    """Returns the larger room that was planned for a turn, or None if none is to be kept.
+
+    A turn that has fewer groups than then was cut back since.
+    """
+    if cut is None or not plan.grows or cut.turn_groups > len(plan.turn.whole):
+        return None
+    return TurnRoom(cut.turn_tokens, cut.long, cut.turn_groups)
 
 
 def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
