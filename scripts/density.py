@@ -40,13 +40,15 @@ NOT_CODE = (
     tokenize.ENDMARKER,
 )
 NEIGHBOURS = (
-    "httpx                               8,828    4.1    0.5    9.3    0.1    0.0      2      9 of 446",
-    "starlette                           7,075    4.9    0.6    5.4    0.0    0.3     78     26 of 527",
+    "httpx                               8,828    4.1    0.5    9.3    0.1    0.0      2      9 "
+    "of 446",
+    "starlette                           7,075    4.9    0.6    5.4    0.0    0.3     78     26 "
+    "of 527",
 )
 """Their rows, measured on 2026-11-20."""
 HEADING = """\
-                                    lines  nodes  tuple  if-   nested   :=  number   functions of
-                                           /line   =     else                consts   complexity > 10
+                                    lines  nodes  tuple  if-   nested   :=  number   functions
+                                           /line   =     else                consts  too complex
                                                   (per 1,000 lines)"""
 
 
@@ -113,7 +115,7 @@ def density_of(path: Path) -> Density:
 
 
 def complexity(function: ast.AST) -> int:
-    """Returns one more than the number of branches of a function, conditions and comprehensions included."""
+    """Returns one more than the number of a function's branches, comprehensions included."""
     branches = 1
     for node in ast.walk(function):
         if isinstance(node, BRANCHES):

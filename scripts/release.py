@@ -1,9 +1,11 @@
-"""Makes a checkout ready to be built as a release: the tag says the version, the address where links lead.
+"""Makes a checkout ready to be built as a release.
+
+The tag gives the version, and the address gives where links lead.
 
     python scripts/release.py v0.1.0 https://github.com/OWNER/REPOSITORY
 
-The release workflow runs it. The repository itself names no address, and its version is that of a development state;
-so a copy of it, under whatever address, says nothing that is not so.
+The release workflow runs it. The repository itself names no address, and its version is that of a
+development state; so a copy of it, under whatever address, says nothing that is not so.
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def with_version(pyproject: str, version: str, address: str) -> str:
 
 
 def with_addresses(page: str, version: str, address: str) -> str:
-    """Returns a page as it is right elsewhere: links to files lead to the repository, and pip asks the index."""
+    """Returns a page for other places: links lead to the repository, pip asks the index."""
 
     def whole(link: re.Match[str]) -> str:
         kind = "raw" if link[1] else "blob"

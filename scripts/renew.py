@@ -50,7 +50,7 @@ def renew_pages() -> None:
 
 
 def renew_readme() -> None:
-    """Draws its figure, and puts what was measured into its table, where names stay as written, and the benchmark's."""
+    """Draws the README's figure, and puts what was measured into its table and the benchmark's."""
     told = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg")
     said = told.splitlines()[2:]
     path = DOCS / "explanation" / "benchmark.md"

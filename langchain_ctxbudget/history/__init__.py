@@ -20,8 +20,13 @@ from langchain_ctxbudget.history.columns import (
 )
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
 from langchain_ctxbudget.history.conversation import (
-    Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
-)  # fmt: skip
+    Conversation,
+    LastPrompt,
+    MessagePage,
+    OpenConversation,
+    OpenConversations,
+    require_known,
+)
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.elsewhere import (
     NOWHERE,
@@ -42,7 +47,14 @@ from langchain_ctxbudget.history.summarizing import (
 )
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.backgrounds import (
-    CONTEXT_FRAME, CONTEXT_INTRO, SENT, Background, background_lines, by_layer, is_of_earlier_turn, with_background,
+    CONTEXT_FRAME,
+    CONTEXT_INTRO,
+    SENT,
+    Background,
+    background_lines,
+    by_layer,
+    is_of_earlier_turn,
+    with_background,
     with_headings,
-)  # fmt: skip
+)
 from langchain_ctxbudget.history.work_state import TurnWorkState, WorkState

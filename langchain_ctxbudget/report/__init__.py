@@ -5,7 +5,16 @@ They read its plain data and nothing else.
 
 from langchain_ctxbudget.report.colours import STATES, CoverageState
 from langchain_ctxbudget.report.report import (
-    LISTED_OMISSIONS, ContextReport, CoverageRange, HistoryStrategy, LayerReport,
-    ReportItem, Stability, UsageState, layer_report, preview, ranges,
-)  # fmt: skip
+    LISTED_OMISSIONS,
+    ContextReport,
+    CoverageRange,
+    HistoryStrategy,
+    LayerReport,
+    ReportItem,
+    Stability,
+    UsageState,
+    layer_report,
+    preview,
+    ranges,
+)
 from langchain_ctxbudget.report.wording import JOINED, plural, shown
