@@ -40,10 +40,14 @@ NOT_CODE = (
     tokenize.ENDMARKER,
 )
 NEIGHBOURS = (
-    "httpx                               8,828    4.1    0.5    9.3    0.1    0.0      2      9 "
-    "of 446",
-    "starlette                           7,075    4.9    0.6    5.4    0.0    0.3     78     26 "
-    "of 527",
+    (
+        "httpx                               8,828    4.1    0.5    9.3    0.1    0.0      2      9 "
+        "of 446"
+    ),
+    (
+        "starlette                           7,075    4.9    0.6    5.4    0.0    0.3     78     26 "
+        "of 527"
+    ),
 )
 """Their rows, measured on 2026-11-20."""
 HEADING = """\
