@@ -18,13 +18,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 import chromadb_rust_bindings as engine  # type: ignore[import-untyped]
 import numpy as np
+from cachetools import LRUCache
 from chromadb.api import ServerAPI
 from chromadb.api.client import Client
 from chromadb.api.collection_configuration import CreateCollectionConfiguration
@@ -64,8 +65,7 @@ _Put: TypeAlias = tuple[str | None, Sequence[str]]
 BUCKETS = 16
 """Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the
 longer a scan."""
-READ_SIZE = 2_000
-WRITE_SIZE = 500
+REQUEST_SIZE = 500
 """Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
 TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait
@@ -511,7 +511,9 @@ class _OpenChroma:
     listed: dict[Namespace, dict[str, Vectors | None]] = field(default_factory=dict)
     """The ids below the prefixes that were searched, and their vectors once these are read, in step
     with writes."""
-    recent: "dict[str, _StoredItem | None]" = field(default_factory=dict)
+    recent: "LRUCache[str, _StoredItem | None]" = field(
+        default_factory=lambda: LRUCache(KNOWN_ITEMS)
+    )
     """Items that were read or written last, None for one that is not there."""
 
     def __post_init__(self) -> None:
@@ -605,7 +607,7 @@ class _OpenChroma:
         """Returns the items with these ids, wherever they are."""
         asked = dict.fromkeys(ids)
         found = {id_: self.recent[id_] for id_ in asked if id_ in self.recent}
-        for number, some in _by_bucket(asked.keys() - found.keys(), READ_SIZE):
+        for number, some in _by_bucket(asked.keys() - found.keys(), REQUEST_SIZE):
             found |= dict.fromkeys(some)
             if collection := self._collection(number):
                 got = collection.get(ids=some, include=["metadatas"])
@@ -616,14 +618,13 @@ class _OpenChroma:
 
     def _keep(self, items: "Mapping[str, _StoredItem | None]") -> None:
         """Keeps items in memory, where nobody else can write them; those unused for longest go."""
-        for id_, item in items.items() if self.is_private else ():
-            self.recent.pop(id_, None)
+        if not self.is_private:
+            return
+        for id_, item in items.items():
             if item is None or len(item.value) + len(item.vectors) <= LARGEST_KNOWN:
                 self.recent[id_] = item
-        for id_ in [
-            *islice(self.recent, max(0, len(self.recent) - KNOWN_ITEMS))
-        ]:  # one by one it would be quadratic
-            del self.recent[id_]
+            else:
+                self.recent.pop(id_, None)
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
         """Returns all vectors below a prefix, by item."""
@@ -640,11 +641,11 @@ class _OpenChroma:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
         try:
-            for number, some in _by_bucket(items.keys() - new.keys(), READ_SIZE):
+            for number, some in _by_bucket(items.keys() - new.keys(), REQUEST_SIZE):
                 if collection := self._collection(number):
                     collection.delete(ids=some)
                     self._wrote(some)
-            for number, some in _by_bucket(new, WRITE_SIZE):
+            for number, some in _by_bucket(new, REQUEST_SIZE):
                 named = ((" ".join(map(str, new[id_])), _namespace_of(id_)) for id_ in some)
                 metadatas: list[
                     Any
@@ -661,7 +662,7 @@ class _OpenChroma:
                 self._wrote(some)
         except BaseException:  # nobody knows how far it came
             self.listed = {}
-            self.recent = {}
+            self.recent.clear()
             raise
         self._keep(items)
         for id_, item in items.items() if self.listed else ():

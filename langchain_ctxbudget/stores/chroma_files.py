@@ -47,8 +47,6 @@ _DISK_ERRORS = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 )
-DELETE_OPERATION = 3
-"""How Chroma's log says that a record was deleted."""
 _log = logging.getLogger(__name__)
 
 # Index folders and log entries of the application's own collections in the same database are not
@@ -66,6 +64,10 @@ _APPLIED_ENTRIES = f"""
     JOIN max_seq_id ON max_seq_id.segment_id = segments.id AND entry.seq_id <= max_seq_id.seq_id
     WHERE segments.collection IN ({_OUR_COLLECTIONS})
 """  # noqa: S608
+_TURN_INTO_A_DELETION = """
+    UPDATE embeddings_queue
+    SET id = '[]', operation = 3, vector = NULL, encoding = NULL, metadata = '{}' WHERE seq_id = ?
+"""  # 3 is how Chroma's log says that a record was deleted
 # A stored value is JSON behind its times and vectors; in old records it is JSON alone. An index has
 # a copy of it.
 _DOUBTFUL_VALUES = """
@@ -435,8 +437,7 @@ def _forget_log(connection: sqlite3.Connection) -> None:
         "DELETE FROM embeddings_queue WHERE seq_id = ?", [row for row in applied if row != (last,)]
     )
     if (last,) in applied:
-        query = "UPDATE embeddings_queue SET id = '[]', operation = ?, vector = NULL, encoding = NULL, metadata = '{}'"
-        connection.execute(f"{query} WHERE seq_id = ?", (DELETE_OPERATION, last))
+        connection.execute(_TURN_INTO_A_DELETION, (last,))
     connection.execute("COMMIT")
 
 

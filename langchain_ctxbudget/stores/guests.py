@@ -12,11 +12,9 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import digest, is_user
+from langchain_ctxbudget.messages import is_user
 from langchain_ctxbudget.stores.base import Record, Scope, label, written
 from langchain_ctxbudget.stores.owners import GUESTS, NoteRecord, mark_of, notes_of, thread_key
-
-_DIGEST_BYTES = 16
 
 
 class GuestsRecord(Record):
@@ -92,6 +90,4 @@ def read_record(store: BaseStore, scope: Scope) -> Flow[GuestsRecord | None]:
 
 def _places(thread_id: str, message_ids: Iterable[str]) -> list[GetOp]:
     key = thread_key(thread_id)
-    return [
-        GetOp(notes_of(key), digest(f"{key} {one}", _DIGEST_BYTES).hex()) for one in message_ids
-    ]
+    return [GetOp(notes_of(key), mark_of(key, message_id)) for message_id in message_ids]

@@ -37,7 +37,6 @@ OWNER = "owner"
 CLAIMS = "claims"
 GUESTS = "guests"
 """The kind of records that tell which messages of a thread are not its owner's."""
-_DIGEST_BYTES = 16
 
 
 class OwnerRecord(Record):
@@ -73,7 +72,7 @@ class ThreadRecord(Record):
 
 def thread_key(thread_id: str) -> str:
     """Returns the digest of a thread's id, under which its record is kept."""
-    return digest(thread_id, _DIGEST_BYTES).hex()
+    return digest(thread_id).hex()
 
 
 def owner_mark(key: str, user_id: str) -> str:
@@ -81,9 +80,9 @@ def owner_mark(key: str, user_id: str) -> str:
     return mark_of(key, label(user_id))
 
 
-def mark_of(key: str, user_label: str) -> str:
-    """Returns the same for the label of a user."""
-    return digest(f"{key} {user_label}", _DIGEST_BYTES).hex()
+def mark_of(key: str, text: str) -> str:
+    """Returns what stands for a user's label, or for the id of a message, in records of a thread."""
+    return digest(f"{key} {text}").hex()
 
 
 def notes_of(key: str) -> tuple[str, ...]:

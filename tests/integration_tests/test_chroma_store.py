@@ -140,7 +140,7 @@ def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(
             )
             from_memory = answers()
             store._chroma.listed = {}
-            store._chroma.recent = {}
+            store._chroma.recent.clear()
             assert from_memory == answers()
 
 
