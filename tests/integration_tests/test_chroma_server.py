@@ -17,7 +17,7 @@ from langgraph.store.base import GetOp, PutOp, SearchOp
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreError
-from langchain_ctxbudget.stores import chroma
+from langchain_ctxbudget.stores import chroma_opening
 from tests.servers import LOOPBACK, new_chroma_database
 from tests.stores import INDEX, embed
 
@@ -148,7 +148,7 @@ def test_what_is_no_place_of_a_store(
     open_store(index=INDEX)
     with pytest.raises(EmbeddingMismatchError, match=r"64 dimensions.*32 dimensions"):
         open_store(index={"dims": 32, "embed": embed})
-    monkeypatch.setattr(chroma, "TIMEOUT", (1.0, 0.2, 0.2, None))
+    monkeypatch.setattr(chroma_opening, "TIMEOUT", (1.0, 0.2, 0.2, None))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

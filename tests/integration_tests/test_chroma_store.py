@@ -28,7 +28,7 @@ from langchain_ctxbudget.errors import (
     StoreError,
     StoreLockedError,
 )
-from langchain_ctxbudget.stores.chroma import matches
+from langchain_ctxbudget.stores.chroma_search import matches
 from tests.stores import INDEX, embed, keys
 
 PARTS: IndexConfig = {**INDEX, "fields": ["parts[*]"]}
@@ -139,8 +139,7 @@ def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(
                 ]
             )
             from_memory = answers()
-            store._chroma.listed = {}
-            store._chroma.recent.clear()
+            store._chroma.records.forget()
             assert from_memory == answers()
 
 
