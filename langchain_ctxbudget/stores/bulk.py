@@ -2,9 +2,10 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
@@ -22,11 +23,14 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.base import Place, stored, unlabelled
 
+T = TypeVar("T")
 Namespace = tuple[str, ...]
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
 CHUNK = 1_000
+"""Operations per batch."""
 DATABASE_FILE = "chroma.sqlite3"
+"""The name that Chroma gives to the database in a folder."""
 _log = logging.getLogger(__name__)
 
 
@@ -44,60 +48,72 @@ def embeddings_name(embeddings: Embeddings) -> str:
     if isinstance(embeddings, EmbeddingsLambda):
         function = getattr(embeddings, "func", None) or embeddings.afunc
         return str(getattr(function, "__name__", type(function).__name__))
-    names = (getattr(embeddings, name, None) for name in ("model", "model_name"))
-    return next(
-        (name for name in names if isinstance(name, str) and name), type(embeddings).__name__
-    )
+    for attribute in ("model", "model_name"):
+        name = getattr(embeddings, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(embeddings).__name__
 
 
 def begins_with(namespace: Namespace, path: Namespace) -> bool:
-    """Returns whether a namespace begins with the labels of a path, in which `*` stands for any one."""
+    """Returns whether a namespace begins with a path, in which `*` stands for any one label."""
+    if len(namespace) < len(path):
+        return False
     pairs = zip(namespace, path, strict=False)
-    return len(namespace) >= len(path) and all(wanted in ("*", label) for label, wanted in pairs)
+    return all(wanted in ("*", label) for label, wanted in pairs)
+
+
+# Reading
 
 
 def read_all(store: BaseStore, namespace: Namespace) -> Flow[list[Item]]:
     """Returns every item of a namespace."""
-    return [
-        item for item in (yield from read_below(store, namespace)) if item.namespace == namespace
-    ]
+    items = yield from read_below(store, namespace)
+    return [item for item in items if item.namespace == namespace]
 
 
 def read_below(store: BaseStore, path: Namespace) -> Flow[list[Item]]:
-    """Returns every item of every namespace that begins with a path.
-
-    Some stores find more than was asked for.
-    """
-    return [
-        item
-        for item in (yield from _every(store, SearchOp(path)))
-        if item.namespace[: len(path)] == path
-    ]
+    """Returns every item of every namespace that begins with a path."""
+    items = yield from _read_pages(store, SearchOp(path))
+    # Some stores find more than was asked for.
+    return [item for item in items if item.namespace[: len(path)] == path]
 
 
 def read_namespaces(store: BaseStore, path: Namespace) -> Flow[list[Namespace]]:
     """Returns every namespace that begins with a path, in which `*` stands for any label."""
-    found = yield from _every(store, ListNamespacesOp((MatchCondition("prefix", path),)))
-    return [one for one in found if begins_with(one, path)]  # here, too, some stores find more
+    namespaces = yield from _read_pages(store, ListNamespacesOp((MatchCondition("prefix", path),)))
+    # Some stores find more than was asked for.
+    return [namespace for namespace in namespaces if begins_with(namespace, path)]
 
 
-def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:
-    found: list[Any] = []
+def _read_pages(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:
+    """Returns all results of an operation, however many there are."""
+    results: list[Any] = []
     while True:
-        [result] = yield from batch(store, [op._replace(limit=PAGE, offset=len(found))])
-        found += (page := cast("list[Any]", result))
+        [result] = yield from batch(store, [op._replace(limit=PAGE, offset=len(results))])
+        page = cast("list[Any]", result)
+        results += page
         if len(page) < PAGE:
-            return found
+            return results
+
+
+# Writing
+
+
+def chunks(elements: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yields elements in parts that one batch takes."""
+    for first in range(0, len(elements), CHUNK):
+        yield elements[first : first + CHUNK]
 
 
 def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
     """Writes or deletes any number of items."""
-    for first in range(0, len(puts), CHUNK):
-        yield from batch(store, puts[first : first + CHUNK])
+    for chunk in chunks(puts):
+        yield from batch(store, chunk)
 
 
 def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
-    """Writes messages, without an index where they cannot be embedded.
+    """Writes messages; where they cannot be embedded, without an index.
 
     They are not found by meaning then.
     """
@@ -107,65 +123,104 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         if not any(put.index for put in puts):
             raise
         _log.warning("Written again without the index: %s: %s", type(error).__name__, error)
-        yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
+        yield from write(store, [_without_index(put) for put in puts])
+
+
+def _without_index(put: PutOp) -> PutOp:
+    if put.index:
+        return put._replace(index=False)
+    return put
+
+
+def deletions_of(items: Iterable[Item]) -> list[PutOp]:
+    """Returns the writes that delete items."""
+    return [PutOp(item.namespace, item.key, None) for item in items]
 
 
 def delete_below(
     store: BaseStore, path: Namespace, last: str, first_key: str, *, derived: str = ""
 ) -> Flow[int]:
-    """Deletes every item of every namespace that begins with a path, in which `*` stands for any label.
+    """Deletes every item of every namespace that begins with a path.
 
-    Namespaces with the label `last` go after the others, but for their item `first_key`, which goes
-    first. Returns how many items there were, without those of namespaces with the label `derived`,
-    which are made from the others.
+    Returns how many items there were, without those of derived namespaces.
+
+    Args:
+        store: where they are.
+        path: the labels that the namespaces begin with; `*` stands for any label.
+        last: the label of namespaces that go after the others.
+        first_key: the key of the item of those namespaces that goes before all others.
+        derived: the label of namespaces whose items are made from others.
     """
     count = 0
     while True:
         namespaces = yield from read_namespaces(store, path)
-        heads = yield from batch(
-            store, [GetOp(one, first_key) for one in namespaces if last in one]
-        )
-        there = [item for item in heads if isinstance(item, Item)]
-        yield from write(store, [PutOp(item.namespace, item.key, None) for item in there])
-        found = len(there)
-        records = len(there)
-        for namespace in sorted(namespaces, key=lambda one: last in one):
+        head_places = [GetOp(namespace, first_key) for namespace in namespaces if last in namespace]
+        results = yield from batch(store, head_places)
+        heads = [item for item in results if isinstance(item, Item)]
+        yield from write(store, deletions_of(heads))
+
+        deleted = len(heads)
+        count += len(heads)
+        for namespace in sorted(namespaces, key=lambda labels: last in labels):
             items = yield from read_all(store, namespace)
-            yield from write(store, [PutOp(namespace, item.key, None) for item in items])
-            found += len(items)
+            yield from write(store, deletions_of(items))
+            deleted += len(items)
             if derived not in namespace:
-                records += len(items)
-        count += records
-        if not found:  # what somebody wrote at the same moment is deleted, too
+                count += len(items)
+        if not deleted:  # what somebody wrote at the same moment is deleted, too
             return count
 
 
+# Exporting
+
+
 def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
-    """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON.
+    """Returns every item below a path as a line of JSON.
 
     A line says in words what it is, and of which conversation. Messages come first, in their order,
     as LangChain's dicts, but for damaged ones: they are exported as they are stored.
+
+    Args:
+        store: where they are.
+        path: the labels that their namespaces begin with.
+        without: the label of namespaces that are left out.
     """
-    lines = []
-    for item in (yield from read_below(store, path)):
-        if without in item.namespace:
-            continue
-        below = item.namespace[len(path) :]
-        of = [("conversation_id", unlabelled(part)) for part in below if part.endswith("~")]
-        value = stored(item.value)
-        order: tuple[Any, ...] = ()
-        if {"place", "text"} <= value.keys():
-            with suppress(TypeError, ValueError, RecursionError):
-                message = json.loads(value["text"])
-                order = Place.model_validate(value["place"]).order
-                value = {"message": message} | {
-                    key: value[key] for key in value if key not in ("place", "text")
-                }
-        kind = "/".join(part for part in below if not part.endswith("~"))
-        times = {
-            "created_at": item.created_at.isoformat(),
-            "updated_at": item.updated_at.isoformat(),
-        }
-        line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
-        lines.append((("message" not in value, item.namespace, order, item.key), line))
-    return [line for _, line in sorted(lines)]
+    items = yield from read_below(store, path)
+    exported = [_exported(item, path) for item in items if without not in item.namespace]
+    exported.sort(key=lambda line: line.sort_key)
+    return [line.text for line in exported]
+
+
+@dataclass(frozen=True)
+class _ExportedItem:
+    """A line of an export."""
+
+    sort_key: tuple[Any, ...]
+    """Messages first, then by namespace, place of the message, and key."""
+    text: str
+
+
+def _exported(item: Item, path: Namespace) -> _ExportedItem:
+    labels = item.namespace[len(path) :]
+    value = stored(item.value)
+    order: tuple[Any, ...] = ()
+    if {"place", "text"} <= value.keys():
+        with suppress(TypeError, ValueError, RecursionError):
+            message = json.loads(value["text"])
+            order = Place.model_validate(value["place"]).order
+            others = {key: part for key, part in value.items() if key not in ("place", "text")}
+            value = {"message": message, **others}
+
+    line: dict[str, Any] = {"kind": "/".join(name for name in labels if not name.endswith("~"))}
+    for name in labels:
+        if name.endswith("~"):
+            line["conversation_id"] = unlabelled(name)
+    line |= {
+        "key": item.key,
+        "value": value,
+        "created_at": item.created_at.isoformat(),
+        "updated_at": item.updated_at.isoformat(),
+    }
+    return _ExportedItem(
+        sort_key=("message" not in value, item.namespace, order, item.key), text=json.dumps(line)
+    )

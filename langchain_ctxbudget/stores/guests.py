@@ -6,7 +6,7 @@ owner's next run copies them, their ids are kept beside the copy: nothing is lea
 the owner, and the owner's other threads do not quote them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp
@@ -23,16 +23,15 @@ class GuestsRecord(Record):
     thread: str
     """The digest of its thread."""
     said: dict[str, str]
-    """By the ids of messages, those of answers among them: a digest of the thread and of the
-    user."""
+    """The digest of the thread and the user, by the id of each message, answers among them."""
 
     def ids_for(self, user_label: str) -> frozenset[str]:
         """Returns the ids of what others than a user have said.
 
         The user may have been a guest before.
         """
-        own = mark_of(self.thread, user_label)
-        return frozenset(message_id for message_id, mark in self.said.items() if mark != own)
+        user_mark = mark_of(self.thread, user_label)
+        return frozenset(message_id for message_id, mark in self.said.items() if mark != user_mark)
 
 
 def note(store: BaseStore, thread_id: str, user_id: str, message_ids: Iterable[str]) -> Flow[None]:
@@ -50,42 +49,64 @@ def keep(
 ) -> Flow[None]:
     """Keeps beside the copy of a thread which of its new messages are other users'.
 
-    Those whose ids are `own` were said in a run of the owner's, and are not looked for.
+    Args:
+        store: where notes and the copy are.
+        scope: the owner and the conversation of the copy.
+        thread_id: the thread.
+        messages: its new messages.
+        own: the ids of messages that were said in a run of the owner's, and are not looked for.
     """
-    asked = [str(message.id) for message in messages if is_user(message) and message.id not in own]
-    found = yield from batch(store, _places(thread_id, asked))
-    notes: dict[str, str] = {}
-    for message_id, item in zip(asked, found, strict=True):
+    marks_by_id = yield from _read_notes(store, thread_id, messages, own)
+    if not marks_by_id:
+        return
+    said = _with_answers(messages, marks_by_id)
+    record = yield from read_record(store, scope)
+    if record is not None:
+        said = record.said | said
+    place = scope.place(GUESTS)
+    yield from batch(store, [written(place, GuestsRecord(thread=thread_key(thread_id), said=said))])
+
+
+def _read_notes(
+    store: BaseStore, thread_id: str, messages: Sequence[BaseMessage], own: Collection[str]
+) -> Flow[dict[str, str]]:
+    """Returns the mark of the user who has said each message that is noted, by message id."""
+    ids = [str(message.id) for message in messages if is_user(message) and message.id not in own]
+    items = yield from batch(store, _places(thread_id, ids))
+    marks_by_id: dict[str, str] = {}
+    for message_id, item in zip(ids, items, strict=True):
         record = NoteRecord.found(item)
         if record is not None:
-            notes[message_id] = record.user
-    if not notes:
-        return
+            marks_by_id[message_id] = record.user
+    return marks_by_id
+
+
+def _with_answers(
+    messages: Sequence[BaseMessage], marks_by_id: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the marks of guests' messages and of all that follows until the next user message."""
     said: dict[str, str] = {}
     guest: str | None = None
     for message in messages:
         if is_user(message):
-            guest = notes.get(str(message.id))
+            guest = marks_by_id.get(str(message.id))
         if guest is not None:
             said[str(message.id)] = guest
-    known = yield from read_record(store, scope)
-    if known is not None:
-        said = known.said | said
-    yield from batch(
-        store, [written(scope.place(GUESTS), GuestsRecord(thread=thread_key(thread_id), said=said))]
-    )
+    return said
 
 
 def read(store: BaseStore, scope: Scope) -> Flow[frozenset[str]]:
-    """Reads which messages of a conversation are not its user's."""
+    """Reads which messages of a conversation are not its user's, as ids."""
     record = yield from read_record(store, scope)
-    return frozenset() if record is None else record.ids_for(label(scope.user_id))
+    if record is None:
+        return frozenset()
+    return record.ids_for(label(scope.user_id))
 
 
 def read_record(store: BaseStore, scope: Scope) -> Flow[GuestsRecord | None]:
     """Reads what others have said in a conversation; None where nobody has."""
-    [found] = yield from batch(store, [scope.place(GUESTS)])
-    return GuestsRecord.found(found)
+    [item] = yield from batch(store, [scope.place(GUESTS)])
+    return GuestsRecord.found(item)
 
 
 def _places(thread_id: str, message_ids: Iterable[str]) -> list[GetOp]:
