@@ -2,11 +2,47 @@
 
 from langchain_ctxbudget.stores import bulk, guests, owners
 from langchain_ctxbudget.stores.base import (
-    EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, SegmentRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
-    MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token,
-    place_key, read_settings, require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset,
-    write_settings, written,
-)  # fmt: skip
+    ROOT,
+    TITLE,
+    Record,
+    Scope,
+    SharedThread,
+    label,
+    new_token,
+    require_id,
+    storable,
+    stored,
+    written,
+)
 from langchain_ctxbudget.stores.bulk import (
-    CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,
-)  # fmt: skip
+    CHUNK,
+    DATABASE_FILE,
+    PrivateStore,
+    embeddings_name,
+    has_index,
+    read_all,
+    read_namespaces,
+)
+from langchain_ctxbudget.stores.clocks import Clock, utc, utc_now, with_offset
+from langchain_ctxbudget.stores.records import (
+    EXTRACTION,
+    SAID,
+    UNQUOTED,
+    ChangeRecord,
+    CutRecord,
+    CutsRecord,
+    LaneRecord,
+    MessageRecord,
+    PinsRecord,
+    Place,
+    SegmentRecord,
+    SnapshotRecord,
+    SummaryLine,
+    place_key,
+)
+from langchain_ctxbudget.stores.saved_settings import (
+    read_settings,
+    settings_in,
+    settings_place,
+    write_settings,
+)

@@ -1,54 +1,29 @@
-"""The records of conversations and the labels under which they are stored; saved settings.
-
-Clocks.
-"""
+"""What all records share: their labels, a form that all stores can hold, users, conversations."""
 
 import json
-from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from langchain_core.messages import BaseMessage, messages_from_dict
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
-from pydantic import BaseModel, ConfigDict, Field
+from langgraph.store.base import GetOp, Item, PutOp
+from pydantic import BaseModel, ConfigDict
 
-from langchain_ctxbudget.errors import (
-    ForeignUserError,
-    InvalidSettingsError,
-    MissingScopeError,
-    StoreDataError,
-)
-from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import (
-    Preservation,
-    digest,
-    message_data,
-    plain_text,
-    preservation_of,
-)
-from langchain_ctxbudget.report import HistoryStrategy
+from langchain_ctxbudget.errors import ForeignUserError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.tokens import encodable
 
-Clock: TypeAlias = Callable[[], datetime]
 ROOT = "ctxbudget"
-SETTINGS = "settings"
+"""The first label of everything that is stored."""
 TITLE = "title"
+"""The kind of the record with a conversation's title."""
+AS_TEXT = "json"
+"""The only key of a value that is stored as one text."""
 LONGEST_LABEL = 200
-_AS_TEXT = "json"
-SAID = "said"
-"""The field of a message's text in a store with an index."""
-EMBEDDED_CHARACTERS = 4_000
-"""Characters of a text that are embedded: models read about 8,000 tokens, and no text should be
-stored twice."""
-EXTRACTION = "extraction"
-"""Named as the maker, in place of a model, where a summary consists of the conversation's own
-sentences."""
-UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
-"""Messages that the application wants treated so are not quoted in other conversations."""
+"""Characters of a label that are kept of a text; a longer one ends with a hash."""
+
+
+# Labels and values
 
 
 def label(text: str) -> str:
@@ -81,20 +56,22 @@ def storable(value: dict[str, Any]) -> dict[str, Any]:
     PostgreSQL refuses NUL and half of a surrogate pair in texts.
     """
     text = json.dumps(value, ensure_ascii=False)
-    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or encodable(text) != text else value
+    if "\\u0000" in text or encodable(text) != text:
+        return {AS_TEXT: json.dumps(value)}
+    return value
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the value that `storable` was given.
-
-    A damaged one stays as it is, and is no record.
-    """
-    if value.keys() != {_AS_TEXT}:
+    """Returns the value that `storable` was given; a damaged one is returned as it is."""
+    if value.keys() != {AS_TEXT}:
         return value
     try:
-        return dict(json.loads(value[_AS_TEXT]))
+        return dict(json.loads(value[AS_TEXT]))
     except (TypeError, ValueError):
         return value
+
+
+# Users and conversations
 
 
 class SharedThread(str):
@@ -108,23 +85,30 @@ class SharedThread(str):
 
     @classmethod
     def of(cls, thread_id: str) -> Self:
-        """Returns the user id of a thread, each thread with its own."""
+        """Returns the user id of a thread; each thread has its own."""
         return cls(cls.BEGINNING + digest(thread_id).hex())
 
 
 def require_id(name: str, value: object) -> str:
-    """Returns an id that is a text."""
+    """Returns an id that is a text.
+
+    Args:
+        name: what it is the id of, as the parameter is called.
+        value: the id.
+
+    Raises:
+        MissingScopeError: it is no text, or empty.
+        ForeignUserError: a user's id has the form of a shared thread's.
+    """
     if not isinstance(value, str) or not value:
         raise MissingScopeError(
             f"{name} must be a non-empty string, not {value!r}: it is part of every read and write"
         )
-    if (
-        value.startswith(SharedThread.BEGINNING)
-        and not isinstance(value, SharedThread)
-        and name == "user_id"
-    ):
+    has_shared_form = value.startswith(SharedThread.BEGINNING)
+    if name == "user_id" and has_shared_form and not isinstance(value, SharedThread):
         raise ForeignUserError(
-            f"user_id cannot be {value!r}: it stands for a thread that people share; `shared_conversation` gives that"
+            f"user_id cannot be {value!r}: it stands for a thread that people share; "
+            "`shared_conversation` gives that"
         )
     return value
 
@@ -160,9 +144,7 @@ class Scope:
         return GetOp(self.namespace(kind), kind)
 
 
-def new_token() -> str:
-    """Returns a text that no other call has returned or will return."""
-    return uuid4().hex
+# Records
 
 
 class Record(BaseModel):
@@ -174,7 +156,15 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """Reads a record from its stored form."""
+        """Reads a record from its stored form.
+
+        Args:
+            value: the stored form.
+            where: the place of the record, for errors.
+
+        Raises:
+            StoreDataError: it is no such record.
+        """
         try:
             return cls.model_validate(stored(value))
         except (TypeError, ValueError) as error:
@@ -183,11 +173,9 @@ class Record(BaseModel):
     @classmethod
     def found(cls, item: object) -> Self | None:
         """Reads the record that a `GetOp` has found; None where it has found none."""
-        return (
-            cls.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}")
-            if isinstance(item, Item)
-            else None
-        )
+        if not isinstance(item, Item):
+            return None
+        return cls.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}")
 
     def to_value(self) -> dict[str, Any]:
         """Returns the form in which it is stored."""
@@ -196,267 +184,12 @@ class Record(BaseModel):
 
 def written(place: GetOp, record: Record | None) -> PutOp:
     """Returns the write of a record at a place; None removes the record there."""
-    return PutOp(
-        place.namespace, place.key, None if record is None else record.to_value(), index=False
-    )
+    value: dict[str, Any] | None = None
+    if record is not None:
+        value = record.to_value()
+    return PutOp(place.namespace, place.key, value, index=False)
 
 
-class Place(Record):
-    """The place of a message in a conversation that several writers append to.
-
-    Every writer has its own lane and counts in it; its clock is always past every message it has
-    seen (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two
-    writers ever append the same record.
-    """
-
-    clock: int = Field(ge=0)
-    lane: str
-    number: int = Field(ge=0)
-    state: int = 0
-    """The number of the agent's state that it comes from; a state that has lost all stored messages
-    is the next."""
-
-    @property
-    def order(self) -> tuple[int, str, int]:
-        """The key by which places are sorted."""
-        return (self.clock, self.lane, self.number)
-
-    @property
-    def key(self) -> str:
-        """The key of its record."""
-        return place_key(self.lane, self.number)
-
-
-def place_key(lane: str, number: int) -> str:
-    """Returns the key of the record that a writer appended as its `number`th, from 0."""
-    return f"{lane}/{number}"
-
-
-class MessageRecord(Record):
-    """One message of a conversation, as it was given.
-
-    The message is JSON text, because a database may give the keys of an object back in another
-    order, and a prompt must not depend on where it was kept.
-    """
-
-    place: Place
-    text: str
-    named: bool = True
-    """True if the application gave it its id."""
-    archived: bool = False
-    """True if it was taken out of the conversation and is kept aside."""
-
-    @classmethod
-    def read(cls, value: dict[str, Any], where: str) -> Self:
-        """Reads a record from its stored form, without the text for the index."""
-        return super().read({key: part for key, part in value.items() if key != SAID}, where)
-
-    def to_indexed_value(self) -> dict[str, Any]:
-        """Returns the form for a store with an index: with its text, where that may be quoted.
-
-        Without who has said it: a name outweighs everything else in a mean of word vectors. A
-        message with NUL, which is stored as one text, is not found by what it says.
-        """
-        value = self.to_value()
-        if (
-            self.archived
-            or _AS_TEXT in value
-            or preservation_of(message := self.to_message()) in UNQUOTED
-        ):
-            return value
-        said = plain_text(message)[:EMBEDDED_CHARACTERS].encode(errors="replace").decode()
-        return {**value, SAID: said} if said else value
-
-    @classmethod
-    def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> "MessageRecord":
-        """Makes the record of a message that has an id.
-
-        Bytes become base64, what else is not JSON becomes text.
-        """
-        data = message_data(message)
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return cls(
-            place=place, text=text if encodable(text) == text else json.dumps(data), named=named
-        )
-
-    def to_message(self) -> BaseMessage:
-        """Returns the message as it was given."""
-        try:
-            return messages_from_dict([json.loads(self.text)])[0]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreDataError(
-                f"message {self.place.key!r} is no message that can be read: {error}"
-            ) from error
-
-
-class ChangeRecord(Record):
-    """The keys of records that a writer has changed or deleted since; readers read them again."""
-
-    changed: tuple[str, ...]
-
-
-class LaneRecord(Record):
-    """The head of a writer's lane, by which readers see whether anything is new."""
-
-    born: str
-    """A token of this lane alone: a lane that is made again under the same name gets another
-    one."""
-    clock: int = Field(ge=0)
-    """The clock of the newest record."""
-    count: int = Field(ge=0)
-    """The number of records in it: messages and changes."""
-
-
-class SegmentRecord(Record):
-    """A sealed segment of messages, as the head of a conversation's segments names it."""
-
-    end: int
-    lanes: dict[str, LaneRecord]
-    """How far the segment reaches into each lane."""
-    parts: dict[str, str]
-    """A hash of each part, by name."""
-
-
-class SummaryLine(Record):
-    """One line of a summary or of the arc."""
-
-    position: int
-    """The message that it comes from."""
-    order: int = 0
-    """Its place among the lines of that message."""
-    heading: str
-    text: str
-    first: int = 0
-    """The position of the first message that it stands for."""
-    end: int = 0
-    """The position behind the last one; the same for a line that stands for none, as a title."""
-    made_by: str = EXTRACTION
-    """`extraction`, or the model that wrote it."""
-    value: float = 0.0
-    """The line with the least value is taken out first."""
-
-
-class CutRecord(Record):
-    """The beginning of verbatim history, and what stands for the messages before it."""
-
-    position: int
-    """The number of messages that are not verbatim, but for those that are kept."""
-    cut_key: str
-    """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not
-    move each other's."""
-    digest: str
-    """A digest of the messages before the cut: another one means that they have changed."""
-    strategy: HistoryStrategy = "windowed"
-    kept: tuple[int, ...] = ()
-    """Positions before it that stay verbatim."""
-    preserved: str = ""
-    """A digest of the preservation of each message before the cut."""
-    cleared: int = 0
-    """Results of tools before this position are shown in short."""
-    media_from: int | None = None
-    """From this position on large messages have their media; None in a record of before there was
-    this."""
-    summary: tuple[SummaryLine, ...]
-    arc: tuple[SummaryLine, ...]
-    waiting: tuple[str, ...] = ()
-    """Hashes of the spans that a model had not written about yet."""
-    clipped: bool = False
-    """True where all is verbatim, but for messages that are too large and shown in short."""
-    begun: int = 0
-    """The number of messages when it was made: the human ones behind it stand with the blocks they
-    were sent with."""
-    prefix: str = ""
-    """A digest of what stands before the messages, and of the tools."""
-    at: datetime | None = None
-    level_tokens: int = 0
-    """The most that the prompt could cost for which it was made."""
-    preferences_tokens: int = 0
-    """The most that preferences and facts about the user may cost in front of it."""
-    left_out: tuple[int, int] = (0, 0)
-    """The first of the messages behind it that are left out since, and the one behind the last."""
-    saved_tokens: int = 0
-    """Tokens that prompts had saved, compared with sending everything, when there were
-    `saved_until` messages."""
-    saved_until: int = 0
-    long: int = 0
-    turn_tokens: int = 0
-    turn_groups: int = 0
-    """The stage of the turn, its room, and the number of its groups, when it was made."""
-
-
-class CutsRecord(Record):
-    """The cuts of a conversation that are in use, the one used last at the end."""
-
-    cuts: tuple[CutRecord, ...]
-
-
-class SnapshotRecord(Record):
-    """The facts about the user that a conversation shows until its snapshot is renewed."""
-
-    facts: tuple[tuple[str, str], ...] = ()
-    """The id of each, and a fingerprint of its text: a deleted fact must not live on here."""
-    edited: str = ""
-    """The mark of the user's last change by hand that is part of it."""
-
-
-class PinsRecord(Record):
-    """The preservation that `pin` asked for, by message id."""
-
-    pins: dict[str, Preservation] = {}
-
-
-def settings_place(user_id: str, persona_id: str | None) -> GetOp:
-    """Returns where settings are kept, always within the user's own labels."""
-    key = "user" if persona_id is None else f"persona {label(require_id('persona_id', persona_id))}"
-    return GetOp((ROOT, label(require_id("user_id", user_id)), SETTINGS), key)
-
-
-def settings_in(item: object) -> dict[str, Any]:
-    """Returns the settings in a stored item; none where there is none."""
-    return deepcopy(stored(item.value)) if isinstance(item, Item) else {}
-
-
-def read_settings(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
-    """Reads saved settings."""
-    [found] = yield from batch(store, [at])
-    return settings_in(found)
-
-
-def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
-    """Saves settings over those that are there; an empty mapping removes them."""
-    try:
-        plain = json.loads(json.dumps(dict(changes)))
-    except (TypeError, ValueError) as error:
-        raise InvalidSettingsError(
-            f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping; a layer "
-            f"with a function belongs into the pipeline's settings"
-        ) from error
-    yield from batch(
-        store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)]
-    )
-
-
-def utc_now() -> datetime:
-    """Returns the time in UTC."""
-    return datetime.now(UTC)
-
-
-def with_offset(clock: Clock) -> Clock:
-    """Returns a clock whose times have an offset; times without one are taken as UTC."""
-    if not callable(clock):
-        raise InvalidSettingsError(f"clock must be a function that gives the time, not {clock!r}")
-
-    def now() -> datetime:
-        time = clock()
-        if not isinstance(time, datetime):
-            raise InvalidSettingsError(
-                f"clock must give a datetime, not {time!r}: for instance datetime.now(UTC)"
-            )
-        return time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
-
-    return now
-
-
-def utc(time: datetime) -> datetime:
-    """Returns a time in UTC; one without an offset is UTC already."""
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+def new_token() -> str:
+    """Returns a text that no other call has returned or will return."""
+    return uuid4().hex

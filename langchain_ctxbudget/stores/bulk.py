@@ -21,7 +21,8 @@ from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import Place, stored, unlabelled
+from langchain_ctxbudget.stores.base import stored, unlabelled
+from langchain_ctxbudget.stores.records import Place
 
 T = TypeVar("T")
 Namespace = tuple[str, ...]

@@ -21,7 +21,6 @@ from langgraph.store.base import (
 )
 
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import embeddings_name
 from langchain_ctxbudget.stores.chroma_opening import open_local, open_server, typed_errors
 from langchain_ctxbudget.stores.chroma_records import StoredItem, item_id, microseconds_of
@@ -32,6 +31,7 @@ from langchain_ctxbudget.stores.chroma_writes import (
     checked_puts,
     texts_of,
 )
+from langchain_ctxbudget.stores.clocks import Clock, utc_now, with_offset
 from langchain_ctxbudget.worker import AFTER_FORK
 
 

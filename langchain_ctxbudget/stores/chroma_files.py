@@ -1,9 +1,7 @@
 """The files of a ChromaStore's folder.
 
-The lock, the database, and what is known of how they were left.
-
 All items are in Chroma's SQLite database, which a killed process or a full disk leaves as it was
-after its last commit. What they do not protect from is a file that is cut off, replaced or lost.
+after its last commit. That does not help where a file is cut off, replaced or lost.
 The folder's state says how many writes there were, and what the files looked like when they were
 closed: a folder that looks like that is opened at once, any other is checked first.
 """
@@ -200,10 +198,11 @@ class Folder:
         return last
 
     def _remove_indexes(self, connection: sqlite3.Connection) -> None:
-        """Removes the index files that Chroma's server, and older versions, keep beside the database.
+        """Removes the folders of indexes beside the database.
 
-        They hold nothing that is not in the database, nothing here reads them, and a killed process
-        leaves some that no Chroma reads (chroma-core/chroma#7678).
+        Chroma's server and older versions keep them. They hold nothing that is not in the database,
+        nothing here reads them, and a killed process leaves some that no Chroma reads
+        (chroma-core/chroma#7678).
         """
         if not self._has_index_folders() or not chroma_database.has_tables(connection):
             return

@@ -96,7 +96,7 @@ class OpenChroma:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Notes where the engine fails, as on a full disk, and starts it anew where it has failed."""
+        """Notes whether the engine fails, as on a full disk; starts it anew if it has failed."""
         if self._folder and self._has_failed:
             self.client.own_system.stop()
             self._folder.wait_until_closed()

@@ -47,6 +47,7 @@ class MemoryPolicy:
 
 
 MEMORY = MemoryPolicy(items=1_024, item_characters=16_384, vectors=50_000)
+"""About 16 MB of items, and 100 MB of vectors with 512 dimensions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -137,7 +138,7 @@ def _parsed(value: str) -> Any:  # noqa: ANN401 - a value is any JSON
 
 
 def item_id(namespace: Namespace, key: str) -> str:
-    """Returns the id of an item: labels and key as a JSON list in ASCII, so that no two share one."""
+    """Returns the id of an item: its labels and key as a JSON list, so that no two share one."""
     return json.dumps([*namespace, key])
 
 
@@ -345,7 +346,7 @@ class Records:
                 self._recent.pop(id_, None)
 
     def _remember_ids(self, prefix: Namespace, ids: list[str]) -> None:
-        """Remembers the ids below a prefix; otherwise Chroma looks at every item for each search."""
+        """Remembers the ids below a prefix, as Chroma looks at every item to find them."""
         room = MEMORY.vectors - len(ids)
         if not self._is_private or room <= 0:
             return

@@ -6,12 +6,18 @@ where texts repeat.
 
 import json
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from langgraph.store.base import ListNamespacesOp, NamespacePath, SearchItem, SearchOp
+from langgraph.store.base import (
+    ListNamespacesOp,
+    NamespaceMatchType,
+    NamespacePath,
+    SearchItem,
+    SearchOp,
+)
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import errors
@@ -74,26 +80,39 @@ def _best_scores(vectors: Mapping[str, Vectors], query: Query) -> dict[str, floa
 
 
 def list_namespaces(records: Records, op: ListNamespacesOp) -> list[Namespace]:
-    """Returns the namespaces that hold something, sorted, cut to the depth and page of an operation."""
-    conditions = op.match_conditions or ()
-    prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
-    suffixes = [condition.path for condition in conditions if condition.match_type == "suffix"]
-    beginnings = map(_labels_before_wildcard, prefixes)
-    longest = max(beginnings, key=len, default=())
-    matching: set[Namespace] = set()
-    for namespace in set(map(namespace_of, records.ids_below(longest))):
-        has_prefixes = all(begins_with(namespace, path) for path in prefixes)
-        if has_prefixes and all(_ends_with(namespace, path) for path in suffixes):
-            matching.add(namespace[: op.max_depth])
+    """Returns the namespaces that hold something, sorted.
+
+    They are cut to the depth, and to the page, that the operation asks for.
+    """
+    prefixes = _paths(op, "prefix")
+    suffixes = _paths(op, "suffix")
+    longest = max(map(_labels_before_wildcard, prefixes), key=len, default=())
+    namespaces = set(map(namespace_of, records.ids_below(longest)))
+    matching = {
+        namespace[: op.max_depth]
+        for namespace in namespaces
+        if _is_between(namespace, prefixes, suffixes)
+    }
     return _page(sorted(matching), op)
+
+
+def _paths(op: ListNamespacesOp, match_type: NamespaceMatchType) -> list[NamespacePath]:
+    """Returns the paths that a namespace has to begin with, or to end with."""
+    conditions = op.match_conditions or ()
+    return [condition.path for condition in conditions if condition.match_type == match_type]
+
+
+def _is_between(
+    namespace: Namespace, prefixes: Iterable[NamespacePath], suffixes: Iterable[NamespacePath]
+) -> bool:
+    """Returns whether a namespace begins with all prefixes and ends with all suffixes."""
+    if not all(begins_with(namespace, path) for path in prefixes):
+        return False
+    return all(begins_with(namespace[::-1], path[::-1]) for path in suffixes)
 
 
 def _labels_before_wildcard(path: NamespacePath) -> Namespace:
     return tuple(takewhile(lambda label: label != "*", path))
-
-
-def _ends_with(namespace: Namespace, path: NamespacePath) -> bool:
-    return begins_with(namespace[::-1], path[::-1])
 
 
 def _page(elements: Sequence[T], op: SearchOp | ListNamespacesOp) -> list[T]:

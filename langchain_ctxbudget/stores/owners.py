@@ -87,7 +87,7 @@ def owner_mark(key: str, user_id: str) -> str:
 
 
 def mark_of(key: str, text: str) -> str:
-    """Returns the digest that stands for a user's label, or a message's id, in records of a thread."""
+    """Returns the digest that stands for a text, such as a user's label, in records of a thread."""
     return digest(f"{key} {text}").hex()
 
 
