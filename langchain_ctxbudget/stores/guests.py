@@ -45,7 +45,7 @@ def keep(
     scope: Scope,
     thread_id: str,
     messages: Sequence[BaseMessage],
-    own: Collection[str],
+    owner_ids: Collection[str],
 ) -> Flow[None]:
     """Keeps beside the copy of a thread which of its new messages are other users'.
 
@@ -54,9 +54,9 @@ def keep(
         scope: the owner and the conversation of the copy.
         thread_id: the thread.
         messages: its new messages.
-        own: the ids of messages that were said in a run of the owner's, and are not looked for.
+        owner_ids: the ids of messages of the owner's own runs, which are not looked for.
     """
-    marks_by_id = yield from _read_notes(store, thread_id, messages, own)
+    marks_by_id = yield from _read_notes(store, thread_id, messages, owner_ids)
     if not marks_by_id:
         return
     said = _with_answers(messages, marks_by_id)
@@ -68,10 +68,11 @@ def keep(
 
 
 def _read_notes(
-    store: BaseStore, thread_id: str, messages: Sequence[BaseMessage], own: Collection[str]
+    store: BaseStore, thread_id: str, messages: Sequence[BaseMessage], owner_ids: Collection[str]
 ) -> Flow[dict[str, str]]:
     """Returns the mark of the user who has said each message that is noted, by message id."""
-    ids = [str(message.id) for message in messages if is_user(message) and message.id not in own]
+    user_ids = [message.id for message in messages if is_user(message)]
+    ids = [str(message_id) for message_id in user_ids if message_id not in owner_ids]
     items = yield from batch(store, _places(thread_id, ids))
     marks_by_id: dict[str, str] = {}
     for message_id, item in zip(ids, items, strict=True):
