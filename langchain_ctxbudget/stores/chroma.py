@@ -106,12 +106,7 @@ class ChromaStore(BaseStore):
             raise
 
     def __repr__(self) -> str:
-        """Names the folder or the server."""
-        if self._chroma.folder is not None:
-            return f"ChromaStore({self._chroma.where!r})"
-        if self._chroma.disconnect is not None:
-            return f"ChromaStore(url={self._chroma.where!r})"
-        return "ChromaStore()"
+        return f"ChromaStore({self._chroma.place})"
 
     def __enter__(self) -> Self:
         return self

@@ -70,6 +70,15 @@ class OpenChroma:
         what they had begun."""
         _opened.append(self)
 
+    @property
+    def place(self) -> str:
+        """The folder or the server as an argument of `ChromaStore`; empty for a store in memory."""
+        if self._folder is not None:
+            return repr(self.where)
+        if self._disconnect is not None:
+            return f"url={self.where!r}"
+        return ""
+
     def is_over(self, path: Path) -> bool:
         """Returns whether this process has opened it over a folder."""
         is_there = self._folder is not None and self._folder.path == path
