@@ -39,7 +39,7 @@ from langchain_ctxbudget.pipeline import (
     SnapshotBook,
     replay_last_turns,
 )
-from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
+from langchain_ctxbudget.prompt import NO_OPTIONS, Request, merged_settings
 from langchain_ctxbudget.report import (
     JOINED,
     STATES,
@@ -267,7 +267,7 @@ class DashboardService:
     async def _settings(self, user_id: str) -> ContextSettings:
         """The pipeline's settings under those that the user has saved, as far as they are valid."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
-        return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
+        return merged_settings(self._pipeline.settings, {"user": saved}, None, [])[0]
 
     async def _book(self, scope: Scope, table: MessageTable) -> tuple[SnapshotBook, bool]:
         """The snapshots of a conversation, and whether they were replayed.
@@ -305,7 +305,7 @@ class DashboardService:
         self, scope: Scope, table: MessageTable, message: str | None, budget: int | None
     ) -> Answer:
         """The prompt for a message, or for the last one that the user said again."""
-        request = NOTHING_ELSE
+        request = NO_OPTIONS
         if budget is not None:
             request = Request(settings={"max_context_tokens": budget})
         question = message or _last_question(table)

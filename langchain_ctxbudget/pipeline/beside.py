@@ -18,7 +18,7 @@ from langchain_ctxbudget.knowledge import (
     records,
 )
 from langchain_ctxbudget.messages import Preservation
-from langchain_ctxbudget.prompt import Request, merged
+from langchain_ctxbudget.prompt import Request, merged_settings
 from langchain_ctxbudget.settings import ContextSettings
 
 R = TypeVar("R", bound=stores.Record)
@@ -55,7 +55,9 @@ class BesideReader:
     def read(self) -> Flow[Stored]:
         """Takes up what is there into the conversation, and returns the rest."""
         if self.conversation.apart_because:
-            settings, sources = merged(self.settings, {}, self.request.settings, self.failures)
+            settings, sources = merged_settings(
+                self.settings, {}, self.request.settings, self.failures
+            )
             return Stored(settings=settings, settings_from=sources, knowledge=NOTHING)
 
         items = yield from self._items()
@@ -65,7 +67,9 @@ class BesideReader:
             knowledge = yield from self._knowledge(items)
 
         saved = {source: stores.settings_in(items.get(source)) for source in ("user", "persona")}
-        settings, sources = merged(self.settings, saved, self.request.settings, self.failures)
+        settings, sources = merged_settings(
+            self.settings, saved, self.request.settings, self.failures
+        )
         knowledge = knowledge or self._knowledge_in_memory()
         return Stored(
             settings=settings,

@@ -131,14 +131,14 @@ class Engine:
         return (yield from self.workspace.recall(scope, with_conversation))
 
     def assemble(
-        self, scope: Scope, message: Turn, request: Request = prompts.NOTHING_ELSE
+        self, scope: Scope, message: Turn, request: Request = prompts.NO_OPTIONS
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
         session = yield from self._in_session(scope, message, None, request, self._run_all)
         return session.finished
 
     def forecast(
-        self, scope: Scope, message: str, request: Request = prompts.NOTHING_ELSE
+        self, scope: Scope, message: str, request: Request = prompts.NO_OPTIONS
     ) -> Flow[Prompt]:
         """Makes a prompt that nobody sends.
 
@@ -159,7 +159,7 @@ class Engine:
         scope: Scope,
         history: Messages,
         turn: Messages,
-        request: Request = prompts.NOTHING_ELSE,
+        request: Request = prompts.NO_OPTIONS,
     ) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between."""
         return (yield from self._in_session(scope, turn, history, request, self._run_all))
@@ -313,7 +313,7 @@ class Engine:
             problem = prompts.MADE_AGAIN.format(problem=error)
         assert session.begun is not None  # noqa: S101 - it is set as the session is opened
         session.conversation.table.forget_costs(session.plan.counter)
-        plan = prompts.without_caches(session.begun).failed(problem)
+        plan = prompts.without_caches(session.begun).with_failures(problem)
         for name, step in STEPS.items():
             plan = yield from step(plan, session.access)
             channel = prompts.CHANNELS[name]

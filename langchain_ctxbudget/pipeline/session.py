@@ -105,7 +105,7 @@ class SessionOpener:
         asked = self._checked(conversation.seen[0].messages, message, history, request)
         request = asked.request
         started = time.perf_counter()
-        calls_before = self.target.tokenizer.calls
+        texts_counted_before = self.target.tokenizer.calls
         failures = [*request.failures]
         try:
             yield from editing.refresh(self.workspace.store, conversation)
@@ -123,8 +123,8 @@ class SessionOpener:
         if conversation.apart_because:
             # The background in the state may be of the owner's turn, and quote other threads.
             request = replace(request, background=None)
-        session = yield from self._begin(conversation, asked.turn, request, calls_before)
-        session.plan = session.plan.failed(*failures)
+        session = yield from self._begin(conversation, asked.turn, request, texts_counted_before)
+        session.plan = session.plan.with_failures(*failures)
         session.begun = session.plan
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
@@ -197,7 +197,7 @@ class SessionOpener:
         conversation: OpenConversation,
         turn: list[BaseMessage],
         request: Request,
-        calls_before: int,
+        texts_counted_before: int,
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
         workspace = self.workspace
@@ -232,7 +232,7 @@ class SessionOpener:
             now=now,
             persona_id=request.persona_id,
             model=self.target.model_name or "",
-            calls_before=calls_before,
+            texts_counted_before=texts_counted_before,
             failures=tuple(failures),
         )
         access = Access(
@@ -340,7 +340,7 @@ def _with_background(plan: Plan, access: Access, in_state: object) -> Flow[Plan]
         try:
             candidates.append(Background.from_dict(in_state))
         except InputError as error:  # derived: it is chosen again
-            plan = plan.failed(str(error))
+            plan = plan.with_failures(str(error))
     last = plan.conversation.last
     if last and last.settings == plan.request.settings:
         candidates.append(last.background)
@@ -349,7 +349,7 @@ def _with_background(plan: Plan, access: Access, in_state: object) -> Flow[Plan]
     if background is None:
         problems: list[str] = []
         background = yield from _stored_or_chosen(plan, access, first, problems)
-        plan = plan.failed(*problems)
+        plan = plan.with_failures(*problems)
     request = replace(plan.request, background=background)
     return plan.but(request=request).with_background(background)
 

@@ -32,7 +32,7 @@ from langchain_ctxbudget.flow import (
     with_fallback,
 )
 from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.prompt import merged
+from langchain_ctxbudget.prompt import merged_settings
 from langchain_ctxbudget.report import UsageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
@@ -397,7 +397,7 @@ class UsageBook:
         if limits is None:
             place = stores.settings_place(scope.user_id, None)
             saved = yield from stores.read_settings(self._books.store(), place)
-            settings, _ = merged(self._settings, {"user": saved}, None, failures=[])
+            settings, _ = merged_settings(self._settings, {"user": saved}, None, failures=[])
             limits = settings.usage_limits
         if limits is None:
             return None

@@ -18,14 +18,14 @@ from langchain_ctxbudget.prompt.channels import (
     SummarizedHistory,
 )
 from langchain_ctxbudget.prompt.plan import (
-    NOTHING_ELSE,
+    NO_OPTIONS,
     AssembledContext,
     Plan,
     Prompt,
     PromptRequest,
     Request,
     cut_key,
-    merged,
+    merged_settings,
 )
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.recount import MADE_AGAIN, without_caches

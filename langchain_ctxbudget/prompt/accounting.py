@@ -36,7 +36,7 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
         measured,
         stability=_stability(settled),
         uncorrected_tokens=uncorrected_tokens,
-        calls=plan.counter.calls - plan.request.calls_before,
+        calls=plan.counter.calls - plan.request.texts_counted_before,
     )
     return cache(make)
 
@@ -287,7 +287,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     cut = plan.history.cut
     end = len(conversation.entries)
     sent = positions_of(content.history)
-    quoted = plan.positions_of((*content.sent_again, *content.of(Layer.RETRIEVAL)))
+    quoted = plan.positions_quoted_whole((*content.sent_again, *content.of(Layer.RETRIEVAL)))
     # What stands below overrides what stands above.
     states: dict[int, report.CoverageState] = {}
     states |= dict.fromkeys(conversation.dropped, "omitted")

@@ -1,4 +1,7 @@
-"""Dividing a budget: what must be sent is measured, the rest divided, and layers are written."""
+"""Dividing a budget among the layers, and writing each layer within what it gets.
+
+What must be sent is measured first; a strategy divides the rest.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +28,7 @@ from langchain_ctxbudget.prompt.assembly import (
     messages_of,
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
-from langchain_ctxbudget.prompt.plan import Plan, Preferences
+from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.retrieval import recall_tool
 
@@ -38,9 +41,9 @@ LAST_EXCHANGE_SHARE = 0.5
 
 
 def allocate(plan: Plan) -> Plan:
-    """Divides what the usage tier lets in.
+    """Divides the share of the limit that the user's usage tier lets in.
 
-    Or all of the limit, where what must be sent needs more, if that fits.
+    Where what must be sent does not fit in that, all of the limit is divided.
     """
     plan = plan.but(extras=counted_extras(plan))
     identity_tokens = _identity_tokens(plan)
@@ -73,22 +76,24 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     framing_tokens = _framing_tokens(plan, has_system_prompt=identity_tokens > 0)
     plan = plan.but(turn=planned_turn(plan, identity_tokens, framing_tokens))
     exchanges = newest_exchanges(plan.conversation)
-    newest_costs, keep = _newest_messages(plan, exchanges)
+    keep, keep_tokens = _kept_messages(plan, exchanges)
     situation = _situation(
         plan,
         identity_tokens=identity_tokens,
         framing_tokens=framing_tokens,
         exchanges=exchanges,
-        keep_tokens=sum(newest_costs[len(newest_costs) - keep :]),
+        keep_tokens=keep_tokens,
     )
     strategy = plan.request.settings.allocation
     allocation = _checked(strategy.allocate(situation), situation)
 
     is_limited = plan.request.tier.history_messages is not None
     if allocation.keep_messages is not None and not is_limited:
-        # As many of those as fit what the strategy gave them.
+        # The strategy has its own wish: as many of those as fit what it gave the history.
         costs = compact.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
         keep = newest_that_fit(costs, allocation.tokens[Layer.HISTORY])
+    # A report counts both work states as arc. The strategy saw that of the stored messages as
+    # overhead, and that of the turn as free room of the turn.
     tokens = dict(allocation.tokens)
     tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
     tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
@@ -96,7 +101,10 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
 
 
 def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:
-    """Returns what a prompt costs without any text in it."""
+    """Returns what a prompt costs before any layer has a text in it.
+
+    A turn that begins with an assistant's message has a line in front of it.
+    """
     tokens = plan.counter.count_messages([])
     if has_system_prompt:
         tokens += plan.counter.count_message(SystemMessage(""))
@@ -113,7 +121,7 @@ def _situation(
     exchanges: tuple[Exchange, ...],
     keep_tokens: int,
 ) -> Situation:
-    """Measures what a strategy divides the budget by."""
+    """Measures all that a strategy must know to divide the budget."""
     settings = plan.request.settings
     conversation = plan.conversation
     turn = plan.turn
@@ -156,9 +164,9 @@ def _situation(
 
 
 def _facts_tokens(plan: Plan) -> tuple[int, int]:
-    """Returns what the facts about the user cost, and how much of that is learned.
+    """Returns what the facts about the user cost at most, and how much of that is learned.
 
-    Facts that were learned since the conversation took its snapshot may come to be shown.
+    The facts of the conversation's snapshot are shown, or all facts if this prompt takes a new one.
     """
     count = plan.counter.count_text
     remembered = plan.request.remembered
@@ -174,7 +182,7 @@ def _facts_tokens(plan: Plan) -> tuple[int, int]:
 
 
 def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
-    """Returns the fences that this prompt may need, whose cost must not be promised to a layer."""
+    """Returns the fences that this prompt may need; their cost is not there for the layers."""
     texts = [*CONTEXT_FRAME]
     for layer, found in plan.detected.subjects.items():
         if found:
@@ -201,10 +209,14 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
     return tuple(exchanges)
 
 
-def _newest_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
-    """Returns the costs of the newest messages, and how many of them stay in any case."""
+def _kept_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[int, int]:
+    """Returns how many of the newest messages stay word for word in any case, and their tokens.
+
+    The last exchange stays: all of it if it is not too large, else the messages at its end. Except
+    under a usage limit, so do earlier messages while all of them together are small.
+    """
     wanted = plan.request.settings.keep_messages
-    # An exchange without calls has two messages.
+    # So many exchanges are `wanted` messages where none has calls, and more where some have.
     sizes = [exchange.messages for exchange in exchanges[: wanted // 2]]
     costs = compact.newest_costs(plan.conversation, max(wanted, sum(sizes)), plan.limit_tokens)
     keep = min(wanted, exchanges[0].messages) if exchanges else 0
@@ -215,11 +227,14 @@ def _newest_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[in
     if plan.request.tier.history_messages is None:
         share = compact.keep_share(plan.limit_tokens)
         keep = max(keep, newest_that_fit(costs, int(plan.limit_tokens * share)))
-    return costs, keep
+    return keep, sum(costs[len(costs) - keep :])
 
 
 def _checked(allocation: object, situation: Situation) -> Allocation:
-    """Returns what a strategy has allocated, with what must be sent; an error if it is wrong."""
+    """Returns what a strategy has allocated, completed by what must be sent.
+
+    Raises an error if that is no allocation, or more than there is.
+    """
     if not isinstance(allocation, Allocation):
         raise errors.InvalidSettingsError(
             f"A strategy gives an Allocation, as `share_out` does, not {allocation!r}"
@@ -230,7 +245,7 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
     }
     layers = (*Layer, *(spec.layer for spec in situation.custom))
     shared = {layer: allocation.tokens.get(layer, 0) for layer in layers if layer not in required}
-    grants = {**shared, "reserve": allocation.reserve_tokens}
+    grants = {**shared, "reserve": allocation.reserve_tokens}  # the names of an error, too
     are_valid = all(type(tokens) is int and tokens >= 0 for tokens in grants.values())
     if not are_valid or sum(grants.values()) > situation.free_tokens:
         raise errors.InvalidAllocationError(allocation.strategy, situation.free_tokens, grants)
@@ -243,7 +258,8 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
 def with_bundles(plan: Plan) -> Plan:
     """Writes topics, entities and the application's own layers within their budgets.
 
-    Not where the turn has no human message: there they would have no place to stand.
+    It writes nothing where an earlier call has chosen the background already, nor where the turn
+    has no human message, in front of which a background stands.
     """
     if plan.fixed is not None or not has_human(plan.turn.groups):
         return plan
@@ -251,9 +267,9 @@ def with_bundles(plan: Plan) -> Plan:
 
 
 def bundles_within(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    """Writes the layers of the background, except retrieval, each within its tokens.
+    """Returns the layers of the background, except retrieval, each within its tokens.
 
-    Without what an earlier background of the prompt says.
+    They leave out what an earlier background of the prompt says already.
     """
     settings = plan.request.settings
     count = plan.counter.count_text
@@ -287,7 +303,7 @@ def with_preferences(plan: Plan) -> Plan:
     settings = plan.request.settings
     count = plan.counter.count_text
     remembered = plan.request.remembered
-    if plan.history.is_rebuilt and not plan.only_adds:
+    if plan.history.is_rebuilt and not plan.only_adds:  # the cached prompt is lost in any case
         remembered = remembered.renewed()
     all_preferences = facts.preference_fragments(settings, count)
     all_memories = facts.memory_fragments(settings, count)
@@ -317,7 +333,10 @@ def with_preferences(plan: Plan) -> Plan:
 
 
 def _most_memories(plan: Plan) -> int | None:
-    """Returns how many memories and facts a usage limit lets in: the smaller half of its items."""
+    """Returns how many memories and facts a usage limit lets in; None if any number.
+
+    They get half of its items, rounded down.
+    """
     limit = plan.request.tier.knowledge_items
     return None if limit is None else limit // 2
 
@@ -336,9 +355,10 @@ def _facts_left_out(plan: Plan, chosen: Preferences, *, is_limited: bool) -> lis
 
 
 def _preferences_room(plan: Plan) -> int:
-    """Returns the tokens for preferences and facts: at least as many as the last prompt had.
+    """Returns the tokens for preferences and facts.
 
-    With less, something would go that the last prompt has shown.
+    If the prompt extends the last one, these are at least as many as that one had: it must show
+    again what that one has shown.
     """
     tokens = plan.allocated.tokens[Layer.PREFERENCES]
     cut = plan.history.record
@@ -348,7 +368,7 @@ def _preferences_room(plan: Plan) -> int:
 
 
 def history_plan(plan: Plan) -> compact.HistoryPlan:
-    """Returns the history's part of the budget, from which it decides its cut."""
+    """Returns the history's part of the budget; from it the history decides where it is cut."""
     allocation = plan.allocated
     work_tokens = plan.turn.work_tokens + plan.turn.own_work_tokens
     summary_share = COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE
@@ -372,22 +392,34 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
 
 
 def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
-    """Takes in the history, and writes the preferences, which change with it."""
+    """Returns the plan with its history, and with all that depends on what the history shows.
+
+    These are the ids of calls in the turn, the turn's work state, and the preferences.
+    """
     groups, repairs = distinct(plan.turn.groups, view.groups, plan.conversation.longest_call_id)
     repairs = joined_repairs(plan.turn.repairs, repairs)
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work:
-        work = _work_of_turn(plan, view)
-        if work:
-            lines = "".join(with_headings(work))
-            text = f"{fences.opening(fences.ARC)}{lines}{fences.closing(fences.ARC)}"
-            free_tokens = max(0, turn.free_tokens - plan.counter.count_text(text))
-            turn = replace(turn, note=turn.note + text, work=work, free_tokens=free_tokens)
+        turn = _with_work(plan, turn, _work_of_turn(plan, view))
     return with_preferences(plan.but(turn=turn, history=view))
 
 
+def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> PlannedTurn:
+    """Returns a turn whose note tells the work state in some lines, if there are any."""
+    if not work:
+        return turn
+    lines = "".join(with_headings(work))
+    text = f"{fences.opening(fences.ARC)}{lines}{fences.closing(fences.ARC)}"
+    free_tokens = max(0, turn.free_tokens - plan.counter.count_text(text))
+    return replace(turn, note=turn.note + text, work=work, free_tokens=free_tokens)
+
+
 def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
-    """Returns the work state of the turn as it was when rounds of it gave way last."""
+    """Returns lines that tell the turn's work state as it was when rounds gave way last.
+
+    What the prompt says elsewhere is left out. The lines are kept, so that the next calls of a loop
+    send the same ones.
+    """
     turn = plan.turn
     work = turn.work_when_shortened
     count = plan.counter.count_text
@@ -395,14 +427,14 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     most_tokens = turn.own_work_tokens - sum(map(count, frame))
     if work is None or most_tokens <= 0 or not has_human(turn.groups):
         return ()
-    # What is sent of later rounds changes nothing: the work state is written only when others
-    # give way.
+    # Rounds that came later do not count as said elsewhere: the lines must stay the same until
+    # rounds give way again.
     later = {group.positions for group in turn.whole[turn.groups_when_shortened :]}
     earlier = [group for group in turn.groups if group.positions not in later]
     shown_text = "".join(part.text for part in view.arc)
     shown_text += work_state.told_by(messages_of((*view.groups, *earlier)))
     key = (most_tokens, shown_text)
-    if work.key != key:
+    if work.key != key:  # the kept lines were written for another place
         work.lines = work.state.lines(count, most_tokens - work.code_tokens, shown_text, work)
         work.key = key
     return compact.fragments(Layer.ARC, work.lines, count)

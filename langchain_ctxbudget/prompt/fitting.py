@@ -23,7 +23,7 @@ from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
-JOINS = 2
+JOIN_TOKENS = 2
 """The tokens that may come about where the background meets the user's words."""
 SMALL_EXCESS_TOKENS = 64
 """Up to this, an excess is a matter of a few items, not of the last resort."""
@@ -60,13 +60,13 @@ def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
     limit -= plan.counter.count_messages([])
     if not turn.free_tokens:
-        joins = JOINS if turn.note else 0
+        joins = JOIN_TOKENS if turn.note else 0
         return sum(map(plan.cost, assembly.build(content).messages)) + joins - limit
     human = tuple(group for group in content.turn if assembly.has_human([group]))
     human_tokens = sum(assembly.group_tokens(group, plan.counter) for group in human)
     rounds_tokens = turn.room_tokens - human_tokens
     others = assembly.build(replace(content, turn=human, turn_note="")).messages
-    return sum(map(plan.cost, others)) + rounds_tokens + JOINS - limit
+    return sum(map(plan.cost, others)) + rounds_tokens + JOIN_TOKENS - limit
 
 
 def pruned(

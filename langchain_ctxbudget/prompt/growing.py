@@ -1,8 +1,9 @@
 """Prompts that only grow: whether a prompt extends the last one or is rebuilt.
 
-A prompt is extended while a provider's cache may hold the last one: it is the last prompt, and more
-at its end. A full prompt goes on without its middle, or it is rebuilt, and everything is chosen
-anew. What prompts have saved so far, compared with sending everything, pays for both.
+While a provider's cache may hold the last prompt, the next one extends it: it is the last prompt,
+and more at its end. Where that is full, messages in its middle are left out, or it is rebuilt, and
+everything is chosen anew. Both cost tokens that the cache would have held; they are paid for by
+what prompts have saved so far, compared with sending everything.
 """
 
 from collections.abc import Mapping
@@ -35,18 +36,19 @@ class GrowthPolicy:
     rebuild_share: float = 0.4
     """What a rebuilt prompt fills, so that the next ones have room to grow."""
     shortened_share: float = 0.85
-    """The most that a prompt fills which goes on without its middle."""
+    """The most that a full prompt fills once its middle is left out."""
     most_left_out_share: float = 0.5
-    """The most that is left out of the middle once a rebuild is due; else it is rebuilt."""
+    """The most that may be left out of the middle once a rebuild is due. Where more would have to
+    go, the prompt is rebuilt."""
     background_shares: Mapping[Emphasis, float] = field(
         default_factory=lambda: {"balanced": 0.2, "cache": 0.05}
     )
     """What the background of a turn may cost between two rebuilds."""
     least_background_tokens: int = 300
-    """What it may cost in a small window: an answer is as long there."""
+    """What it may cost however small the budget is: answers are not shorter there."""
     unpaid_share: float = 0.25
-    """The share of its room that a background may take before anything is saved, because what
-    answers the message comes first. A prompt is full if it has less room than this."""
+    """The share of `background_shares` that a background may cost before anything is saved, because
+    what answers the message comes first. A prompt that has less room for it is full."""
 
 
 GROWTH_POLICY = GrowthPolicy()
@@ -59,7 +61,7 @@ def divide_budget(plan: Plan) -> Plan:
     if window is None:
         room = settings.max_context_tokens
         if reserve := settings.output_reserve_tokens:
-            plan = plan.failed(
+            plan = plan.with_failures(
                 f"output reserve of {reserve:,} tokens not kept: the model's window is not known "
                 "(set window_tokens)"
             )
@@ -79,8 +81,9 @@ def divide_budget(plan: Plan) -> Plan:
 def _extended(plan: Plan) -> Plan:
     """Extends the last prompt, if a cache may still hold it and there is room.
 
-    Else returns the plan of a rebuild.
+    Else returns the plan of a rebuild, whose `goes_on` is False.
     """
+    # Not cold as far as is known here: `_rebuilt` finds that out.
     rebuild = plan.but(goes_on=False, cold=plan.is_redone and plan.cold)
     if not plan.conversation.cuts:
         return rebuild
@@ -92,7 +95,8 @@ def _extended(plan: Plan) -> Plan:
         return rebuild
     whole = _with_last_history(extended)
     if prefix_of(whole) != record.prefix:
-        # Nothing of this prompt is cached; within a loop of calls, that of the last call is.
+        # What stands before the messages has changed, so nothing of this prompt is cached. (In a
+        # loop of calls, the prompt of the last call may be.)
         return rebuild.but(cold=rebuild.cold or not _is_in_loop(plan))
     if record.begun == len(whole.conversation.entries):
         return _repeated_rebuild(whole, record)
@@ -100,10 +104,10 @@ def _extended(plan: Plan) -> Plan:
 
 
 def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
-    """Tells whether the turn is sent as the last prompt has sent it, and more at its end."""
+    """Tells whether the turn can be sent as the last prompt has sent it, and more at its end."""
     turn = plan.turn
     if record.begun == len(plan.conversation.entries):
-        # In the turn of the rebuild, what was planned for it then stays.
+        # This is the turn of the rebuild: it has outgrown nothing, or still has the room of then.
         as_planned = (turn.stage, turn.room_tokens) == (record.long, record.turn_tokens)
         return not turn.stage or as_planned
     return not turn.stage and not turn.groups_when_shortened
@@ -116,37 +120,38 @@ class _Extension:
     plan: Plan
     record: CutRecord
     """The cut of the last prompt."""
-    left_tokens: int
-    """What the prompt leaves once its turn takes all its room; below 0, how much it is over."""
-    saved: int | None
+    tokens_left: int
+    """What the prompt leaves of its limit once its turn takes all its room; below 0 if it is over
+    the limit."""
+    saved_tokens: int | None
     """What prompts have saved so far, see `_saved_tokens`."""
 
     @classmethod
     def of(cls, plan: Plan, record: CutRecord) -> "_Extension":
         """Measures a prompt."""
-        left_tokens = -excess_tokens(plan, plan.content)
-        saved = _saved_tokens(plan, record, plan.limit_tokens - left_tokens)
-        return cls(plan, record, left_tokens, saved)
+        tokens_left = -excess_tokens(plan, plan.content)
+        saved_tokens = _saved_tokens(plan, record, plan.limit_tokens - tokens_left)
+        return cls(plan, record, tokens_left, saved_tokens)
 
     @property
     def total_tokens(self) -> int:
         """What it costs once its turn takes all its room."""
-        return self.plan.limit_tokens - self.left_tokens
+        return self.plan.limit_tokens - self.tokens_left
 
     @property
     def fits(self) -> bool:
         """Tells whether it is within its limit."""
-        return self.left_tokens >= 0
+        return self.tokens_left >= 0
 
     @property
     def has_room(self) -> bool:
-        """Tells whether there is room for the background that a message needs at least."""
-        most_tokens = _most_background_tokens(self.plan, self.saved)
-        return self.left_tokens >= most_tokens * GROWTH_POLICY.unpaid_share
+        """Tells whether there is room for the background that a message gets at least."""
+        most_tokens = _most_background_tokens(self.plan, self.saved_tokens)
+        return self.tokens_left >= most_tokens * GROWTH_POLICY.unpaid_share
 
     def finished(self) -> Plan:
         """Returns its plan, with what it leaves as room for the background."""
-        return _with_room_for_background(self.plan, self.left_tokens, self.saved)
+        return _with_room_for_background(self.plan, self.tokens_left, self.saved_tokens)
 
 
 def _is_in_loop(plan: Plan) -> bool:
@@ -155,30 +160,38 @@ def _is_in_loop(plan: Plan) -> bool:
 
 
 def _extended_where_it_fits(rebuild: Plan, extended: Plan, whole: _Extension) -> Plan:
-    """Extends the last prompt, in whole or with what is new in short, if that has room.
+    """Extends the last prompt where that has room; else returns the plan of a rebuild.
+
+    It is extended with all messages, without its middle, or with the messages since its rebuild in
+    short, whichever is possible first.
 
     Args:
         rebuild: the plan of a rebuild, which is the other choice.
         extended: the plan that extends the last prompt, without its history.
         whole: the extension with all of its history.
     """
-    if _is_in_loop(extended):  # it goes on as long as it can
+    if _is_in_loop(extended):  # a loop pays for a changed prompt at once, and needs no background
         if whole.fits:
             return whole.finished()
         return _shortened(rebuild, extended, whole.record, needs_background=False)
     if whole.has_room:
         return whole.finished()
-    otherwise = _when_full(rebuild, whole)
-    if otherwise.goes_on or whole.fits:
-        return otherwise
-    is_paid = _is_rebuild_paid(extended, otherwise.afforded_tokens)
-    return _shortened(otherwise, extended, whole.record, needs_background=is_paid)
+    when_full = _when_full(rebuild, whole)
+    if when_full.goes_on or whole.fits:
+        return when_full
+    # A rebuild, because the prompt is over its limit. One that is paid for is given up only for an
+    # extension that has room for a background.
+    is_paid = _is_rebuild_paid(extended, when_full.afforded_tokens)
+    return _shortened(when_full, extended, whole.record, needs_background=is_paid)
 
 
 def _shortened(
     otherwise: Plan, extended: Plan, record: CutRecord, *, needs_background: bool
 ) -> Plan:
-    """Extends the last prompt with what is new in short, if that fits; else returns `otherwise`."""
+    """Extends the last prompt with large new messages in short, if that fits.
+
+    Else returns `otherwise`.
+    """
     shortened = _Extension.of(_with_last_history(extended.but(clips_new=True)), record)
     fits = shortened.has_room if needs_background else shortened.fits
     return shortened.finished() if fits else otherwise
@@ -191,7 +204,11 @@ def _with_last_history(plan: Plan) -> Plan:
 
 
 def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
-    """Returns the plan of the rebuilt prompt again, and what the turn has got since."""
+    """Returns the plan of the last rebuild again, with what the turn has got since.
+
+    What that rebuild found out is read from its record: its level, whether it was cold, and what it
+    could cost, which is what it cost and what was left over.
+    """
     level = record.level_tokens
     repeated = plan.but(
         cold=level >= plan.limit_tokens,
@@ -203,7 +220,7 @@ def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
 
 
 def _is_rebuild_paid(plan: Plan, afforded_tokens: int | None) -> bool:
-    """Tells whether a prompt may cost as much as a rebuilt one."""
+    """Tells whether `afforded_tokens` pay for a rebuilt prompt."""
     return (afforded_tokens or 0) >= plan.limit_tokens * GROWTH_POLICY.rebuild_share
 
 
@@ -211,24 +228,31 @@ def _is_rebuild_paid(plan: Plan, afforded_tokens: int | None) -> bool:
 
 
 def _when_full(rebuild: Plan, full: _Extension) -> Plan:
-    """Extends a full prompt without its middle.
+    """Returns the plan of what follows a full prompt.
 
-    Else returns the plan of a rebuild, if that is paid for or nothing fits.
+    It is the prompt without its middle if that is possible. Else it is a rebuild if that is paid
+    for, the full prompt as it is while that fits, and at last an unpaid rebuild.
     """
-    afforded = (full.saved or 0) + _price_of(full)
-    is_paid = _is_rebuild_paid(rebuild, afforded)
-    is_full_again = full.saved is not None and not _uncounted_backgrounds(full.plan, full.record)
-    is_due = is_paid or is_full_again  # right after a middle was left out
-    shorter = _without_middle(full, afforded, is_due=is_due)
+    afforded_tokens = (full.saved_tokens or 0) + _price_of(full)
+    is_paid = _is_rebuild_paid(rebuild, afforded_tokens)
+    # No background was sent since savings were counted: a middle was left out right before.
+    is_full_again = full.saved_tokens is not None and not _uncounted_backgrounds(
+        full.plan, full.record
+    )
+    is_due = is_paid or is_full_again
+    shorter = _without_middle(full, afforded_tokens, is_due=is_due)
     if shorter is not None:
         return shorter
     if full.fits and not is_paid:
         return full.finished()
-    return rebuild.but(afforded_tokens=afforded)
+    return rebuild.but(afforded_tokens=afforded_tokens)
 
 
 def _price_of(full: _Extension) -> int:
-    """Returns what an extension costs, in effective tokens: last answer and turn are new."""
+    """Returns what an extension costs, in effective tokens.
+
+    The last answer and the turn are new; a cache holds the rest.
+    """
     conversation = full.plan.conversation
     new_tokens = full.plan.turn.tokens
     for exchange in newest_exchanges(conversation)[:1]:
@@ -249,7 +273,7 @@ class _Middle:
     tokens_before: int
     """What the prompt costs up to there."""
     tokens_behind: int
-    """What it costs from there on. Without its middle, earlier backgrounds are gone."""
+    """What it costs from the middle's end on, without earlier backgrounds: they go as well."""
 
     @property
     def price(self) -> int:
@@ -257,25 +281,29 @@ class _Middle:
         return int(self.tokens_behind + self.tokens_before * CACHED_PRICE)
 
 
-def _without_middle(full: _Extension, afforded: int, *, is_due: bool) -> Plan | None:
-    """Extends a full prompt without the middle of its messages, if that is enough and is paid for.
+def _without_middle(full: _Extension, afforded_tokens: int, *, is_due: bool) -> Plan | None:
+    """Extends a full prompt without the middle of its messages; None where that cannot be.
+
+    The shortest middle is left out whose price is paid for and that makes enough room; the longest
+    one, which has the lowest price, even if that is not paid for. Nothing is left out if pinned
+    messages would be.
 
     Args:
         full: the prompt with its middle.
-        afforded: what it may cost, in effective tokens.
-        is_due: True if it is time for a rebuild; then only so much may be left out.
+        afforded_tokens: what it may cost, in effective tokens.
+        is_due: True if it is time for a rebuild: then only a share of the budget may be left out.
     """
     most_left_out = full.plan.conversation.total_tokens
     if is_due:
         most_left_out = int(full.plan.limit_tokens * GROWTH_POLICY.most_left_out_share)
     middles = _middles(full)
     for middle in middles:
-        is_affordable = middle.price <= afforded or middle is middles[-1]
+        is_affordable = middle.price <= afforded_tokens or middle is middles[-1]
         if is_affordable and _is_enough(full.plan, middle, most_left_out):
             kept = full.plan.conversation.kept
             if any(middle.start <= position < middle.end for position in kept):
                 return None
-            return _with_left_out(full, middle, saved=afforded - middle.price)
+            return _leaving_out(full, middle, saved_tokens=afforded_tokens - middle.price)
     return None
 
 
@@ -289,10 +317,11 @@ def _is_enough(plan: Plan, middle: _Middle, most_left_out: int) -> bool:
 
 
 def _middles(full: _Extension) -> list[_Middle]:
-    """Returns the middles that a full prompt may go on without, the shortest one first.
+    """Returns the middles that may be left out of a full prompt, the shortest one first.
 
-    They begin at one place, and end in the newest messages, which stay in any case: at least in
-    front of the newest message of a user.
+    All begin at one place. Each ends in front of a user's message among the newest messages: those
+    that a compaction would keep, of which longer middles leave out some. If none of these is a
+    user's, the only middle ends in front of the user's newest message.
     """
     plan = full.plan
     start, tokens_before = _beginning(full)
@@ -300,12 +329,12 @@ def _middles(full: _Extension) -> list[_Middle]:
         return []
     kept_from = history_plan(plan).kept_from
     costs = plan.conversation.costs
-    tokens_behind = _turn_room(plan)
+    tokens_behind = _turn_tokens(plan)
     middles: list[_Middle] = []
     for group in reversed(plan.history.groups):
         position = group.positions[0]
         tokens_behind += sum(costs[at] for at in group.positions)
-        if _is_resumption(group, full.record) and (position >= kept_from or not middles):
+        if _may_resume_at(group, full.record) and (position >= kept_from or not middles):
             middles.append(_Middle(start, position, tokens_before, tokens_behind))
     return middles[::-1]
 
@@ -313,16 +342,17 @@ def _middles(full: _Extension) -> list[_Middle]:
 def _beginning(full: _Extension) -> tuple[int, int]:
     """Returns where the left-out middle begins, and what the prompt costs up to there.
 
-    The beginning is as large as a rebuilt prompt, and ends in front of a message of a user; where a
-    middle is left out already, it stays as it is. 0 tokens where there is no such place.
+    The beginning is at least as large as a rebuilt prompt, and ends in front of the first message
+    of a user from there on. Where a middle is left out already, the next one begins with it, as
+    what is before it stays as it is. 0 tokens where there is no such place.
     """
     plan = full.plan
     start, left_out_until = full.record.left_out
     beginning_tokens = 0
-    tokens_before = full.total_tokens - _turn_room(plan)
-    for group in reversed(plan.history.groups):
+    tokens_before = full.total_tokens - _turn_tokens(plan)
+    for group in reversed(plan.history.groups):  # the last place that is found is the first one
         tokens_before -= group_tokens(group, plan.counter)
-        if not _is_resumption(group, full.record):
+        if not _may_resume_at(group, full.record):
             continue
         if left_out_until:
             beginning_tokens = tokens_before
@@ -332,8 +362,12 @@ def _beginning(full: _Extension) -> tuple[int, int]:
     return start, beginning_tokens
 
 
-def _is_resumption(group: Group, record: CutRecord) -> bool:
-    """Tells whether a group is a user's message behind the rebuild, and behind what is left out."""
+def _may_resume_at(group: Group, record: CutRecord) -> bool:
+    """Tells whether a prompt may go on with a group behind a left-out middle.
+
+    It must be a user's message, behind what is left out already. Where the rebuild has summarised
+    messages, it must be behind the rebuild, too.
+    """
     position = group.positions[0]
     begun = record.begun if record.position else 0
     _, left_out_until = record.left_out
@@ -341,13 +375,16 @@ def _is_resumption(group: Group, record: CutRecord) -> bool:
     return is_human and position > begun and position >= left_out_until
 
 
-def _turn_room(plan: Plan) -> int:
-    """Returns what the turn costs, or all its room where it may still get calls and results."""
+def _turn_tokens(plan: Plan) -> int:
+    """Returns what the turn costs: all its room if it may still get calls and results."""
     return plan.turn.room_tokens if plan.turn.free_tokens else plan.turn.tokens
 
 
-def _with_left_out(full: _Extension, middle: _Middle, *, saved: int) -> Plan:
-    """Extends a full prompt without its middle."""
+def _leaving_out(full: _Extension, middle: _Middle, *, saved_tokens: int) -> Plan:
+    """Extends a full prompt without a middle, and notes in its record what is left out.
+
+    `saved_tokens` is what is left of the savings.
+    """
     conversation = full.plan.conversation
     history = history_plan(full.plan)
     record = full.record.model_copy(
@@ -355,22 +392,22 @@ def _with_left_out(full: _Extension, middle: _Middle, *, saved: int) -> Plan:
             "left_out": (middle.start, middle.end),
             "digest": conversation.entries[middle.end - 1].digest,
             "preserved": conversation.table.preserved(middle.end),
-            "saved_tokens": saved,
+            "saved_tokens": saved_tokens,
             "saved_until": history.end,
         }
     )
     view = history.view(Decision(record.position, record.cleared, record=record))
     shorter = with_history(full.plan, view)
-    left_tokens = -excess_tokens(shorter, shorter.content)
-    return _with_room_for_background(shorter, left_tokens, saved)
+    tokens_left = -excess_tokens(shorter, shorter.content)
+    return _with_room_for_background(shorter, tokens_left, saved_tokens)
 
 
 # The background
 
 
-def _with_room_for_background(plan: Plan, left_tokens: int, saved: int | None) -> Plan:
-    """Scales the background's layers to the room that is left, and to what savings pay for."""
-    room = max(0, min(left_tokens, _most_background_tokens(plan, saved)))
+def _with_room_for_background(plan: Plan, tokens_left: int, saved_tokens: int | None) -> Plan:
+    """Scales the background's layers down to the room that is left, and to what savings pay for."""
+    room = max(0, min(tokens_left, _most_background_tokens(plan, saved_tokens)))
     other_layers = (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)
     tokens = dict(plan.allocated.tokens)
     background = [layer for layer in tokens if layer not in other_layers]
@@ -382,10 +419,10 @@ def _with_room_for_background(plan: Plan, left_tokens: int, saved: int | None) -
     return plan.but(most_background_tokens=room, allocation=allocation)
 
 
-def _most_background_tokens(plan: Plan, saved: int | None) -> int:
+def _most_background_tokens(plan: Plan, saved_tokens: int | None) -> int:
     """Returns the most tokens for the background of a prompt that extends the last one.
 
-    What was saved limits it; None if nothing is compared yet.
+    What was saved limits it, except that a part is free; with None, nothing limits it.
     """
     settings = plan.request.settings
     depth = DEPTH_FACTOR[settings.depth]
@@ -393,22 +430,26 @@ def _most_background_tokens(plan: Plan, saved: int | None) -> int:
     most = share_tokens
     if settings.emphasis != "cache":
         most = max(share_tokens, GROWTH_POLICY.least_background_tokens)
-    if saved is None:
+    if saved_tokens is None:
         return int(most * depth)
     unpaid = share_tokens * GROWTH_POLICY.unpaid_share
-    return min(int(most * depth), max(saved, int(unpaid * depth)))
+    return min(int(most * depth), max(saved_tokens, int(unpaid * depth)))
 
 
 # Rebuilding
 
 
 def _rebuilt(plan: Plan) -> Plan:
-    """Lets everything be chosen anew, down to a level from which the next prompts can grow."""
+    """Returns the plan of a rebuild, with the level up to which it fills the prompt.
+
+    A cold one fills all of it; another one leaves room, so that the next prompts can grow.
+    """
     if not plan.grows:
         return plan
     is_known = plan.afforded_tokens is not None or plan.is_redone
     is_cold = plan.cold or (not is_known and _is_cold(plan))
-    if is_cold or plan.turn.stage:  # a long turn has its room already, so nothing else grows
+    # A turn that has outgrown its room got what it needs to grow: the rest may fill the prompt.
+    if is_cold or plan.turn.stage:
         return plan.but(
             cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan)
         )
@@ -419,15 +460,16 @@ def _rebuilt(plan: Plan) -> Plan:
 
 
 def _was_asked_for(plan: Plan) -> bool:
-    """Tells whether the last cut was made by `compact`, to make room, and no prompt has used it."""
+    """Tells whether the application has asked for room: `compact` made a cut that is not used yet."""
     last = plan.conversation.cuts.get(plan.cut_key)
     return last is not None and not last.prefix
 
 
 def _level_in_loop(plan: Plan) -> int:
-    """Returns what a rebuilt prompt may fill that the calls of a loop will send again.
+    """Returns what a rebuilt prompt may fill in a loop, whose next calls will all send it again.
 
-    About ten calls pay for half of what sending everything costs.
+    It is half of what sending everything costs. Each call then saves a tenth of the other half, the
+    price where it is cached, so that about ten calls pay for the rebuild.
     """
     level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
     return level if plan.afforded_tokens is None else min(level, plan.afforded_tokens)
@@ -442,7 +484,7 @@ def _level_tokens(plan: Plan) -> int:
 
 
 def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Estimates in how many turns a prompt of `tokens` is full, and its tokens once rebuilt."""
+    """Estimates in how many turns a prompt of `tokens` is full, and what it has once rebuilt."""
     conversation = plan.conversation
     exchange_tokens = conversation.total_tokens / max(1, conversation.exchanges)
     turns = int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange_tokens))
@@ -453,25 +495,28 @@ def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
 
 
 def _saved_tokens(plan: Plan, record: CutRecord, total_tokens: int) -> int | None:
-    """Returns what prompts have saved so far, compared with sending everything.
+    """Returns the effective tokens that prompts have saved so far, compared with sending everything.
 
-    In effective tokens. None if this prompt, of `total_tokens` without background, sends
-    everything.
+    None if this prompt sends everything itself; it has `total_tokens`, its background not counted.
+    Each earlier prompt since the last count has sent one background, for the full price, and the
+    rest for the price of a cache.
     """
     _, left_out_until = record.left_out
     if record.strategy == "full" and not left_out_until:
         return None
     backgrounds = _uncounted_backgrounds(plan, record)
-    spent = 0
+    spent_tokens = 0
     for background in backgrounds:
         if background.fragments:
-            spent += framed_tokens(sum(part.tokens for part in background.fragments))
-    shorter_by = whole_tokens(plan) - total_tokens + spent / 2
-    return record.saved_tokens + int(CACHED_PRICE * len(backgrounds) * shorter_by) - spent
+            spent_tokens += framed_tokens(sum(part.tokens for part in background.fragments))
+    # On average, those prompts had only half of the backgrounds that this one has.
+    shorter_by = whole_tokens(plan) - total_tokens + spent_tokens / 2
+    saved_tokens = int(CACHED_PRICE * len(backgrounds) * shorter_by)
+    return record.saved_tokens + saved_tokens - spent_tokens
 
 
 def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
-    """Returns the backgrounds that were sent since savings were counted last."""
+    """Returns the backgrounds of prompts like this that were sent since savings were counted."""
     uncounted = range(record.saved_until, len(plan.conversation.entries))
     key = plan.cut_key
     return [
@@ -482,10 +527,7 @@ def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 
 
 def whole_tokens(plan: Plan) -> int:
-    """Returns what it would cost to send everything that was said so far.
-
-    The system prompt and the tools are included.
-    """
+    """Returns the tokens of a prompt that sends all that was said, the system prompt and the tools."""
     said_tokens = plan.conversation.total_tokens + plan.turn.tokens
     return said_tokens + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
 
@@ -496,7 +538,7 @@ def whole_tokens(plan: Plan) -> int:
 def _is_cold(plan: Plan) -> bool:
     """Tells from what is stored whether no cache holds the last prompt any more.
 
-    Within a turn, one may.
+    One may within a turn, and where the time is not known.
     """
     if not any(plan.cuts):
         return True

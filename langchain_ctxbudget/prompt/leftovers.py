@@ -15,7 +15,7 @@ from langchain_ctxbudget.prompt.assembly import (
     positions_of,
 )
 from langchain_ctxbudget.prompt.budgeting import bundles_within
-from langchain_ctxbudget.prompt.fitting import JOINS, excess_tokens, pruned
+from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, excess_tokens, pruned
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
@@ -73,7 +73,7 @@ def _leftover_tokens(plan: Plan) -> int:
         tokens -= plan.limit_tokens - plan.level_tokens
     if not content.volatile:
         tokens -= sum(map(plan.counter.count_text, CONTEXT_FRAME))
-    return max(0, tokens - JOINS)
+    return max(0, tokens - JOIN_TOKENS)
 
 
 def _layers_by_priority(plan: Plan) -> list[LayerSpec]:

@@ -34,6 +34,7 @@ from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
 
 Overrides = ContextSettings | Mapping[str, Any] | None
+"""What a call says of the settings: all of them, some of them by name, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class AssembledContext:
     turn: list[BaseMessage]
     """The current turn as it was given: what to store with the answer."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
-    """Makes the report."""
+    """Returns the report; the first call makes it."""
 
     @property
     def report(self) -> ContextReport:
@@ -66,14 +67,14 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a call, besides the turn that is to be answered."""
+    """The options of a call for a prompt, besides the turn that is to be answered."""
 
     tools: Sequence[Any] = ()
     response_format: object = None
     settings: Overrides = None
     persona_id: str | None = None
     device_id: str | None = None
-    """The user's device: what is open on it tells what is likely to come up."""
+    """The id of the user's device: what is open there is likely to come up."""
     background: object = None
     """The background of the turn as plain data, where an agent's state has it."""
     thread: str | None = None
@@ -81,13 +82,13 @@ class Request:
     instructions: Sequence[str] = ()
     """More text for the system prompt."""
     task: bool = False
-    """True if another agent asks through a tool: then the given history is all there is, whatever
-    is stored."""
+    """True if another agent asks through a tool: the given history is then all there is, and what
+    is stored is not looked at."""
     failures: Sequence[str] = ()
     """Problems so far, for the report."""
 
 
-NOTHING_ELSE = Request()
+NO_OPTIONS = Request()
 """A call without options."""
 
 
@@ -99,7 +100,7 @@ class PromptRequest:
     system_prompt: str
     settings: ContextSettings
     settings_from: tuple[str, ...] = ("pipeline",)
-    """Where the settings come from, see `merged`."""
+    """Where the settings come from, see `merged_settings`."""
     tools: Sequence[Any] = ()
     response_format: object = None
     window: Window = field(default_factory=Window)
@@ -118,8 +119,8 @@ class PromptRequest:
     """The background that was chosen for the turn's human message at an earlier call; it stays
     while an agent loops."""
     model: str = ""
-    calls_before: int = 0
-    """How many texts the tokenizer had counted before this prompt."""
+    texts_counted_before: int = 0
+    """How many texts the tokenizer had counted before this prompt, for the report."""
     failures: tuple[str, ...] = ()
     """Problems so far, for the report."""
 
@@ -137,7 +138,7 @@ class PromptRequest:
         return min(self.window.output_tokens or 0, window // 2)
 
 
-def merged(
+def merged_settings(
     settings: ContextSettings,
     saved: Mapping[str, Mapping[str, Any]],
     overrides: Overrides,
@@ -145,7 +146,8 @@ def merged(
 ) -> tuple[ContextSettings, tuple[str, ...]]:
     """Returns the settings of a call, and where they come from.
 
-    Saved settings override the pipeline's, and those of the call override all. Saved settings that
+    Saved settings override the pipeline's, in the order of `saved`. A mapping given with the call
+    overrides these; a whole `ContextSettings` given with it stands alone. Saved settings that
     cannot be used are left out, with a line in `failures`.
     """
     sources = ["pipeline"]
@@ -166,34 +168,44 @@ def merged(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTurn:
-    """The current turn as it is sent, and the room that is kept for it.
+    """The current turn as it was given and as it is sent, and the room that is kept for it.
 
     Its groups are human messages and rounds: an assistant's message with calls, and their results.
     """
 
+    # As it was given
+
     whole: tuple[Group, ...] = ()
-    """All of it, as it was given."""
+    """All its groups."""
     costs: tuple[int, ...] = ()
-    """What each of these groups costs."""
+    """The tokens of each of these groups."""
     round_costs: tuple[int, ...] = ()
-    """What its last rounds cost."""
+    """The tokens of each of its last rounds, from which the size of the next ones is estimated."""
     human_tokens: int = 0
-    """What its human messages cost."""
+    """The tokens of its human messages together."""
     given_repairs: tuple[Repair, ...] = ()
     """The repairs of the given messages."""
     places: Mapping[object, int] = field(default_factory=dict)
-    """Where its messages stand, by their keys, see `key_in_turn`."""
+    """The place of each message in the turn, by its key, see `key_in_turn`."""
+
+    # As it is sent
+
     groups: tuple[Group, ...] = ()
     """The groups that are sent, in whole or in short."""
     left_out: tuple[Group, ...] = ()
+    """The groups of which nothing is sent."""
     clipped: frozenset[int] = frozenset()
     """The positions of the groups that are sent in short."""
     repairs: tuple[Repair, ...] = ()
+    """The repairs of the given messages, and those that the history makes necessary."""
     note: str = ""
-    """The line that says how many rounds are left out, and the work state that they have left
-    behind."""
+    """The text in place of rounds that gave way: how many are left out, and the work state that
+    they have left behind."""
     tokens: int = 0
-    """What is sent costs, without the work state."""
+    """The tokens of what is sent, without the work state."""
+
+    # Its room
+
     room_tokens: int = 0
     """The tokens that are kept for it, including those that it has taken."""
     free_tokens: int = 0
@@ -202,15 +214,18 @@ class PlannedTurn:
     """How many times it has outgrown the room that was planned for it."""
     groups_when_shortened: int = 0
     """How many groups it had when older ones gave way last; 0 if none has."""
+
+    # The work state
+
     work_tokens: int = 0
-    """The most that the work state of the stored messages may cost."""
+    """The most that the work state of the stored messages may cost; it is told in the arc."""
     own_work_tokens: int = 0
-    """The most that the work state of this turn may cost."""
+    """The most that the work state of this turn may cost; it is told in `note`."""
     work_when_shortened: TurnWorkState | None = None
     """The work state of this turn when older rounds gave way last; it is told until they do
     again."""
     work: tuple[Fragment, ...] = ()
-    """The lines in which it is told."""
+    """The lines of `note` that tell the work state of this turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,26 +260,29 @@ class Plan:
     """True if the prompt extends the last one; else it is rebuilt, and everything is chosen
     anew."""
     clips_new: bool = False
-    """True if it extends the last one with large messages since the rebuild in short."""
+    """True if it extends the last one, but shows large messages since the rebuild in short."""
     repeats_rebuild: bool = False
     """True if it is the last rebuild again, because nothing was said since; its background is
     chosen as for that."""
     cold: bool = True
     """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
     is_redone: bool = False
-    """True if `goes_on` and `cold` are known already, because a prompt is made once more."""
+    """True if the same prompt was made before: `goes_on` and `cold` are then given, not found
+    out."""
     level_tokens: int = 0
-    """The most that a rebuilt prompt fills, so that the next ones can grow from there."""
+    """The most that a rebuilt prompt fills, so that the next ones can grow from there; 0 where
+    `limit_tokens` alone counts."""
     afforded_tokens: int | None = None
-    """What a rebuild may cost, by what the prompts since the last one have saved, compared with
-    sending everything."""
+    """What a rebuild may cost: what the prompts since the last rebuild have saved, compared with
+    sending everything. None until it is known."""
     most_background_tokens: int = 0
     """The most tokens for the background of a prompt that extends the last one."""
 
     # What the steps have found and chosen
 
     extras: Mapping[str, int] = field(default_factory=dict)
-    """The tokens of tools and response format, by their names in errors."""
+    """The tokens of what is sent beside the messages, tools and response format, by their names in
+    errors."""
     embedded_query: tuple[str, Sequence[float]] | None = None
     """The query and its vector, where topics were compared with it."""
     detected: Detected = field(default_factory=Detected)
@@ -273,8 +291,8 @@ class Plan:
     allocation: Allocation | None = None
     """What every layer gets; None until the budget is computed."""
     fixed: tuple[Fragment, ...] | None = None
-    """What is still shown of a background that was chosen at an earlier call; None if the
-    background is chosen now."""
+    """What is still shown of the turn's background where an earlier call has chosen it; None where
+    this call chooses it."""
     bundles: Bundles = field(default_factory=Bundles)
     """The texts of topics, entities and the application's own layers."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -302,7 +320,7 @@ class Plan:
 
     @classmethod
     def begin(cls, conversation: Conversation, request: PromptRequest) -> "Plan":
-        """Begins a prompt."""
+        """Returns a plan in which no step has chosen anything yet."""
         plan = cls(
             conversation=conversation,
             request=request,
@@ -315,19 +333,19 @@ class Plan:
         """Returns the plan with some of its parts replaced."""
         return replace(self, **changes)
 
-    def failed(self, *problems: str) -> "Plan":
+    def with_failures(self, *problems: str) -> "Plan":
         """Returns the plan with more problems to report."""
         return replace(self, failures=(*self.failures, *problems)) if problems else self
 
     def with_background(self, background: Background | None) -> "Plan":
-        """Returns the plan with a background that was chosen at an earlier call, all of it."""
+        """Returns the plan with a background that was chosen at an earlier call, shown in full."""
         if background is None:
             return self
         fixed = background.counted(self.counter)
         return replace(self, background=background, fixed=fixed, retrieved=Retrieved())
 
-    def positions_of(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
-        """Returns the positions of the conversation's messages that are quoted whole."""
+    def positions_quoted_whole(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
+        """Returns the positions of the conversation's messages that some fragments quote whole."""
         quoted = [self.conversation.position(part.id) for part in parts if part.is_quoted_whole]
         return tuple(sorted(position for position in quoted if position is not None))
 
@@ -335,7 +353,8 @@ class Plan:
     def compiled(self) -> dict[str, dict[str, bool]]:
         """The compiled texts that the prompt uses, by layer and id.
 
-        Each with True if it was there as it is, False if it must be compiled.
+        True stands for a text that was there in its present form, False for one that must be
+        compiled.
         """
         used = facts.bundles_used(
             self.preferences.facts,
@@ -351,7 +370,11 @@ class Plan:
         return self._cut_key_at(self.turn.stage)
 
     def _cut_key_at(self, stage: int) -> str:
-        """Returns the name of the cut of prompts like this whose turn is at a stage."""
+        """Returns the name of the cut of prompts like this whose turn is at a stage.
+
+        The stages from 1 on share one cut (their name has `True`) where prompts grow; else each
+        has a cut of its own (their name has the stage).
+        """
         key = ""
         if stage:
             key += f"a long turn ({self.grows or stage}), "
@@ -372,7 +395,10 @@ class Plan:
 
     @property
     def only_adds(self) -> bool:
-        """Tells whether its background holds only what is new for its message."""
+        """Tells whether its background comes on top of those that earlier messages still have.
+
+        It does where the prompt extends the last one, and is not the last rebuild again.
+        """
         return self.goes_on and not self.repeats_rebuild
 
     @property
@@ -396,7 +422,8 @@ class Plan:
     def cached(self) -> LastPrompt | None:
         """The last prompt, where a cache still holds it.
 
-        It was sent lately, to the same model, with the same tools.
+        It does if that was sent to the same model with the same system prompt and tools, not longer
+        ago than a cache lives. Where the time is not known, it counts as held.
         """
         last = self.conversation.last
         now = self.request.now
@@ -409,20 +436,20 @@ class Plan:
 
     @property
     def allocated(self) -> Allocation:
-        """What every layer gets; only once the budget is computed."""
+        """What every layer gets, for code that runs once the budget is computed."""
         assert self.allocation is not None  # noqa: S101 - steps run in order
         return self.allocation
 
     @property
     def chosen(self) -> tuple[Fragment, ...]:
-        """Everything that was chosen so far for the background of the turn."""
+        """The fragments of the turn's background, as far as they are chosen."""
         if self.fixed is not None:
             return self.fixed
         return (*self.bundles.fragments, *self.retrieved.fragments)
 
     @property
     def content(self) -> Content:
-        """Everything that was chosen so far, as the messages are made of it."""
+        """Everything that was chosen so far, in the form from which the messages are built."""
         view = self.history
         background = self.chosen if has_human(self.turn.groups) else ()
         return Content(
@@ -441,7 +468,7 @@ class Plan:
         )
 
     def cost(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message of the prompt."""
+        """Returns the tokens of a message of the prompt, from known costs where they may be used."""
         if not self.uses_known_costs:
             return self.counter.count_message(request_copy(message))
         known = self.history.costs.of(message)
@@ -456,7 +483,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Everything to be written once a prompt is sent; nothing of it is written for a forecast."""
+    """Everything to be stored once a prompt is sent; a forecast stores nothing of it."""
 
     cut: CutRecord | None
     """Where verbatim history begins; None where all of it is sent."""
@@ -467,7 +494,8 @@ class Changes:
     last: LastPrompt
     """What the conversation remembers of this prompt."""
     used: Mapping[str, bool]
-    """The compiled texts that the prompt uses, by id, and whether each was there as it is."""
+    """The compiled texts that the prompt uses, by id; True if a text was there in its present
+    form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

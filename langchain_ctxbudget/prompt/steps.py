@@ -66,7 +66,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         count=plan.counter.count_text,
     )
     detected = subjects.within(detected, request.tier, plan.counter.count_text)
-    return plan.but(detected=detected).failed(*problems)
+    return plan.but(detected=detected).with_failures(*problems)
 
 
 def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flow[Plan]:
@@ -134,7 +134,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
-    return budgeting.with_bundles(plan.but(own_items=items).failed(*problems))
+    return budgeting.with_bundles(plan.but(own_items=items).with_failures(*problems))
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
@@ -144,14 +144,14 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """
     if not plan.goes_on:
         view, problems = yield from choose_history(budgeting.history_plan(plan), access)
-        return budgeting.with_history(plan, view).failed(*problems)
+        return budgeting.with_history(plan, view).with_failures(*problems)
 
     record = plan.history.record
     has_news = False
     if plan.repeats_rebuild and record is not None:
         has_news = yield from _has_news(plan.conversation, record, access)
     if record is None or not has_news:
-        return plan.failed(*_summary_failures(plan.conversation, plan.history))
+        return plan.with_failures(*_summary_failures(plan.conversation, plan.history))
     # Nothing of the last rebuild was answered yet, so its summary may change; its cut stays.
     decision = history.Decision(
         cut=record.position, cleared=record.cleared, media_from=record.media_from
@@ -214,7 +214,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     if is_cut or findings.texts or findings.named:
         pool = yield from _pool(plan, access, query, findings, problems)
         plan = plan.but(pool=pool)
-    return leftovers.with_leftovers(plan.failed(*problems))
+    return leftovers.with_leftovers(plan.with_failures(*problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ def assemble(plan: Plan) -> Prompt:
     require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
     problem = own_total(plan.counter, messages)
     if problem:
-        settled = replace(settled, plan=settled.plan.failed(problem))
+        settled = replace(settled, plan=settled.plan.with_failures(problem))
     report = account(settled)
     context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
@@ -407,7 +407,7 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
         other = assemble(_planned_for(prompt, budget))
     except TokenCountError as error:
         again = _planned_for(prompt, budget, uses_known_costs=False)
-        other = assemble(again.failed(MADE_AGAIN.format(problem=error)))
+        other = assemble(again.with_failures(MADE_AGAIN.format(problem=error)))
     return replace(other.context.report, forecast=True)
 
 
@@ -445,7 +445,7 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
         settings=before.request.settings.override({"max_context_tokens": budget}),
         remembered=before.preferences.remembered,
         background=None if before.fixed is None else before.background,
-        calls_before=before.conversation.counter.calls,
+        texts_counted_before=before.conversation.counter.calls,
         failures=before.failures,
     )
     return Plan.begin(conversation, request).but(

@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.history import Conversation, work_state
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
-from langchain_ctxbudget.prompt.fitting import JOINS, advice, floors
+from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, advice, floors
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
@@ -284,5 +284,5 @@ def _note(plan: Plan, fitted: PlannedTurn, tokens_left: int) -> tuple[str, int]:
         f"[Left out: {len(fitted.left_out)} of the steps taken for this message, calls with their "
         "results.]\n"
     )
-    tokens = plan.counter.count_text(note) + JOINS
+    tokens = plan.counter.count_text(note) + JOIN_TOKENS
     return (note, tokens) if tokens <= tokens_left else ("", 0)
