@@ -1,9 +1,9 @@
-"""Fitting a finished prompt into its budget, by priorities or by the last resort."""
+"""Fitting a finished prompt into its budget: a few items give way, or the last resort is taken."""
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -24,17 +24,18 @@ from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
 JOIN_TOKENS = 2
-"""The tokens that may come about where the background meets the user's words."""
+"""How many tokens more two texts may cost together than apart, as background and user's words."""
 SMALL_EXCESS_TOKENS = 64
-"""Up to this, an excess is a matter of a few items, not of the last resort."""
+"""An excess up to this is taken back from a few items, a larger one by the last resort."""
 SMALL_EXCESS_SHARE = 0.02
 """The same as a share of the limit; the larger one counts."""
 FIRST_MESSAGES = 2
-"""The messages that middle-out trimming keeps at the beginning."""
+"""The messages that the measure `middle-out` keeps at the beginning of the history."""
 LAST_MESSAGES = 6
-"""Those that it keeps at the end."""
+"""The messages that it keeps at the end."""
 CLIPPED_RESULT_TOKENS = 64
-"""The most that a result in the history costs at the extreme level, framing included."""
+"""The most that a tool's result in the history costs after the measure `extreme`."""
+
 Groups = tuple[Group, ...]
 _BLANKS = re.compile(r"(?<=\S)\s{2,}")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -42,7 +43,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A plan whose messages are built and fit."""
+    """A plan that is settled: its messages are built, counted, and within the limit."""
 
     plan: Plan
     content: assembly.Content
@@ -53,8 +54,8 @@ class Settled:
 def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     """Returns how many tokens a prompt is over its limit once its turn takes all its room.
 
-    Below 0, that many are left. While a turn grows in its room, its rounds count as all of it: what
-    gives way is the same at every call of a loop.
+    Below 0, that many are left. While a turn may still grow, its rounds count as all of its room,
+    so that the same texts give way at every call of a loop.
     """
     turn = plan.turn
     limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
@@ -87,11 +88,11 @@ def pruned(
 
 
 def fit_prompt(plan: Plan) -> Settled:
-    """Builds the messages, counts them exactly, and takes back what is over.
+    """Builds the messages, counts them exactly, and takes out what is over the limit.
 
-    What the turn's next rounds will need counts as taken. A little is taken back by the strategy's
-    priorities. Much, as where a strategy of the application's own leaves no room, is first taken by
-    the measures of the last resort, each as far as needed.
+    What the turn's next rounds will need counts as taken. A large excess, as where a strategy of
+    the application's own leaves no room, is first brought down by the last resort. What is then
+    still over is taken from the layers by the strategy's priorities.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
     content = plan.content
@@ -116,13 +117,17 @@ def fit_prompt(plan: Plan) -> Settled:
 
 
 def _small_excess(limit: int) -> int:
+    """Returns up to how many tokens an excess is small."""
     return max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE))
 
 
 def _by_last_resort(
     plan: Plan, content: assembly.Content, excess: int, limit: int
 ) -> tuple[Plan, assembly.Content]:
-    """Shortens a prompt that is far over its limit; returns the plan that says how, too."""
+    """Shortens a prompt that is far over its limit.
+
+    Returns the plan, which notes the measures and what they took out, and the smaller content.
+    """
     history = without_large(content.history, plan.counter, excess, limit)
     if history != content.history:
         content = replace(content, history=history)
@@ -147,6 +152,7 @@ def _layers_by_priority(plan: Plan) -> list[str]:
 
 
 def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, ...]:
+    """Returns fragments as a report names them once they are taken out."""
     return tuple(replace(fragment, status=Status.OMITTED, reason=reason) for fragment in fragments)
 
 
@@ -188,11 +194,14 @@ def advice(plan: Plan) -> str:
     )
 
 
-# The last resort
+# The last resort: what its measures do to the history
 
 
-def _simpler(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
-    """Collapses blanks in the dialogue; in results of tools and in code they may mean something."""
+def _with_fewer_blanks(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
+    """Returns a message without needless blanks, if that is shorter.
+
+    Results of tools, and messages with code, stay as they are: blanks may mean something there.
+    """
     if isinstance(message, ToolMessage) or not isinstance(message.content, str):
         return message
     if "```" in message.content:
@@ -204,7 +213,7 @@ def _simpler(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
 
 
 def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
-    """Keeps the newest exchanges that cost half of the history, the last one in any case."""
+    """Returns the newest exchanges that cost at most half of the history, at least the last one."""
     costs = [assembly.group_tokens(group, counter) for group in history]
     half = len(costs) - newest_that_fit(costs, sum(costs) // 2)
     questions = _questions(history)
@@ -212,7 +221,18 @@ def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
     return history[start:]
 
 
+def _last_exchange(history: Groups, _counter: TokenCounter) -> Groups:
+    """Returns the last exchange alone."""
+    return history[_questions(history)[-1] :]
+
+
+def _unchanged(history: Groups, _counter: TokenCounter) -> Groups:
+    """Returns the history as it is."""
+    return history
+
+
 def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
+    """Returns a tool's result in short, and any other message as it is."""
     if not isinstance(message, ToolMessage):
         return message
     clipped = clip_message(
@@ -226,7 +246,7 @@ def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
 
 
 def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
-    """Keeps the groups that have one of the first or of the last messages."""
+    """Returns the groups that have one of the first or of the last messages."""
     ends = list(accumulate(len(group.messages) for group in history))
     return tuple(
         group
@@ -238,10 +258,10 @@ def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
 def without_large(
     history: Groups, counter: TokenCounter, excess_tokens: int, limit_tokens: int
 ) -> Groups:
-    """Returns a history in which only what is large has given way, and its neighbours have not.
+    """Returns a history without what is large, so that its neighbours need not give way.
 
-    First what costs more than the whole limit and cannot be shown in short, then media, the oldest
-    first, as needed.
+    Left out are all groups that cost more than the whole limit (large messages are in short
+    already), then media, the oldest first, until the excess is gone.
     """
     kept: list[Group] = []
     for group in history:
@@ -274,36 +294,55 @@ def _questions(history: Groups) -> list[int]:
 def _each(
     change: Callable[[BaseMessage, TokenCounter], BaseMessage],
 ) -> Callable[[Groups, TokenCounter], Groups]:
-    """Returns a measure that changes every message."""
+    """Returns a function that applies a change to every message of a history."""
     return lambda groups, counter: tuple(
         replace(group, messages=tuple(change(message, counter) for message in group.messages))
         for group in groups
     )
 
 
+# The measures, and what they do to fragments
+
 LARGE_BLOCKS = "large blocks"
-"""The name in a report of what comes before the measures of the last resort."""
+"""The name in a report of `without_large`, which is tried before the measures."""
 EXPENDABLE = "expendable"
+"""The kind of facts that need not stay where room is short."""
 GIVEN = "given memory"
+"""The kind of memories that the settings give."""
 FACT = "fact"
-LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str, int | float]]] = {
-    "light": (_each(_simpler), {}),
-    "medium": (_newer_half, {Layer.RETRIEVAL: 3}),
-    "heavy": (
-        lambda it, _: it[_questions(it)[-1] :],
-        {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5},
+"""The kind of all other facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """One measure of the last resort."""
+
+    shorten: Callable[[Groups, TokenCounter], Groups]
+    """Returns what stays of the history."""
+    staying: Mapping[str, int | float] = field(default_factory=dict)
+    """How many fragments of a kind stay, the most valuable ones.
+
+    An `int` is their number: all others go. A `float` is a share of them: it stays in any case, and
+    of the others no more go than are needed."""
+
+
+LADDER: Mapping[str, _Measure] = {
+    "light": _Measure(_each(_with_fewer_blanks)),
+    "medium": _Measure(_newer_half, {Layer.RETRIEVAL: 3}),
+    "heavy": _Measure(_last_exchange, {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
+    "extreme": _Measure(
+        _each(_clipped_result), {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}
     ),
-    "extreme": (_each(_clipped_result), {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}),
-    "middle-out": (_middle_out, {Layer.ARC: 0.25}),
-    "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),
-    "memories left out": (lambda history, _: history, {GIVEN: 0, FACT: 0}),
+    "middle-out": _Measure(_middle_out, {Layer.ARC: 0.25}),
+    "memory reduction": _Measure(_unchanged, {EXPENDABLE: 0, GIVEN: 0.5}),
+    "memories left out": _Measure(_unchanged, {GIVEN: 0, FACT: 0}),
 }
-"""The measures in the order in which they are taken: what becomes of the history, and how many
-fragments of each kind stay, the most valuable ones: a number, or a share that stays in any case."""
+"""The measures by their names in a report, in the order in which they are taken. The first one also
+takes out what the background says twice. `Layer.HISTORY` is the summary."""
 
 
 def _kind(fragment: Fragment) -> str:
-    """Returns the name by which a measure knows a fragment; empty for what none takes."""
+    """Returns the kind by which a measure knows a fragment; empty for what no measure takes."""
     if fragment.layer != Layer.PREFERENCES:
         return fragment.layer
     if fragment.expendable:
@@ -328,18 +367,18 @@ def reduce(
     """
     taken: list[str] = []
     removed: list[Fragment] = []
-    for name, (shorten, most) in LADDER.items():
+    for name, measure in LADDER.items():
         excess = over(content)
         if excess <= 0:
             break
         fragments = content.fragments
-        gone = _least_valuable(fragments, most, excess)
+        gone = _least_valuable(fragments, measure.staying, excess)
         if name == "light":
             gone |= _repeated(fragments)
         smaller = replace(
             content,
             fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),
-            history=shorten(content.history, counter),
+            history=measure.shorten(content.history, counter),
         )
         if smaller != content:
             taken.append(name)
@@ -349,18 +388,18 @@ def reduce(
 
 
 def _least_valuable(
-    fragments: Sequence[Fragment], most: Mapping[str, int | float], excess: int
+    fragments: Sequence[Fragment], staying: Mapping[str, int | float], excess: int
 ) -> set[int]:
-    """Returns the places of the fragments that go, the least valuable of each kind first.
+    """Returns the places of the fragments that go by a measure, see `_Measure.staying`.
 
-    Where a share of a kind stays in any case, no more go than are needed.
+    The least valuable of each kind go first.
     """
     gone: set[int] = set()
     by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
-    for kind, stays in most.items():
+    for kind, stays in staying.items():
         of_kind = [i for i in by_value if _kind(fragments[i]) == kind]
-        staying = math.ceil(len(of_kind) * stays) if isinstance(stays, float) else stays
-        for i in of_kind[: max(0, len(of_kind) - staying)]:
+        number_staying = math.ceil(len(of_kind) * stays) if isinstance(stays, float) else stays
+        for i in of_kind[: max(0, len(of_kind) - number_staying)]:
             if excess > 0 or isinstance(stays, int):
                 excess -= fragments[i].tokens
                 gone.add(i)
@@ -368,13 +407,14 @@ def _least_valuable(
 
 
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
-    """Returns the places of the background's items that say what another says.
+    """Returns the places of the background's items that say what another one says that stays.
 
-    One that was not retrieved stays, else the most valuable.
+    Of several that say the same, one that is no quote stays, and of quotes the most valuable one.
     """
     background = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
     worst_first = sorted(
         background, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i)
     )
+    # The last one with a text, which is the best one, overwrites the others.
     staying = {one_line(fold(fragments[i].text)): i for i in worst_first}
     return set(background).difference(staying.values())

@@ -1,4 +1,4 @@
-"""Filling what is left of a budget: layers that have more to say, and quotes."""
+"""Filling what is left of a budget: with layers of the background that have more to say, and quotes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ class QuotingPolicy:
     least_worth: Mapping[budgets.Emphasis, float] = field(
         default_factory=lambda: {"balanced": 0.2, "cache": 1.0}
     )
-    """How likely a text must be needed if it takes the whole budget; if it takes a share of the
-    budget, that share of it is enough."""
+    """The probability with which a text must be needed that takes the whole budget. For a text that
+    takes a tenth of the budget, a tenth of this is enough."""
     weak_share: float = 0.05
-    """The most that quotes may take of the budget if hardly anything that was said has to do with
+    """The share of the budget that quotes may take if hardly anything that was said has to do with
     the message."""
 
 
@@ -40,9 +40,9 @@ QUOTING_POLICY = QuotingPolicy()
 def with_leftovers(plan: Plan) -> Plan:
     """Gives left-over tokens to the background's layers that have more to say, by priority.
 
-    Each is asked once, and grows at most to what its strategy allows. Retrieval is one of them: it
-    takes what the layers before it leave. The stable zone does not grow: a summary that changed
-    with the current message would rewrite the prompt.
+    Each layer is asked once, and grows at most to what the strategy allows. Retrieval is one of
+    them; its quotes are chosen here. Layers outside the background do not grow: a summary that
+    changed with the current message would rewrite the prompt.
     """
     if not has_human(plan.turn.groups):
         return plan
@@ -69,7 +69,7 @@ def _leftover_tokens(plan: Plan) -> int:
         layers = {part.layer for part in content.volatile}
         used = sum(_used_tokens(plan, layer) for layer in layers)
         tokens = min(tokens, plan.most_background_tokens - used)
-    elif plan.level_tokens:
+    elif plan.level_tokens:  # up to the limit, the next prompts are to grow
         tokens -= plan.limit_tokens - plan.level_tokens
     if not content.volatile:
         tokens -= sum(map(plan.counter.count_text, CONTEXT_FRAME))
@@ -85,7 +85,14 @@ def _layers_by_priority(plan: Plan) -> list[LayerSpec]:
 
 
 def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int | None:
-    """Returns the room of a layer that gets left-over tokens, or None if it needs even more."""
+    """Returns a layer's room with left-over tokens, or None if even that is less than it needs.
+
+    Args:
+        plan: The plan.
+        spec: What the strategy says of the layer.
+        room: The room of the layer so far.
+        most_tokens: All that the layer may cost, its heading included.
+    """
     own_layers = {layer.name: layer for layer in plan.request.settings.layers}
     least_tokens = spec.min_tokens
     if spec.layer in own_layers:
@@ -97,9 +104,9 @@ def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int
 
 
 def _wants_more(plan: Plan, layer: str) -> bool:
-    """Tells whether something of a layer is left out or shortened for want of room."""
+    """Tells whether something of a layer was left out or shortened because there was no room."""
     bundles = plan.bundles
-    if bundles.is_given:
+    if bundles.is_given:  # by the application, which wants no more than that
         return False
     for part in bundles.fragments:
         if part.layer == layer and part.status is budgets.Status.SHRUNK:
@@ -117,7 +124,10 @@ def _used_tokens(plan: Plan, layer: str) -> int:
 
 
 def with_shrunk_background(plan: Plan) -> Plan:
-    """Takes out of an earlier background what no longer has room, the least valuable first."""
+    """Takes out of a background that an earlier call has chosen what has no room any more.
+
+    The least valuable texts go first.
+    """
     layers = {part.layer for part in plan.fixed or ()}
     order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
     content, removed = pruned(plan, plan.content, order)
@@ -128,7 +138,7 @@ def with_shrunk_background(plan: Plan) -> Plan:
 
 
 def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
-    """Quotes the ranked texts that are worth their tokens."""
+    """Quotes those of the ranked texts that are worth their tokens, within a budget."""
     pool = plan.pool
     if pool is None:
         return plan
@@ -147,7 +157,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         given=quoted_before,
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
-        # The next prompt keeps the other half, and can grow.
+        # The last half of the quotes is sent only once, so that the next prompt can grow.
         transient_tokens=budget_tokens // 2 if is_cold_rebuild else 0,
         numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
@@ -156,12 +166,12 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 
 def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:
-    """Returns how many of some tokens quotes may take."""
+    """Returns how many tokens of a budget quotes may take."""
     tier = plan.request.tier
     history = plan.history
     if tier.history_messages is not None and not (pool.others or pool.named):
-        # What a usage limit takes from verbatim history must not come back as quotes, where all of
-        # it is small.
+        # The usage limit lets in a share of the conversation. What it takes from the history must
+        # not come back as quotes.
         shown_tokens = sum(group_tokens(group, plan.counter) for group in history.groups)
         shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
         most_tokens = int(plan.conversation.total_tokens * tier.budget_share)
@@ -172,10 +182,10 @@ def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:
 
 
 def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
-    """Returns the prices of a token of this conversation, and of another one.
+    """Returns the price of a token of a quote from this conversation, and from another one.
 
-    That is how likely a text must be needed for each token that it costs. A rebuild that has
-    nothing to lose pays nothing for what was said in this conversation.
+    A price is the probability with which a text must be needed, for each token that it costs. In a
+    cold rebuild, which has nothing cached to lose, quotes from this conversation are free.
     """
     if not plan.grows or pool.question.is_broad:
         return 0.0, 0.0

@@ -46,8 +46,8 @@ class TurnPolicy:
     """How large the room of a turn is, and how its rounds share it."""
 
     stage_shares: tuple[float, ...] = (0.25, 0.5, 0.75)
-    """The shares of what the system prompt leaves that a turn gets once it outgrows its room, stage
-    by stage."""
+    """What a turn that outgrows its room gets of the prompt, stage by stage. The system prompt does
+    not count. The last stage has the last share, too."""
     code_share: float = 0.75
     """The largest share of a turn's room for lines of files, once older rounds give way."""
     next_rounds: int = 4
@@ -55,20 +55,23 @@ class TurnPolicy:
     next_share: float = 0.3
     """The largest share of its room that it keeps for them."""
     small_room_tokens: int = 20_000
-    """In a small room a share is at most the room over so many tokens."""
+    """In a small room these two shares are smaller: at most the room divided by this."""
     large_round_tokens: int = 1_500
-    """The size that a large round is taken to have; there is room for at least two of them."""
+    """What a round is taken to cost if it costs more; there is room for at least two of these."""
     newest_share: float = 0.75
-    """The newest round's share of the room that the human messages and the next rounds leave."""
+    """The newest round's share of the room that the human messages and the next rounds leave, when
+    rounds give way."""
     new_share: float = 0.35
-    """A new round is shortened to this share of what is left, before older ones give way to it."""
+    """A round that arrives is shortened to this share of what is left of the room, before older
+    rounds give way to it."""
     useful_share: float = 0.025
-    """Not where that is less than this share of the budget: then older ones give way."""
+    """It is not shortened below this share of the turn's budget. If less than that is left, older
+    rounds give way."""
     words_share: float = 0.5
-    """The share of the turn's budget for human messages, where they may be clipped and leave no
-    room for a round."""
+    """The share of the turn's budget to which human messages are clipped, if they may be and leave
+    no room for a round."""
     old_result_tokens: int = 256
-    """The size of an older result before its whole round gives way."""
+    """The size to which an older result is shortened, before its whole round is left out."""
     smallest_clip_tokens: int = 64
     """About the fewest tokens of a message in short."""
     note_tokens: int = 40
@@ -78,8 +81,8 @@ class TurnPolicy:
     characters_per_code_token: int = 3
     """About how many characters of a line of code cost a token, its number included."""
     kept_turns: int = 4
-    """How many turns of a conversation are kept to go on with, one for each division of the
-    room."""
+    """How many states of turns a conversation keeps in memory to go on with, one for each
+    `TurnLimits`."""
 
     @property
     def last_stage(self) -> int:
@@ -93,7 +96,7 @@ class TurnPolicy:
     def next_rounds_tokens(self, round_costs: Sequence[int], room_tokens: int) -> int:
         """Returns about what the next rounds of a turn will cost, by what its last ones cost whole.
 
-        Nothing before the first round.
+        Returns 0 before the first round, as there may be none.
         """
         if not round_costs:
             return 0
@@ -108,8 +111,8 @@ TURN_POLICY = TurnPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """The room of a turn, and what may be done to fit it in."""
+class TurnLimits:
+    """How large a turn may be, and what may be done to fit it in."""
 
     budget_tokens: int
     """The most that the turn may cost before older rounds give way."""
@@ -118,7 +121,7 @@ class Rooms:
     work_tokens: int = 0
     """The part of the budget that is kept for the work state."""
     code_tokens: int = 0
-    """The part of it that is kept for lines of files."""
+    """The part of the budget that is kept for lines of files, beside that."""
     groups_at_rebuild: int = 0
     """How many groups the turn had when its prompt was rebuilt: these are fitted at once, as they
     were then."""
@@ -130,14 +133,15 @@ class Rooms:
 
 @dataclass(frozen=True, slots=True)
 class ReadTurn:
-    """A turn in groups with their costs.
+    """A turn that is read: its messages in groups, with their costs.
 
-    While an agent loops, only the new messages at its end are read.
+    It is kept between the calls of a loop, so that only the new messages at its end are read.
     """
 
     planned: PlannedTurn = field(default_factory=PlannedTurn)
     seen: messages.SeenMessages = field(default_factory=messages.SeenMessages)
     used_ids: messages.Used = ({}, set())
+    """The ids of its calls and items: those of later messages must differ."""
     longest_call_id: int | None = None
     """The most characters that an id of a call may have; None for any number."""
     is_mended: bool = False
@@ -146,15 +150,16 @@ class ReadTurn:
     def read(
         self, turn: Sequence[BaseMessage], counter: TokenCounter, longest_call_id: int | None = None
     ) -> "ReadTurn":
-        """Returns a turn that goes on from this one, or is read anew where that cannot be.
+        """Returns what is read of a turn, going on from what this one has read where it can.
 
-        It cannot where messages have changed or were repaired.
+        Where earlier messages have changed or were repaired, all of the turn is read anew.
         """
         if self._goes_on(turn, longest_call_id):
             return self.grown(turn, counter)
         return ReadTurn(longest_call_id=longest_call_id).grown(turn, counter)
 
     def _goes_on(self, turn: Sequence[BaseMessage], longest_call_id: int | None) -> bool:
+        """Tells whether a turn has the messages that are read, and only new groups behind them."""
         if self.longest_call_id != longest_call_id or self.is_mended or not self.seen.begin(turn):
             return False
         unread = turn[len(self.seen.messages) :]
@@ -164,7 +169,7 @@ class ReadTurn:
         return not any(getattr(it, "tool_call_id", None) in calls_before for it in shortened)
 
     def grown(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
-        """Returns a turn that has read all messages, of which this one has read the first."""
+        """Returns what is read of a turn once its messages behind those read so far are, too."""
         read_until = len(self.seen.messages)
         calls_before, items_before = self.used_ids
         used_ids: messages.Used = (dict(calls_before), set(items_before))
@@ -195,7 +200,7 @@ def _with_groups(
     places: Mapping[object, int],
     counter: TokenCounter,
 ) -> PlannedTurn:
-    """Returns a turn that has more groups at its end."""
+    """Returns a turn as it was given, with more groups at its end."""
     costs = [group_tokens(group, counter) for group in groups]
     round_costs = [
         cost for group, cost in zip(groups, costs, strict=True) if not has_human([group])
@@ -226,18 +231,19 @@ class _Attempt:
     kinds: Kinds
     """The kinds of messages that are clipped."""
     keeps_media: bool | None = None
+    """True if no media give way; see `Shortening`."""
 
 
 class GrowingTurn:
-    """The shown part of a turn, to which one round after the other is added.
+    """What is shown of a turn, to which one round after the other is added.
 
-    It can go on where a call left it.
+    It is kept between the calls of a loop, so that only new rounds are added.
     """
 
     def __init__(
         self,
         counter: TokenCounter,
-        rooms: Rooms,
+        limits: TurnLimits,
         recall_name: RecallName = lambda _: None,
         work_before: WorkState | None = None,
         messages_before: Sequence[BaseMessage] = (),
@@ -246,25 +252,26 @@ class GrowingTurn:
 
         Args:
             counter: counts the messages.
-            rooms: the room of the turn.
+            limits: the room of the turn.
             recall_name: returns the reference under which the recall tool gives a message.
-            work_before: what calls before the turn have left behind.
+            work_before: the work state before the turn.
             messages_before: the messages before the turn, whose words tell which lines of files
                 are worth showing.
         """
         self.counter = counter
-        self.rooms = rooms
+        self.limits = limits
         self.recall_name = recall_name
-        self.work_before = work_before or WorkState(dict(rooms.tool_kinds))
+        self.work_before = work_before or WorkState(dict(limits.tool_kinds))
         self.messages_before = messages_before
         self._begin(())
 
     def _begin(self, groups: Sequence[Group]) -> None:
-        """Forgets all rounds, and shows the human messages among some groups."""
+        """Forgets all rounds, and shows the human messages of a turn's groups."""
         self._groups_read: list[Group] = []
         """The groups that it has read, as they were given."""
         self.whole: list[Group] = []
-        """These groups, with a line in place of each result that is known to be stale."""
+        """The same groups, with a line for each result that was stale when rounds gave way last.
+        What is shown in short is made from these."""
         self.human = {number: group for number, group in enumerate(groups) if has_human([group])}
         """The human messages by the numbers of their groups, also those not read so far."""
         self.shown: dict[int, Group] = {}
@@ -279,31 +286,31 @@ class GrowingTurn:
         """True if rounds are left out, which a line will tell."""
         self.fully_shortened: set[int] = set()
         """Rounds that cannot be shortened any more."""
-        self.stale = StaleResults(dict(self.rooms.tool_kinds))
+        self.stale = StaleResults(dict(self.limits.tool_kinds))
         self.work = self.work_before.copy()
-        """What the calls of these rounds, and those before the turn, have left behind."""
+        """The work state: what the rounds read so far, and earlier turns, have done."""
         self.work_when_shortened: TurnWorkState | None = None
         self.code_tokens = 0
         """The tokens that lines of files get beside the rounds."""
-        self._lines_worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
-        """The number of groups for which it was computed, and what the lines of each known file
-        are worth."""
+        self._kept_worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
+        """The result of `_worth_now`, behind the number of groups for which it was computed."""
         for number, group in self.human.items():
             self._show(number, group)
 
     def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
-        """Returns the part of a turn that is sent, or what it needs at least, in tokens.
+        """Returns what is sent of a turn; groups that were added by an earlier call stay as they are.
 
-        The latter where even its human messages and its newest round are over its room. Groups that
-        it knows from the last time are not looked at again.
+        Returns the tokens that are needed at least where even the human messages and the newest
+        round do not fit.
         """
+        # Human messages are shown before all rounds: a new one begins anew.
         goes_on = messages.same_beginning(self._groups_read, groups)
         if not goes_on or has_human(groups[len(self._groups_read) :]):
             self._begin(groups)
         for number in range(len(self._groups_read), len(groups)):
             self._read(number, groups[number])
 
-        if self.total_tokens <= self.rooms.most_tokens:
+        if self.total_tokens <= self.limits.most_tokens:
             return _planned(
                 groups, self.shown, self.groups_when_shortened, self.work_when_shortened
             )
@@ -315,7 +322,7 @@ class GrowingTurn:
     # Adding groups
 
     def _read(self, number: int, group: Group) -> None:
-        """Takes in the next group; human messages are shown already."""
+        """Reads the next group, and shows it if it is a round: human messages are shown already."""
         self._groups_read.append(group)
         self.whole.append(group)
         self.work.read(enumerate(group.messages, self.work.read_until))
@@ -326,19 +333,19 @@ class GrowingTurn:
     def _add_round(self, number: int) -> None:
         """Shows one more round, and makes room for it.
 
-        Where human messages leave no room, they are clipped first, if they may be.
+        If human messages leave no room for it and may be clipped, they are, and it is tried again.
         """
         self._show(number, self.whole[number])
         self.round_costs.append(self.costs[number])
         self._make_room(number)
-        if self.total_tokens > self.rooms.most_tokens and self.rooms.clip_human:
+        if self.total_tokens > self.limits.most_tokens and self.limits.clip_human:
             self._clip_human()
             self._show(number, self.whole[number])
             self._make_room(number)
 
     def _clip_human(self) -> None:
         """Clips the human messages to their share of the budget."""
-        words_tokens = int(self.rooms.budget_tokens * TURN_POLICY.words_share)
+        words_tokens = int(self.limits.budget_tokens * TURN_POLICY.words_share)
         clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
         for number, group in clipped.items():
             self._show(number, group)
@@ -362,20 +369,20 @@ class GrowingTurn:
         return sum(self.costs[number] for number in self.human)
 
     def _make_room(self, newest: int) -> None:
-        """Makes room for a round that is shown whole.
+        """Makes room for the newest round, which is shown whole so far.
 
-        It is shortened if that is enough; else older rounds give way to it. Those that the turn had
-        when its prompt was rebuilt are fitted together, once the last of them is there.
+        It is shortened if that is enough; else older rounds give way to it. Rounds that the turn
+        had when its prompt was rebuilt are fitted all at once, when the last of them is there.
         """
-        rooms = self.rooms
-        budget_tokens = rooms.budget_tokens - rooms.work_tokens - self.code_tokens
+        limits = self.limits
+        budget_tokens = limits.budget_tokens - limits.work_tokens - self.code_tokens
         if self.has_left_out:
             budget_tokens -= TURN_POLICY.note_tokens
         ahead_tokens = TURN_POLICY.next_rounds_tokens(
-            self.round_costs, rooms.budget_tokens - self._human_tokens
+            self.round_costs, limits.budget_tokens - self._human_tokens
         )
 
-        last_at_rebuild = rooms.groups_at_rebuild - 1
+        last_at_rebuild = limits.groups_at_rebuild - 1
         if newest < last_at_rebuild:
             return
         if newest == last_at_rebuild:
@@ -383,16 +390,16 @@ class GrowingTurn:
                 self._give_way(newest, ahead_tokens)
             return
 
-        self._shorten_new(newest, budget_tokens)
+        self._shorten_arriving(newest, budget_tokens)
         if self.total_tokens > budget_tokens:
             self._show(newest, self.whole[newest])
             self._give_way(newest, ahead_tokens)
 
-    def _shorten_new(self, newest: int, budget_tokens: int) -> None:
-        """Shortens a new round that would take too much of what is left.
+    def _shorten_arriving(self, newest: int, budget_tokens: int) -> None:
+        """Shortens a round that arrives and would take too much of what is left.
 
-        Only once: what changed later would break a cache. Its media stay, as older ones give way to
-        them and not the other way round.
+        It is shortened now or, with others, when rounds give way: a change in between would break a
+        cache. Its media stay: older media give way to newer ones.
         """
         tokens_left = budget_tokens - self.total_tokens + self.costs[newest]
         useful_tokens = int(budget_tokens * TURN_POLICY.useful_share)
@@ -404,17 +411,17 @@ class GrowingTurn:
     # Giving way
 
     def _give_way(self, newest: int, ahead_tokens: int) -> None:
-        """Brings the turn down to what leaves room for its next rounds."""
+        """Shortens rounds until there is room for the next ones: the newest, then older ones."""
         self.groups_when_shortened = newest + 1
         older = sorted(
             number for number in self.shown if number != newest and number not in self.human
         )
         for number in older:
             self._mark_stale(number)
-        self.code_tokens, newest_code_tokens = self._divided_code(newest)
+        self.code_tokens, newest_code_tokens = self._divided_code_tokens(newest)
 
-        rooms = self.rooms
-        budget_tokens = rooms.budget_tokens - rooms.work_tokens - self.code_tokens - ahead_tokens
+        limits = self.limits
+        budget_tokens = limits.budget_tokens - limits.work_tokens - self.code_tokens - ahead_tokens
         if older or self.has_left_out:
             budget_tokens -= TURN_POLICY.note_tokens
         self._shorten_newest(newest, older, budget_tokens, newest_code_tokens)
@@ -428,9 +435,9 @@ class GrowingTurn:
     def _shorten_newest(
         self, newest: int, older: Sequence[int], budget_tokens: int, code_tokens: int
     ) -> None:
-        """Shortens the newest round to its share of the room, or to all that older ones leave.
+        """Shortens the newest round to its share of the room, or to what older ones leave if more.
 
-        Lines of files that it shows have their tokens in any case.
+        `code_tokens` are for the lines of files that it shows, on top of the share.
         """
         room_tokens = budget_tokens - self._human_tokens
         share_tokens = int((room_tokens - code_tokens) * TURN_POLICY.newest_share) + code_tokens
@@ -442,14 +449,14 @@ class GrowingTurn:
     def _shorten_older(
         self, older: Sequence[int], newest: int, target_tokens: int, ahead_tokens: int
     ) -> None:
-        """Shortens older rounds, stale ones and the oldest first, down to a target.
+        """Shortens older rounds until the turn is down to a target: stale ones, then the oldest.
 
-        What would not fit even in short is left out.
+        Rounds for which there is no room even in short are left out.
         """
         staying = _newest_and_last_call(self.shown, [*older, newest])
         in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
         may_go = [number for number in in_order if number not in staying]
-        self._leave_out_too_much(older, may_go, target_tokens)
+        self._leave_out_until_rest_can_fit(older, may_go, target_tokens)
 
         for number in in_order:
             excess_tokens = self.total_tokens - target_tokens
@@ -458,14 +465,16 @@ class GrowingTurn:
                 most_tokens = self.costs[number] - excess_tokens
                 self._shorten(number, most_tokens, TURN_POLICY.old_result_tokens)
 
-        for number in may_go:  # of some texts a clip is hardly shorter
+        # Some texts are hardly shorter in short. What they cost more is taken from the next rounds
+        # (`ahead_tokens`), as long as that is enough.
+        for number in may_go:
             if self.total_tokens > target_tokens + ahead_tokens and number in self.shown:
                 self._leave_out(number)
 
-    def _leave_out_too_much(
+    def _leave_out_until_rest_can_fit(
         self, older: Sequence[int], may_go: Sequence[int], target_tokens: int
     ) -> None:
-        """Leaves out older rounds until the others can be shortened down to a target."""
+        """Leaves out older rounds until the turn can reach a target by shortening the others."""
         least = {number: self._least_tokens(number) for number in older}
         older_tokens = sum(self.costs[number] for number in older)
         excess_tokens = self.total_tokens - older_tokens + sum(least.values()) - target_tokens
@@ -492,13 +501,17 @@ class GrowingTurn:
         return least_tokens
 
     def _mark_stale(self, number: int) -> None:
-        """Puts a line in place of every longer result of a round that is stale, or in the files."""
+        """Puts a line in place of each result of a round that is stale, or that shows a known file.
+
+        The lines of such a file are chosen for the work state.
+        """
         self.whole[number] = self._without_stale(self.whole[number])
         shown = self._without_stale(self.shown[number])
         if shown is not self.shown[number]:
             self._show(number, shown)
 
     def _without_stale(self, group: Group) -> Group:
+        """Returns a group with a line in place of each result that need not be shown."""
         kept = [
             self._stale_line(message) if isinstance(message, ToolMessage) else message
             for message in group.messages
@@ -508,7 +521,10 @@ class GrowingTurn:
         return Group(tuple(kept), group.positions)
 
     def _stale_line(self, result: ToolMessage) -> ToolMessage:
-        """Returns a line that stands for a stale result, if it is shorter; else the result."""
+        """Returns the line that stands for a result that need not be shown, if it is shorter.
+
+        Else returns the result.
+        """
         reason = self._reason_left_out(result)
         if not reason:
             return result
@@ -525,7 +541,7 @@ class GrowingTurn:
             newer_id, done = self.stale.replaced_by[result.tool_call_id]
             newer = self.recall_name(self.stale.results[newer_id])
             return f'{done} later, see "{newer}"' if newer else f"{done} later"
-        if self.rooms.code_tokens and self._file_of(result):
+        if self.limits.code_tokens and self._file_of(result):
             return "lines of it may stand above"
         return ""
 
@@ -539,7 +555,14 @@ class GrowingTurn:
         *,
         keeps_media: bool | None = None,
     ) -> None:
-        """Shows a round's results in short, if that costs less than what is shown of it."""
+        """Shows a round's results in short, if that costs less than what is shown of it.
+
+        Args:
+            number: the round.
+            budget_tokens: what it may cost; it costs more where its shortest form does.
+            smallest_tokens: about the fewest tokens of a result in short.
+            keeps_media: True if its media stay.
+        """
         if self.costs[number] > smallest_tokens:
             shorter = self._clipped(
                 {number: self.whole[number]},
@@ -551,12 +574,15 @@ class GrowingTurn:
             )[number]
             if group_tokens(shorter, self.counter) < self.costs[number]:
                 self._show(number, shorter)
-        # With `keeps_media` there is more to take later: media give way to newer ones.
+        # With `keeps_media` it can become shorter later, when its media may give way.
         if self.costs[number] > budget_tokens and not keeps_media:
             self.fully_shortened.add(number)
 
     def _focus(self, number: int) -> frozenset[str]:
-        """Returns the terms to look for in a round's results: of the user, and of later rounds."""
+        """Returns the terms to look for in a round's results: those of the user and of the calls.
+
+        These are its own calls, and later ones up to the time when rounds gave way last.
+        """
         since = self.whole[number : max(self.groups_when_shortened, number + 1)]
         focus: set[str] = set()
         for group in (*self.human.values(), *since):
@@ -574,7 +600,10 @@ class GrowingTurn:
         focus: frozenset[str] = frozenset(),
         keeps_media: bool | None = None,
     ) -> dict[int, Group]:
-        """Clips the largest messages of some kinds, so that groups fit a budget if they can."""
+        """Returns groups whose largest messages of some kinds are clipped to fit a budget.
+
+        They are over it where even the shortest forms are.
+        """
         shortenings: dict[Place, Shortening] = {}
         for number, group in groups.items():
             for at, message in enumerate(group.messages):
@@ -595,24 +624,24 @@ class GrowingTurn:
         Or what these need at least, in tokens. Media give way only where texts do not suffice, the
         oldest first; an assistant's words are clipped as the last resort.
         """
-        rooms = self.rooms
-        kinds: Kinds = (ToolMessage, HumanMessage) if rooms.clip_human else (ToolMessage,)
+        limits = self.limits
+        kinds: Kinds = (ToolMessage, HumanMessage) if limits.clip_human else (ToolMessage,)
         staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
         needed = {number: groups[number] for number in sorted(staying)}
-        stages = without_older_media(needed, self.recall_name)
-        attempts = [_Attempt(stage, kinds, keeps_media=True) for stage in stages]
-        attempts.append(_Attempt(stages[-1], kinds))
+        versions = without_older_media(needed, self.recall_name)
+        attempts = [_Attempt(version, kinds, keeps_media=True) for version in versions]
+        attempts.append(_Attempt(versions[-1], kinds))
         attempts.append(_Attempt(needed, (*kinds, AIMessage)))
 
-        wanted_tokens = rooms.budget_tokens - rooms.work_tokens - rooms.code_tokens
+        wanted_tokens = limits.budget_tokens - limits.work_tokens - limits.code_tokens
         least_tokens = 0
         for attempt in attempts:
             smallest = self._clipped(
                 attempt.groups, 0, attempt.kinds, keeps_media=attempt.keeps_media
             )
             least_tokens = sum(group_tokens(group, self.counter) for group in smallest.values())
-            if least_tokens <= rooms.most_tokens:
-                budget_tokens = min(rooms.most_tokens, max(least_tokens, wanted_tokens))
+            if least_tokens <= limits.most_tokens:
+                budget_tokens = min(limits.most_tokens, max(least_tokens, wanted_tokens))
                 return self._clipped(
                     attempt.groups, budget_tokens, attempt.kinds, keeps_media=attempt.keeps_media
                 )
@@ -626,12 +655,15 @@ class GrowingTurn:
         return path if path in self.work.texts else ""
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
-        """Returns what the lines of each known file are worth, by its path."""
-        computed_for, _ = self._lines_worth
+        """Returns what the lines of each known file are worth, by its path.
+
+        It is computed again only when there are more groups.
+        """
+        computed_for, _ = self._kept_worth
         if computed_for != len(self.whole):
             talk = [it for it in messages_of(self.whole) if not self._file_of(it)]
-            self._lines_worth = len(self.whole), self.work.worth(self.messages_before, talk)
-        return self._lines_worth[1]
+            self._kept_worth = len(self.whole), self.work.worth(self.messages_before, talk)
+        return self._kept_worth[1]
 
     def _worth_of_lines(self, message: BaseMessage) -> tuple[float, ...]:
         """Returns what the lines of a message are worth that shows a known file; else nothing."""
@@ -641,13 +673,13 @@ class GrowingTurn:
         file = self.work.texts[path]
         return known_files.worth_of_lines(message.text, file, self._worth_now()[path])
 
-    def _divided_code(self, newest: int) -> tuple[int, int]:
-        """Divides the tokens for the lines of files that are worth most.
+    def _divided_code_tokens(self, newest: int) -> tuple[int, int]:
+        """Divides the tokens that the lines of files get which are worth most.
 
-        Returns what lines get beside the rounds, and what those get that the newest round shows.
+        Returns the tokens of lines for the work state, and of lines that the newest round shows.
         """
         texts = self.work.texts
-        if not texts or not self.rooms.code_tokens:
+        if not texts or not self.limits.code_tokens:
             return 0, 0
         paths_shown = {self._file_of(message) for message in self.whole[newest].messages}
         sizes: list[int] = []
@@ -661,13 +693,13 @@ class GrowingTurn:
         best_first = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
         tokens = 1 + np.array(sizes)[best_first] // TURN_POLICY.characters_per_code_token
         is_shown = np.array(shown_flags)[best_first]
-        has_room = tokens.cumsum() <= self.rooms.code_tokens
+        has_room = tokens.cumsum() <= self.limits.code_tokens
         all_tokens = int(tokens[has_room].sum())
         shown_tokens = int(tokens[has_room & is_shown].sum())
         return all_tokens - shown_tokens, shown_tokens
 
     def _work_now(self) -> TurnWorkState:
-        """Returns the work state, with the lines of files that are worth most and not shown."""
+        """Returns the work state, with those lines of files that are worth most and not shown."""
         lines_shown: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for message in messages_of(self.shown.values()):
             lines_shown[self._file_of(message)] |= known_files.said_lines(message.text)
@@ -688,7 +720,7 @@ def _planned(
     groups_when_shortened: int,
     work_when_shortened: TurnWorkState | None,
 ) -> PlannedTurn:
-    """Returns a turn of which some groups are shown, in whole or in short."""
+    """Returns a turn of which the groups in `shown` are sent, as they stand there."""
     return PlannedTurn(
         whole=tuple(groups),
         groups=tuple(shown[number] for number in sorted(shown)),

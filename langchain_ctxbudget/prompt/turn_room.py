@@ -19,33 +19,33 @@ from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
     GrowingTurn,
     ReadTurn,
-    Rooms,
+    TurnLimits,
     key_in_turn,
 )
 from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.worker import keep_newest
 
 RECENT_MESSAGES = 6
-"""The newest messages of a conversation: if they have calls, it is an agent's, and its next turn
-will have some too. They are searched for names of documents, for people whom a message may still
-mean, and for lines of files worth showing."""
+"""How many of a conversation's newest messages tell what it is about now. If they have calls, it is
+an agent's, and its next turn will have some too. They are searched for names of documents, for
+people whom a message may still mean, and for lines of files worth showing."""
 LONGEST_WALK = 1_000
-"""How many of the newest messages are looked at where a conversation is longer."""
+"""How many of the newest messages are looked at in a longer conversation."""
 FRAME_FACTOR = 1.1
-"""About what texts cost with their headings, compared with their own tokens."""
+"""About what texts cost together with their headings, divided by what they cost alone."""
 FRAME_TOKENS = 64
 """About what the fences around them cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRoom:
-    """The tokens that a turn may take of a prompt."""
+    """The tokens of a prompt that are planned for its turn."""
 
     tokens: int
     stage: int = 0
     """How many times the turn has outgrown its room."""
     groups: int = 0
-    """How many groups it had when this room was planned."""
+    """How many groups the turn had when this room was planned; 0 for its usual room."""
 
     @property
     def is_last_stage(self) -> bool:
@@ -54,7 +54,10 @@ class TurnRoom:
 
 
 def whole_turn(plan: Plan) -> PlannedTurn:
-    """Returns the turn as it was given, counted once for all ways to divide the prompt."""
+    """Returns the turn as it was given, in groups with their costs.
+
+    Calls before have read its beginning already; the conversation keeps what they have read.
+    """
     columns = plan.conversation.columns
     before: ReadTurn = columns.turn_read or ReadTurn()
     read = before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
@@ -65,15 +68,15 @@ def whole_turn(plan: Plan) -> PlannedTurn:
 def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:
     """Plans the room of the current turn, and fits the turn into it.
 
-    Where it is too large for the last stage, older rounds give way, and the work state tells what
-    they have left behind.
+    Where the turn is too large even for the last stage, older rounds give way, and its work state
+    tells what they have done. Raises an error where even what must stay of it does not fit.
     """
     prompt_tokens = plan.limit_tokens - identity_tokens - framing_tokens - sum(plan.extras.values())
     room = _room_of_turn(plan, prompt_tokens)
-    rooms = _rooms(plan, room, prompt_tokens)
+    limits = _limits_of_turn(plan, room, prompt_tokens)
     whole_tokens = sum(plan.turn.costs)
-    if rooms.work_tokens or whole_tokens > rooms.budget_tokens:
-        fitted = _fitted(plan, rooms)
+    if limits.work_tokens or whole_tokens > limits.budget_tokens:
+        fitted = _fitted(plan, limits)
     else:
         fitted = PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
@@ -83,12 +86,13 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     tokens = sum(group_tokens(group, plan.counter) for group in fitted.groups)
     note, note_tokens = _note(plan, fitted, prompt_tokens - tokens)
     tokens += note_tokens
-    own_work_tokens = rooms.work_tokens
+    own_work_tokens = limits.work_tokens
     if fitted.work_when_shortened is not None:
         own_work_tokens += fitted.work_when_shortened.code_tokens
     free_tokens = 0
+    # Else messages are clipped to fit the prompt, and what that leaves is no room for rounds.
     if whole_tokens <= prompt_tokens or room.stage:
-        free_tokens = max(0, rooms.budget_tokens - tokens)
+        free_tokens = max(0, limits.budget_tokens - tokens)
     return replace(
         plan.turn,
         groups=fitted.groups,
@@ -100,7 +104,7 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
         repairs=plan.turn.given_repairs,
         note=note,
         tokens=tokens,
-        room_tokens=rooms.budget_tokens,
+        room_tokens=limits.budget_tokens,
         free_tokens=free_tokens,
         stage=room.stage,
         work_tokens=_work_tokens(plan, room, prompt_tokens),
@@ -112,14 +116,15 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
 
 
 def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
-    """Returns the tokens that a turn may take of a prompt's `prompt_tokens`.
+    """Returns the room that a turn gets of a prompt's `prompt_tokens`.
 
-    Usually these are its human messages and the reserve for calls. A turn that outgrows that gets
-    what its next rounds will need as well, and keeps it until they have taken it.
+    The usual room is its human messages and the reserve for calls. A turn that has outgrown it gets
+    a larger one, with what its next rounds will need, and keeps that until they have taken it.
     """
     whole_tokens = sum(plan.turn.costs)
     usual_cut, long_cut = _cuts_of_turn(plan)
     if plan.goes_on and usual_cut is None and long_cut is None:
+        # The rebuild was in an earlier turn, so this turn grows at the prompt's end as it can.
         return TurnRoom(whole_tokens)
 
     planned = _room_of_cut(plan, long_cut)
@@ -134,17 +139,19 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
 
 
 def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
-    """Returns the cuts that were made in this very turn: with its usual room, and a larger one."""
+    """Returns the cuts that were made in this very turn, None for a cut of an earlier turn.
+
+    The first one is that of its usual room, the second one that of a larger room.
+    """
     end = len(plan.conversation.entries)
     return [cut if cut is not None and cut.begun == end else None for cut in plan.cuts]
 
 
 def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
-    """Returns the larger room that was planned for a turn, or None if none is to be kept.
-
-    A turn that has fewer groups than then was cut back since.
-    """
-    if cut is None or not plan.grows or cut.turn_groups > len(plan.turn.whole):
+    """Returns the larger room that was planned for a turn at a cut, or None if none is to be kept."""
+    if cut is None or not plan.grows:
+        return None
+    if cut.turn_groups > len(plan.turn.whole):  # the turn was cut back since
         return None
     return TurnRoom(cut.turn_tokens, cut.long, cut.turn_groups)
 
@@ -163,9 +170,11 @@ def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
 
 
 def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
-    """Returns the room of the first stage in which a turn fits with its next rounds.
+    """Returns the room of the first stage in which a turn fits together with its next rounds.
 
-    Else that of the last stage, in which older rounds give way.
+    If it fits in none, returns the room of the last stage, in which older rounds give way. Where
+    prompts grow, an earlier room is no larger than the turn needs with its next rounds, or than one
+    and a half times the turn if that is more.
     """
     turn = plan.turn
     whole_tokens = sum(turn.costs)
@@ -184,7 +193,7 @@ def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
 
 
 def _stage_tokens(stage: int, prompt_tokens: int, other_tokens: int) -> int:
-    """Returns the room of a stage: its share of the prompt, or more where other texts need less."""
+    """Returns the room of a stage: its share of the prompt, or all that other texts do not need."""
     shares = TURN_POLICY.stage_shares
     share = shares[min(stage, len(shares)) - 1]
     return prompt_tokens - min(int(prompt_tokens * (1 - share)), other_tokens)
@@ -205,20 +214,27 @@ def framed_tokens(tokens: int) -> int:
 
 
 def estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
-    """Estimates how many calls the newest messages have, by the places where no cut is safe."""
+    """Estimates how many calls the newest messages have.
+
+    No cut is safe between a call and its result, so each such place stands for one call.
+    """
     return list(conversation.safe[-messages:]).count(False)
 
 
-def _rooms(plan: Plan, room: TurnRoom, prompt_tokens: int) -> Rooms:
-    """Divides the room of a turn; in the last stage a part is for work state and lines of files."""
+def _limits_of_turn(plan: Plan, room: TurnRoom, prompt_tokens: int) -> TurnLimits:
+    """Returns how large a turn in a room may be.
+
+    In the last stage, a part of the room is kept for the work state, and one for lines of files.
+    """
     settings = plan.request.settings
     budget_tokens = min(room.tokens, prompt_tokens)
     work_tokens = code_tokens = 0
     if room.is_last_stage:
         tokens_left = max(0, budget_tokens - plan.turn.human_tokens)
+        # As for very many calls: how many there are must not change it from call to call.
         work_tokens = work_state.most_tokens(LONGEST_WALK, tokens_left)
         code_tokens = TURN_POLICY.most_code_tokens(tokens_left)
-    return Rooms(
+    return TurnLimits(
         budget_tokens=budget_tokens,
         most_tokens=prompt_tokens,
         work_tokens=work_tokens,
@@ -232,7 +248,7 @@ def _rooms(plan: Plan, room: TurnRoom, prompt_tokens: int) -> Rooms:
 def _work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
     """Returns the most that the work state of the stored messages may cost.
 
-    Nothing where all of them have room, or where the turn has taken it.
+    It is 0 where all of them have room beside the turn, and where the turn tells a work state.
     """
     conversation = plan.conversation
     if room.is_last_stage or conversation.total_tokens + room.tokens <= prompt_tokens:
@@ -243,20 +259,20 @@ def _work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
 # What is sent
 
 
-def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
-    """Fits the turn into its room, going on where the last call has left it.
+def _fitted(plan: Plan, limits: TurnLimits) -> PlannedTurn | int:
+    """Fits the turn into its room, going on where the last call of a loop has left it.
 
-    Returns the tokens that the turn needs at least where it does not fit.
+    Returns the tokens that the turn needs at least if it cannot fit.
     """
     conversation = plan.conversation
     stored = len(conversation.entries)
     kept_turns = conversation.columns.turns
-    key = (rooms, stored)
+    key = (limits, stored)
     turn = kept_turns.pop(key, None)  # taken out: nobody else goes on with it meanwhile
     if turn is None:
         turn = GrowingTurn(
             plan.counter,
-            rooms,
+            limits,
             work_before=conversation.read_work(stored, plan.request.settings.tool_kinds),
             messages_before=[entry.sent for entry in conversation.entries[-RECENT_MESSAGES:]],
         )
@@ -267,7 +283,10 @@ def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
 
 
 def _recall_names(turn: PlannedTurn, stored: int) -> Callable[[BaseMessage], str | None]:
-    """Returns what names messages of a turn for the recall tool: numbers behind the stored ones."""
+    """Returns a function that names messages of a turn for the recall tool.
+
+    The names are their numbers, which go on behind those of the `stored` messages.
+    """
 
     def recall_name(message: BaseMessage) -> str | None:
         place = turn.places.get(key_in_turn(message))

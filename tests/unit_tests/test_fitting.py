@@ -14,7 +14,7 @@ from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import LADDER, reduce
 from langchain_ctxbudget.prompt.plan import PlannedTurn
-from langchain_ctxbudget.prompt.turn import TURN_POLICY, GrowingTurn, ReadTurn, Rooms
+from langchain_ctxbudget.prompt.turn import TURN_POLICY, GrowingTurn, ReadTurn, TurnLimits
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -178,7 +178,7 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
 def fitted(
     groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False
 ) -> PlannedTurn:
-    result = GrowingTurn(COUNTER, Rooms(budget, room or budget, clip_human=clip_human)).fitted(
+    result = GrowingTurn(COUNTER, TurnLimits(budget, room or budget, clip_human=clip_human)).fitted(
         groups
     )
     assert isinstance(result, PlannedTurn)
@@ -202,7 +202,7 @@ def at_once(groups: Sequence[Group], missing: int) -> PlannedTurn:
         for room in range(whole, 10**6)
         if room - TURN_POLICY.next_rounds_tokens([1_000], room - said) >= whole
     )
-    rooms = Rooms(room - missing, 10**6, groups_at_rebuild=len(groups))
+    rooms = TurnLimits(room - missing, 10**6, groups_at_rebuild=len(groups))
     result = GrowingTurn(COUNTER, rooms, lambda message: message.id).fitted(groups)
     assert isinstance(result, PlannedTurn)
     return result
@@ -222,7 +222,7 @@ def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_ol
 def test_a_step_leaves_room_for_the_next_ones_as_large_as_the_last() -> None:
     for size in (100, 600):
         steps = turn_of("Go on.", *[[size]] * 60)
-        rooms = Rooms(12_000, 12_000, groups_at_rebuild=50)
+        rooms = TurnLimits(12_000, 12_000, groups_at_rebuild=50)
         before, now = (
             GrowingTurn(COUNTER, rooms).fitted(steps[:end])
             for end in (50, 50 + TURN_POLICY.next_rounds // 2)
@@ -262,7 +262,7 @@ def test_every_step_fits_and_what_was_shown_stays_until_the_next_one(
     parts: list[list[int]], budget: int
 ) -> None:
     before: PlannedTurn | None = None
-    turn = GrowingTurn(COUNTER, Rooms(budget, budget))
+    turn = GrowingTurn(COUNTER, TurnLimits(budget, budget))
     whole = turn_of("What did we decide about the roof?", *parts)
     for end in range(2, len(whole) + 1):
         groups = whole[:end]
@@ -358,7 +358,7 @@ def test_a_newer_call_that_failed_makes_nothing_stale() -> None:
 
 
 def test_a_turn_that_was_changed_is_fitted_anew() -> None:
-    turn = GrowingTurn(COUNTER, Rooms(3_000, 3_000))
+    turn = GrowingTurn(COUNTER, TurnLimits(3_000, 3_000))
     for change in (
         lambda _: None,
         lambda turn: turn.__setitem__(1, groups_of(*used(0, "look", "Short."))[0]),
@@ -367,7 +367,7 @@ def test_a_turn_that_was_changed_is_fitted_anew() -> None:
         groups = turn_of("Go on.", *[[1_000]] * 6)
         turn.fitted(groups)
         change(groups)
-        assert turn.fitted(groups) == GrowingTurn(COUNTER, Rooms(3_000, 3_000)).fitted(groups)
+        assert turn.fitted(groups) == GrowingTurn(COUNTER, TurnLimits(3_000, 3_000)).fitted(groups)
 
 
 def test_words_that_come_after_steps_count_from_the_first_step_on() -> None:
