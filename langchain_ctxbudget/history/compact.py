@@ -60,10 +60,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where verbatim history begins, and up to where tool results are clipped short."""
+    """How the history of a prompt is cut."""
 
     cut: int = 0
+    """The position of the first message that is verbatim, besides those that are kept before it."""
     cleared: int = 0
+    """Tool results before this position are clipped short."""
     whole: bool = False
     """True if all messages are verbatim."""
     media_from: int | None = None
@@ -73,7 +75,9 @@ class Decision:
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int, important: float) -> int:
-    """Returns what pinned messages cost, with the calls that go with them, and important ones.
+    """Returns what messages from before a cut may cost that stay verbatim: pinned and important ones.
+
+    A pinned call counts with its results, and a pinned result with its call.
 
     Args:
         conversation: The conversation.
@@ -100,14 +104,19 @@ class HistoryPlan:
     fits_whole: bool
     """True if the budget has room for all messages as they are."""
     cut_key: str
-    """Budget, tokenizer and strategy; each has a cut of its own."""
+    """The name of the cut: prompts with another budget, tokenizer or strategy have another one."""
     budget_tokens: int
+    """The budget of the whole prompt."""
     history_tokens: int
+    """What verbatim messages and summary get of it."""
     arc_tokens: int
+    """What the arc gets of it, without the work state."""
     keep: int
     """The number of newest messages that stay in any case."""
     work_tokens: int = 0
+    """The most that the work state may cost, which is told in the arc."""
     summary_tokens: int = 0
+    """What the summary may cost even if verbatim messages fill the room."""
     grows: bool = False
     """True if later prompts extend this one."""
     goes_on: bool = False
@@ -125,12 +134,12 @@ class HistoryPlan:
     """The number of messages."""
     kept_from: int = field(init=False)
     """The position of the first message that stays in any case."""
-    most: int = field(init=False)
-    """The most messages that may be verbatim."""
+    most_verbatim: int = field(init=False)
+    """The most messages that may be verbatim, with those that stay in any case."""
     media_from: int = field(init=False)
     """The position from which on large messages keep their media."""
     cost: Cost = field(init=False)
-    """What each message costs as this prompt shows it, but for old tool results."""
+    """What each message costs as this prompt shows it, if no old tool results are clipped short."""
     newest_tokens: int = field(init=False)
     """What the messages cost that stay in any case."""
     room_tokens: int = field(init=False)
@@ -140,19 +149,19 @@ class HistoryPlan:
     important_tokens: int = field(init=False)
     """The part of that which important messages may take."""
     trigger: float = field(init=False)
-    """The share of the room over which the history is compacted."""
+    """The history is compacted if verbatim messages take more than this share of the room."""
     target: float = field(init=False)
     """The share of the room that a compaction leaves verbatim."""
     clips_whole: bool = field(init=False)
     """True where the largest messages are clipped even if all messages are verbatim."""
 
     def __post_init__(self) -> None:
-        """Measures the newest messages, which stay in any case."""
+        """Measures the newest messages, and works out what follows from the budget."""
         self.end = len(self.conversation.entries)
         self.kept_from = max(0, self.end - self.keep)
-        self.most = self.end
+        self.most_verbatim = self.end
         if self.most_messages is not None:
-            self.most = max(self.most_messages, self.keep)
+            self.most_verbatim = max(self.most_messages, self.keep)
         self.media_from = first_with_media(self.conversation, self.budget_tokens)
         self.cost = cost_in(self.conversation, self.budget_tokens, media_from=self.media_from)
 
@@ -165,7 +174,7 @@ class HistoryPlan:
 
         self.trigger = min(self.settings.compaction_trigger, COMPACTION.verbatim_share)
         self.target = self.settings.compaction_target
-        if self.grows:  # a rebuilt prompt fills its room: later ones grow behind it
+        if self.grows:  # later prompts grow behind the room of a rebuilt one, which may be full
             self.target = self.trigger
         self.clips_whole = self.conversation.total_tokens > self.budget_tokens
 
@@ -181,20 +190,20 @@ class HistoryPlan:
         record = self.record
         if record is not None and self._stays(record):
             return Decision(record.position, record.cleared, record=record)
-        if self.end == 0 or (self.end <= self.most and self._has_room_for_all(record)):
+        if self.end == 0 or (self.end <= self.most_verbatim and self._has_room_for_all(record)):
             return Decision(whole=True)
         return Decision(self._next_cut(record), cleared=self.kept_from)
 
     def _stays(self, record: CutRecord) -> bool:
-        """Returns whether a cut stays where it is."""
+        """Returns whether the cut of the last prompt stays where it is."""
         if self.goes_on:
             return True
         return not self.grows and not self._is_due(record)
 
     def _has_room_for_all(self, record: CutRecord | None) -> bool:
-        """Returns whether all messages may stand verbatim.
+        """Returns whether there is room for all messages verbatim.
 
-        A history that has been cut is whole again only where the budget has room for it as it is.
+        A history that has been cut (`record`) is whole again only if no message need be clipped.
         """
         if self.fits_whole:
             return True
@@ -206,17 +215,18 @@ class HistoryPlan:
         return fits_behind(cost, 0, self.end, self.room_tokens * self.trigger)
 
     def _is_due(self, record: CutRecord) -> bool:
-        """Returns whether the history has to be compacted again.
+        """Returns whether a history that has been cut is to be cut anew.
 
-        Too much is verbatim, or pins, summaries or old results have changed.
+        It is if all of it fits now, if a model has written new summaries, or if too much is
+        verbatim and another cut would change that.
         """
-        if self.fits_whole and self.end <= self.most:
+        if self.fits_whole and self.end <= self.most_verbatim:
             return True
         if self.conversation.table.made.has_news(record.waiting):
             return True
-        if self.end - record.position <= self.most and self._is_within_trigger(record):
+        if self.end - record.position <= self.most_verbatim and self._is_within_trigger(record):
             return False
-        # The newest messages alone may be over the trigger: then a compaction would change nothing.
+        # The newest messages alone may be too much: then a compaction would change nothing.
         return self._next_cut(record) != record.position or self._would_clear_more(record)
 
     def _is_within_trigger(self, record: CutRecord) -> bool:
@@ -245,7 +255,8 @@ class HistoryPlan:
     def _next_cut(self, record: CutRecord | None) -> int:
         """Returns where a compaction would cut.
 
-        Old results of tools give way first; where that is not enough, the oldest messages do.
+        Old tool results are clipped short first, and the cut stays where it was if that is enough.
+        Else it moves, and the oldest messages give way.
         """
         cut = 0
         is_within_trigger = False
@@ -253,7 +264,7 @@ class HistoryPlan:
             cut = record.position
             is_within_trigger = self._is_within_trigger(record)
         share = self.trigger
-        if not is_within_trigger:  # then there is to be some room to grow behind the cut
+        if not is_within_trigger:  # it is compacted for want of room: some is to be left to grow
             share = (self.target + self.trigger) / 2
 
         cost = self._cost_when_cleared()
@@ -262,8 +273,8 @@ class HistoryPlan:
         room -= min(self.important_tokens, self.pinned_room_tokens)
         if not fits_behind(cost, cut, self.end, room * share):
             cut = max(cut, self._cut_at_target(cost, room))
-        if self.end - cut > self.most:
-            # Down to those that stay in any case, or every turn would compact again.
+        if self.end - cut > self.most_verbatim:
+            # Only those that stay in any case, or the next turn would be over the most again.
             cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
         return cut
 
@@ -282,8 +293,8 @@ class HistoryPlan:
     def _kept_positions(self, cut: int, important_tokens: int) -> tuple[int, ...]:
         """Returns the positions of messages before a cut that stay verbatim, in whole groups.
 
-        These are pinned ones, the newest first; then the important ones, which take at most so many
-        tokens of the room that pinned ones leave.
+        Pinned messages come first, the newest of them before others. What they leave of their room
+        goes to important messages, at most `important_tokens`.
         """
         conversation = self.conversation
         kept: set[int] = set()
@@ -317,7 +328,8 @@ class HistoryPlan:
 
     def _new_record(self, decision: Decision) -> CutRecord:
         """Returns the record of a cut, with the summary and the arc of the messages before it."""
-        # Messages before the cut were read for a summary; results before `cleared` were clipped.
+        # The record holds only while these messages stay the same: those before the cut are in the
+        # summary, and results before `cleared` are clipped.
         read = max(decision.cut, decision.cleared)
         digest = self.conversation.entries[read - 1].digest if read else ""
         begun = self.end if self.grows else 0
@@ -384,7 +396,7 @@ class HistoryPlan:
         )
 
     def _work_lines(self, decision: Decision) -> list[SummaryLine]:
-        """Returns the work state, but for what messages behind the cut say themselves."""
+        """Returns the lines of the work state, without what messages behind the cut say already."""
         if not self.work_tokens:
             return []
         media_from = self._media_from(decision.media_from)
@@ -400,9 +412,10 @@ class HistoryPlan:
         )
 
     def _summary_room(self, cut: int, kept: Sequence[int]) -> int:
-        """Returns the room for the lines of a summary, in tokens.
+        """Returns the tokens for the lines of a summary.
 
-        It is what verbatim messages leave that grow up to the trigger.
+        They are what is left of the room once verbatim messages have grown up to the trigger, and
+        at least `summary_tokens`; without the fences and lines around the summary.
         """
         if cut == 0:
             return 0
@@ -422,7 +435,10 @@ class HistoryPlan:
         return room
 
     def _frame(self, cut: int, kept: Sequence[int]) -> tuple[str, str]:
-        """Returns the line above a summary, and the line between it and the verbatim messages."""
+        """Returns the line above a summary, and the line between it and the verbatim messages.
+
+        Both are empty where there is no message before the cut.
+        """
         if cut == 0:
             return "", ""
         first_date = self.conversation.entries[0].date
@@ -444,10 +460,7 @@ class HistoryPlan:
     # What the prompt shows
 
     def view(self, decision: Decision) -> HistoryView:
-        """Returns the history as it goes into the prompt.
-
-        Messages since the last rebuilt prompt stand as they were sent.
-        """
+        """Returns the history as it goes into the prompt, cut as was decided."""
         if self.end == 0 and not self.grows:
             return HistoryView(strategy="empty", cut=0)
         conversation = self.conversation
@@ -487,13 +500,17 @@ class HistoryPlan:
         return self._cut_at_target(self._cost_as_cut(record), self.room_tokens)
 
     def _as_sent_from(self, record: CutRecord) -> int:
-        """Returns the position from which on messages stand as they were sent."""
+        """Returns the position from which on messages stand as they were sent.
+
+        It is where the last rebuild was; where prompts do not grow, there is no such message.
+        """
         return record.begun if self.grows else self.end
 
     def _backgrounds_sent(self, record: CutRecord) -> dict[int, Background]:
-        """Returns the backgrounds that messages since the rebuilt prompt were sent with.
+        """Returns the backgrounds with which messages since the rebuild were sent, by position.
 
-        They are by position. Where messages were left out since, those up to then have none.
+        If a middle was left out since, messages behind it that were there at that time stand
+        without their backgrounds.
         """
         begun = self._as_sent_from(record)
         first_left_out, end_left_out = record.left_out
@@ -508,7 +525,11 @@ class HistoryPlan:
         return backgrounds
 
     def _verbatim(self, record: CutRecord, backgrounds: Mapping[int, Background]) -> Verbatim:
-        """Returns the messages that a cut leaves word for word, as they are sent."""
+        """Returns the messages that a cut leaves verbatim, as they are sent.
+
+        Those with a background have it in front of them again; others are clipped if they are
+        large and `_clipped_positions` has them.
+        """
         entries = self.conversation.entries
         left_out = range(*record.left_out)
         clipped = self._clipped_positions(record)
@@ -540,7 +561,11 @@ class HistoryPlan:
         return Verbatim(positions=positions, messages=messages, shortened=frozenset(shortened))
 
     def _clipped_positions(self, record: CutRecord) -> range:
-        """Returns where messages without a background are clipped if they are large."""
+        """Returns the positions at which messages without a background are clipped if large.
+
+        Messages before the rebuild are, unless it showed all of them whole; messages since are only
+        if there is no room for them whole.
+        """
         begun = self._as_sent_from(record)
         first = 0
         if record.strategy == "full" and not record.clipped:
@@ -549,7 +574,7 @@ class HistoryPlan:
         return range(first, end)
 
     def _media_from(self, chosen: int | None) -> int:
-        """Returns the position from which on large messages keep their media."""
+        """Returns the position from which on large messages keep their media, `chosen` if any."""
         return self.media_from if chosen is None else chosen
 
     def _shown(self, position: int, cleared: int, media_from: int) -> BaseMessage:

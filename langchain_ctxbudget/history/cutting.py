@@ -12,14 +12,15 @@ class CompactionPolicy:
     """When and how far a history is compacted."""
 
     pinned_share: float = 0.5
-    """The share of the room for verbatim messages that pinned ones before the cut may take."""
+    """The share of the history's room that pinned messages before the cut may take."""
     verbatim_share: float = 0.9
-    """The share of that room that verbatim messages may take, whatever the trigger; summaries get
-    the rest."""
+    """The largest share of the history's room for verbatim messages, if the setting
+    `compaction_trigger` is not lower; the summary gets the rest."""
     windowed_ratio: float = 2.5
-    """Up to so many times its room, a history is windowed."""
+    """A history of up to so many times its room has the strategy `windowed`."""
     compacted_ratio: float = 8.0
-    """Up to so many times its room, a history is compacted; a longer one gets several levels."""
+    """A history of up to so many times its room has the strategy `compacted`, a longer one
+    `multi_level`."""
 
 
 COMPACTION = CompactionPolicy()
@@ -28,7 +29,7 @@ COMPACTION = CompactionPolicy()
 def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
     """Returns the strategy for a history that is not sent whole, by its ratio to its room.
 
-    The room is that of the history and of the arc.
+    The room is that of verbatim messages, summary and arc together.
     """
     ratio = history_tokens / max(1, room_tokens)
     if ratio <= COMPACTION.windowed_ratio:
@@ -39,24 +40,27 @@ def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
 
 
 def safe_at(safe: Sequence[bool], position: int) -> int:
-    """Returns the last place up to a position where a cut leaves calls and results together."""
+    """Returns the last position up to a given one at which a cut is safe.
+
+    A cut is safe if it parts no call from its results.
+    """
     while 0 < position < len(safe) and not safe[position]:
         position -= 1
     return position
 
 
 def group_around(safe: Sequence[bool], position: int, end: int) -> range:
-    """Returns the positions before `end` whose messages must stay together with a message."""
-    behind = position + 1
-    while behind < end and not safe[behind]:
-        behind += 1
-    return range(safe_at(safe, position), behind)
+    """Returns the positions of a message and of those that must stay with it, all before `end`."""
+    group_end = position + 1
+    while group_end < end and not safe[group_end]:
+        group_end += 1
+    return range(safe_at(safe, position), group_end)
 
 
 def fits_behind(cost: Cost, cut: int, end: int, limit_tokens: float) -> bool:
-    """Returns whether the messages from a cut to an end fit a limit.
+    """Returns whether the messages from `cut` to `end` cost no more than a limit.
 
-    It stops reading once they do not.
+    It reads from the newest one, and stops once they cost more.
     """
     tokens = 0
     for position in range(end - 1, cut - 1, -1):
@@ -78,14 +82,14 @@ def move_cut(
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction.
 
-    A span ends in front of it: the one that leaves about `target` of the room, and no more than
-    half-way from there to the trigger. Where none ends there, it is the oldest safe place that
-    leaves at most `target`.
+    It is the beginning of a span, the one that leaves verbatim what is nearest to `target` of the
+    room, and at most half-way from `target` to `trigger`. Where no span begins there, it is the
+    oldest safe position that leaves at most `target`.
 
     Args:
         cost: What each message costs; no more of them are read than have room.
-        safe: Whether a cut before each message leaves calls and results together.
-        span_starts: The positions where a span begins, behind the end of another one.
+        safe: Whether a cut before each message is safe, see `safe_at`.
+        span_starts: The positions where a span begins.
         room: The room for verbatim messages, in tokens.
         trigger: The share of the room over which a history is compacted.
         target: The share of the room that is to stay verbatim.
@@ -97,7 +101,7 @@ def move_cut(
     most = room * (target + trigger) / 2
 
     safe_places: list[int] = []
-    # Of each place between two spans: how far it is from the aim, in tokens, and its position.
+    # Of each beginning of a span: how far from the aim it is, in tokens, and its position.
     distances: list[tuple[float, int]] = []
     for position, tokens in _places_for_cut(cost, kept_from, end, most):
         if safe[position] and (tokens <= aim or position >= kept_from):
@@ -118,7 +122,7 @@ def _places_for_cut(
 ) -> list[tuple[int, int]]:
     """Returns positions for a cut, newest first, each with what the messages from there on cost.
 
-    Beyond the messages that are kept in any case, these cost at most so many tokens.
+    Positions before `kept_from` are among them only while that is at most `most_tokens`.
     """
     places: list[tuple[int, int]] = []
     tokens = 0
@@ -133,9 +137,10 @@ def _places_for_cut(
 def _cut_without_safe_place(
     cost: Cost, safe: Sequence[bool], kept_from: int, room_tokens: int
 ) -> int:
-    """Returns the cut where no place among the newest messages is safe.
+    """Returns the cut if no position is safe that leaves few enough messages.
 
-    It is before their whole group if there is room for it, else before the newest messages alone.
+    The group is kept whole to which the first message belongs that stays in any case, if there is
+    room for it. Else the cut is in the middle of that group.
     """
     group_start = safe_at(safe, kept_from)
     group_tokens = sum(cost(position) for position in range(group_start, len(safe)))

@@ -25,20 +25,20 @@ from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
 
 class KnownCosts:
-    """What messages cost, in tokens, for these very objects.
+    """The tokens of messages, looked up by the objects themselves, not by what they say.
 
-    It holds them, so no other is taken for one of them.
+    The messages are held, so that the id of an object stands for no other one.
     """
 
     def __init__(self) -> None:
         self._costs: dict[int, tuple[BaseMessage, int]] = {}
 
     def add(self, message: BaseMessage, tokens: int) -> None:
-        """Adds what a message costs."""
+        """Notes the tokens of a message."""
         self._costs[id(message)] = (message, tokens)
 
     def of(self, message: BaseMessage) -> int | None:
-        """Returns the cost of a message; None where it is none of these objects."""
+        """Returns the tokens of a message; None if they were not noted for this very object."""
         held = self._costs.get(id(message))
         if held is None or held[0] is not message:
             return None
@@ -55,12 +55,12 @@ class HistoryView:
     groups: tuple[Group, ...] = ()
     """The verbatim messages, each with those that must stay beside it."""
     costs: KnownCosts = field(default_factory=KnownCosts, repr=False)
-    """What the messages in these cost: a prompt adds that up several times."""
+    """What the messages in these groups cost: a prompt adds that up several times."""
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
-    """Positions of the messages among them that are not sent whole."""
+    """Positions of messages behind the cut, or kept, that are sent in short or left out."""
     backgrounds: Mapping[int, Background] = field(default_factory=dict)
-    """The backgrounds that they are sent with, by position."""
+    """The backgrounds that verbatim messages are sent with, by the positions of these."""
     quoted: tuple[int, ...] = ()
     """Positions of the messages that these backgrounds quote whole."""
     summary: tuple[Fragment, ...] = ()
@@ -72,7 +72,7 @@ class HistoryView:
     is_rebuilt: bool = False
     """True if the cut is the first one or has moved, or if its summary was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
-    """How many lines of summary and arc extraction and each model wrote."""
+    """How many lines of summary and arc were written by extraction, and by each model."""
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model has not written about yet."""
     next_cut: int = 0
@@ -86,13 +86,13 @@ class Verbatim:
     positions: Sequence[int]
     messages: Sequence[BaseMessage]
     shortened: frozenset[int]
-    """Positions of those that are not sent whole, and of those that are left out."""
+    """Positions of those that are sent in short, and of messages that are left out among them."""
 
 
 def grouped(
     conversation: Conversation, verbatim: Verbatim
 ) -> tuple[tuple[Group, ...], tuple[Repair, ...]]:
-    """Returns messages in groups that every provider accepts, and the repairs for it."""
+    """Returns verbatim messages in groups that every provider accepts, and the repairs for that."""
     longest = conversation.longest_call_id
     messages, id_repairs = with_short_call_ids(verbatim.messages, longest)
     numbered_groups, group_repairs = group(messages, longest=longest)
@@ -108,7 +108,7 @@ def grouped(
 
 
 def _name_repairs(conversation: Conversation, positions: Iterable[int]) -> list[Repair]:
-    """Returns the repairs of the names that no provider accepts."""
+    """Returns the repairs of speakers' names that providers do not accept."""
     repairs: list[Repair] = []
     for position in positions:
         entry = conversation.entries[position]
@@ -121,7 +121,10 @@ def _name_repairs(conversation: Conversation, positions: Iterable[int]) -> list[
 def _item_repairs(
     conversation: Conversation, positions: Iterable[int], messages: Iterable[BaseMessage]
 ) -> list[Repair]:
-    """Returns the repairs of clipped messages, whose items would be refused under their ids."""
+    """Returns the repairs of clipped messages, which lose the ids of their items.
+
+    A provider that knows an item by its id refuses another text under that id.
+    """
     repairs: list[Repair] = []
     for position, message in zip(positions, messages, strict=True):
         entry = conversation.entries[position]
@@ -134,14 +137,14 @@ def _item_repairs(
 def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCosts:
     """Returns what the messages of groups cost.
 
-    Of those that are sent as they are kept, that is known already.
+    Messages that are sent as they are stored have been counted already.
     """
     costs = KnownCosts()
     for part in groups:
-        # A group with stand-ins has more messages than positions.
-        is_as_kept = len(part.positions) == len(part.messages)
+        # Messages that stand in for missing results have no positions.
+        has_all_positions = len(part.positions) == len(part.messages)
         for number, message in enumerate(part.messages):
-            position = part.positions[number] if is_as_kept else None
+            position = part.positions[number] if has_all_positions else None
             if position is not None and message is conversation.entries[position].sent:
                 costs.add(message, conversation.costs[position])
             else:
@@ -180,7 +183,7 @@ def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple
 
 
 def _fragment_id(line: SummaryLine) -> str:
-    """Returns the name of a line in the report: where it comes from."""
+    """Returns the id of a line in the report, which says where the line comes from."""
     if line.heading in work_state.VALUES:
         section = one_line(line.heading[2:]).lower()
         return f"{section}, {line.order + 1}"
@@ -197,6 +200,6 @@ def without_empty(backgrounds: Mapping[int, Background]) -> dict[int, Background
 
 
 def line_makers(lines: Iterable[SummaryLine]) -> dict[str, int]:
-    """Returns how many of some lines extraction and each model wrote."""
+    """Returns how many of some lines were written by extraction, and by each model."""
     makers = Counter(line.made_by for line in lines)
     return dict(sorted(makers.items()))

@@ -106,7 +106,7 @@ def _wider_room(plan: Plan, spec: LayerSpec, room: int, most_tokens: int) -> int
 def _wants_more(plan: Plan, layer: str) -> bool:
     """Tells whether something of a layer was left out or shortened because there was no room."""
     bundles = plan.bundles
-    if bundles.is_given:  # by the application, which wants no more than that
+    if bundles.is_given:  # somebody else has written them
         return False
     for part in bundles.fragments:
         if part.layer == layer and part.status is budgets.Status.SHRUNK:
