@@ -31,51 +31,58 @@ from langchain_ctxbudget.retrieval.searched import (
 )
 from langchain_ctxbudget.retrieval.similarity import Similar, similarities
 
-SIMILAR = 0.25
-"""Cosine from which a text from elsewhere that has no word of the message may be quoted for it."""
-FEW_ENOUGH = 4_096
-"""Messages up to which all are ranked; of more, those that may be worth it."""
-LOOKED_AT = 512
-"""Messages of many that are ranked for their words, meaning, session and date each, and as many
-that stand for all."""
-WITH_NEIGHBOURS = LOOKED_AT // 8
-"""Of these, the best, whose neighbours are ranked, too."""
+NEAR_COSINE = 0.25
+"""A text from elsewhere that has no word of the message may be quoted from this cosine on."""
+ALL_RANKED_UP_TO = 4_096
+"""Up to so many messages of the conversation, all are ranked; of more, only promising ones."""
+BEST_PER_SCORE = 512
+"""How many promising messages are ranked for the score of their words, and as many for the scores
+of their meaning, of their session and of their date. As many more are a sample of all messages."""
+BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
+"""How many of the best of these have their neighbours ranked, too."""
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
-"""A document that a message names, which comes first: whole (None where it is too large), and its
-summary."""
+"""A document that a message names: all of it (None if that is too large), and its summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Texts and their worth: first those from elsewhere, then the messages of the conversation."""
+    """All texts that may be quoted for a message, and what they are worth.
+
+    Texts have numbers: first come those from elsewhere, then the messages that are ranked. Arrays
+    have a value for each text, in this order, if nothing else is said.
+    """
 
     question: search.Question
     others: tuple[Other, ...]
+    """The texts from elsewhere."""
     places: NDArray[np.intp]
-    """The positions of the conversation's messages that are ranked, ascending: all, or those that
-    may be worth it."""
+    """The positions of the conversation's messages that are ranked, ascending: all, or the promising
+    ones of very many."""
     ranking: search.Ranking
     evidence: search.Evidence
     costs: search.Numbers
-    """About the tokens of the line of each."""
+    """About the tokens of the line that quotes each text."""
     may_be_quoted: NDArray[np.bool_]
-    """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
+    """True for messages that may be quoted, and for texts from elsewhere that have to do with the
+    question."""
     sayings: NDArray[np.int64]
-    """Digests of who says what."""
+    """A digest of who says what: the same one for texts that repeat each other."""
     wordings: NDArray[np.int64]
-    """Digests of what each says."""
+    """A digest of what each text says, whoever says it."""
     searched: Searched
-    shelf: search.LexicalIndex
-    """The words of the question in what lies elsewhere."""
+    """The messages of the conversation."""
+    index_elsewhere: search.LexicalIndex
+    """The words of the question in the texts from elsewhere."""
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
-    """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the
-    words; 0 to 1."""
+    """Of each text from elsewhere: its cosine to the question or, without vectors, the share of the
+    question's words that it has; 0 to 1."""
     named: tuple[Named, ...] = ()
+    """The documents that the message names; they are quoted before all ranked texts."""
     found: Elsewhere = NOWHERE
-    """What was searched in other conversations."""
+    """The search through other conversations, from which some of the texts are."""
 
     def position(self, number: int) -> int | None:
-        """Returns which message of the conversation it is; None for a text from elsewhere."""
+        """Returns a text's position in the conversation; None for a text from elsewhere."""
         if number < len(self.others):
             return None
         return int(self.places[number - len(self.others)])
@@ -101,7 +108,9 @@ def gather(
     *,
     found: Elsewhere = NOWHERE,
 ) -> Flow[Pool]:
-    """Ranks messages and texts from elsewhere, by words alone where embeddings fail.
+    """Ranks messages and texts from elsewhere; makes the vectors that this needs, if it can.
+
+    Where embeddings fail, or there are none, words alone decide.
 
     Args:
         searched: The messages of the conversation.
@@ -109,7 +118,7 @@ def gather(
         embeddings: Make the vectors, if there are any.
         failures: Gets a line if the embeddings fail.
         others: Texts from elsewhere.
-        found: The other conversations from which some of them are.
+        found: The search through other conversations, from which some of them are.
     """
     elsewhere = _each_once(others, searched.index.said)
     similar = None
@@ -120,10 +129,10 @@ def gather(
 
 
 def _each_once(others: Iterable[Other], in_conversation: set[int]) -> list[Other]:
-    """Returns the texts that the conversation does not have, in order.
+    """Returns the texts from elsewhere that the conversation does not have, in order.
 
     Of texts that say the same, as those of forks do, the most important one is taken, and of
-    messages the newest.
+    messages the newest. `in_conversation` has the digests of what the conversation says.
     """
     by_digest = {digest_of(other): other for other in sorted(others, key=_importance)}
     new = [other for digest, other in by_digest.items() if digest not in in_conversation]
@@ -131,13 +140,13 @@ def _each_once(others: Iterable[Other], in_conversation: set[int]) -> list[Other
 
 
 def _importance(other: Other) -> tuple[int, str, int, int]:
-    """Returns the key by which the most important one of texts that say the same comes last."""
+    """Returns a sort key by which the most important text comes last."""
     age = other.age if isinstance(other, OtherMessage) else -1
     return search.PRIORITIES[other.kind], other.date or "", age, other.place
 
 
 def _order(other: Other) -> tuple[str, int, str, str, int]:
-    """Returns the key by which texts stand in order, messages of one conversation together."""
+    """Returns a sort key by which texts stand in the pool, messages of one conversation together."""
     if isinstance(other, OtherMessage):
         return other.source, other.age, other.title, "", other.place
     return other.source, -1, other.date or "", other.title, other.place
@@ -157,11 +166,11 @@ def pooled(
         query: What is asked.
         elsewhere: Texts from elsewhere, in order.
         similar: The vectors of the query and of all texts.
-        found: The other conversations from which some texts are.
+        found: The search through other conversations, from which some of them are.
     """
     corpus = _Corpus(searched, question_of(searched, query), elsewhere, found)
-    of_sessions = corpus.words_of_sessions()
-    ranked = _texts_to_rank(corpus, of_sessions, similar)
+    session_scores = corpus.scores_of_sessions()
+    ranked = _texts_to_rank(corpus, session_scores, similar)
     texts = _circumstances(corpus, ranked.places)
     alike = None
     cosines = None
@@ -170,7 +179,9 @@ def pooled(
         alike = compared.to_mean
         cosines = compared.cosines(similar.target)
 
-    ranking = _ranking(corpus, ranked, texts, of_sessions=of_sessions, cosines=cosines, alike=alike)
+    ranking = _ranking(
+        corpus, ranked, texts, session_scores=session_scores, cosines=cosines, alike=alike
+    )
     matches = _matches(corpus, ranked, cosines, texts.day)
     evidence = search.Evidence.of(
         matches, is_certain=corpus.is_certain, searched=corpus.size_with_unlisted
@@ -192,14 +203,17 @@ def pooled(
         sayings=np.concatenate((sayings[:, 0], index.sayings.values[ranked.places])),
         wordings=np.concatenate((sayings[:, 1], index.folded.values[ranked.places])),
         searched=searched,
-        shelf=corpus.shelf,
+        index_elsewhere=corpus.index_elsewhere,
         likeness=likeness[:first].clip(0, 1),
         found=found,
     )
 
 
 class _Corpus:
-    """All texts that are searched for a question, first those from elsewhere, then the messages."""
+    """All texts that are searched for a question: those from elsewhere, then all messages.
+
+    Texts have numbers in this order. In the pool, messages that are not ranked have none.
+    """
 
     def __init__(
         self,
@@ -214,16 +228,16 @@ class _Corpus:
         self.elsewhere = elsewhere
         self.first_message = len(elsewhere)
         """The number of the conversation's first message."""
-        self.shelf = _shelf_of(elsewhere, question.terms, found)
-        self.groups = _sessions_of(elsewhere)
-        """The session of every text from elsewhere."""
-        self.session = self.index.subjects()
-        """The session of every message: its subject."""
+        self.index_elsewhere = _index_of(elsewhere, question.terms, found)
+        self.sessions_elsewhere = _sessions_of(elsewhere)
+        """The number of the session of each text from elsewhere."""
+        self.sessions_here = self.index.subjects()
+        """The number of the session of each message; a subject counts as a session."""
 
     @property
     def is_large(self) -> bool:
         """Tells whether there are so many messages that only some are ranked."""
-        return len(self.index) > FEW_ENOUGH
+        return len(self.index) > ALL_RANKED_UP_TO
 
     @property
     def is_certain(self) -> bool:
@@ -235,15 +249,18 @@ class _Corpus:
 
     @property
     def size_with_unlisted(self) -> int:
-        """The number of all texts, with those that are not ranked; 0 where all are ranked."""
-        if not self.shelf.unlisted.texts:
+        """The number of all texts, with those of other conversations that were not handed over.
+
+        It is 0 if there are none of these.
+        """
+        if not self.index_elsewhere.unlisted.texts:
             return 0
-        return self.shelf.size + len(self.index)
+        return self.index_elsewhere.size + len(self.index)
 
     @cached_property
     def shortness(self) -> float:
-        """The shortness of the conversation's sessions."""
-        return search.shortness(self.session)
+        """How short the sessions of the conversation are, see `search.shortness`."""
+        return search.shortness(self.sessions_here)
 
     @cached_property
     def words(self) -> search.Scores:
@@ -252,23 +269,26 @@ class _Corpus:
 
     def scores(self, terms: Sequence[str]) -> search.Scores:
         """Returns BM25 scores of all texts for some terms."""
-        return search.scores_together(self.shelf, self.index.lexical, terms)
+        return search.scores_together(self.index_elsewhere, self.index.lexical, terms)
 
-    def words_of_sessions(self) -> search.Scores | None:
-        """Returns BM25 scores of each text's session as if it were one text.
+    def scores_of_sessions(self) -> search.Scores | None:
+        """Returns, for each text, the BM25 score of its session as if that were one text.
 
-        None where there are many messages in sessions so long that they say next to nothing.
+        Returns None for a large conversation whose sessions are so long that they say next to
+        nothing.
         """
         if self.is_large and self.shortness <= search.NEGLIGIBLE:
             return None
         terms = self.question.terms
-        of_groups = self.shelf.scores(terms, groups=self.groups)
-        of_sessions = self.index.lexical.scores(terms, groups=self.session)
-        return np.concatenate((of_groups[self.groups], of_sessions[self.session]))
+        scores_elsewhere = self.index_elsewhere.scores(terms, groups=self.sessions_elsewhere)
+        scores_here = self.index.lexical.scores(terms, groups=self.sessions_here)
+        return np.concatenate(
+            (scores_elsewhere[self.sessions_elsewhere], scores_here[self.sessions_here])
+        )
 
 
 def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
-    """Returns the number of every text's session, from 0: texts of one title and day are one."""
+    """Returns the number of each text's session, from 0: texts of one title and day are a session."""
     sessions: list[int] = []
     session = 0
     key_before = None
@@ -281,114 +301,128 @@ def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
     return np.array(sessions, np.int32)
 
 
-def _shelf_of(
+def _index_of(
     elsewhere: Sequence[Other], asked: Sequence[str], found: Elsewhere
 ) -> search.LexicalIndex:
-    """Returns the words of a question in texts from elsewhere.
+    """Returns an index of the words of a question in texts from elsewhere.
 
-    In how rare they are, all messages there count.
+    How rare a word is depends on all messages of other conversations, also those that are not among
+    these texts.
     """
-    shelf = search.LexicalIndex()
+    index_elsewhere = search.LexicalIndex()
     texts = 0
     total_length = 0
     texts_with = Counter[str]()
     for other in elsewhere:
         if isinstance(other, OtherMessage):
             counts = other.lexical.counts_of(other.place, asked)
-            shelf.add_counted(counts, other.length, other.distinct)
+            index_elsewhere.add_counted(counts, other.length, other.distinct)
             texts += 1
             total_length += other.length
             texts_with.update(counts.keys())
         else:
-            shelf.extend([counts_of(other)], asked)
-    every = found.looked_through
-    if every.texts > texts:
-        shelf.unlisted = search.UnlistedTexts(
-            texts=every.texts - texts,
-            total_length=every.total_length - total_length,
+            index_elsewhere.extend([counts_of(other)], asked)
+    all_messages = found.looked_through
+    if all_messages.texts > texts:
+        index_elsewhere.unlisted = search.UnlistedTexts(
+            texts=all_messages.texts - texts,
+            total_length=all_messages.total_length - total_length,
             counts={
-                term: max(0, number - texts_with[term]) for term, number in every.counts.items()
+                term: max(0, number - texts_with[term])
+                for term, number in all_messages.counts.items()
             },
         )
-    return shelf
+    return index_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """Which texts are ranked, and which of them stand for all."""
+    """Which texts are ranked, and a sample for the mean and the deviation of scores.
+
+    Texts that were chosen for a high score must not be in the sample.
+    """
 
     places: NDArray[np.intp]
     """The positions of the messages that are ranked."""
     numbers: NDArray[np.intp]
     """The numbers, among all texts, of those that are ranked."""
     sample: search.Places
-    """Those of the ranked texts that stand for all."""
-    of_all: search.Places
-    """Those of all texts that stand for all."""
-    short: float | None
-    """The shortness of the sessions of all messages, where not all texts are ranked or listed."""
+    """The sample, by its places among the ranked texts."""
+    sample_of_all: search.Places
+    """The sample for scores that are known of all texts, by numbers: all that were not chosen."""
+    session_shortness: float | None
+    """The shortness of the sessions of all messages. None if all texts are ranked, from which it can
+    be told."""
 
 
 def _texts_to_rank(
-    corpus: _Corpus, of_sessions: search.Scores | None, similar: Similar | None
+    corpus: _Corpus, session_scores: search.Scores | None, similar: Similar | None
 ) -> _Ranked:
-    """Returns which texts are ranked: of many messages, only the promising ones."""
+    """Returns which texts are ranked: all, or of many messages only the promising ones."""
     first = corpus.first_message
     messages = len(corpus.index)
     places = np.arange(messages)
     sample: search.Places = search.ALL
-    of_all: search.Places = search.ALL
-    short = None
+    sample_of_all: search.Places = search.ALL
+    session_shortness = None
     if corpus.is_large:
-        telling = [corpus.words[first:]]
-        if of_sessions is not None:
-            telling.append(of_sessions[first:])
-        places, sampled = _promising(corpus, telling, similar)
+        word_scores = [corpus.words[first:]]
+        if session_scores is not None:
+            word_scores.append(session_scores[first:])
+        places, sampled = _promising(corpus, word_scores, similar)
         sample = first + sampled
-        short = corpus.shortness
+        session_shortness = corpus.shortness
     numbers = np.concatenate((np.arange(first), first + places))
 
-    if corpus.shelf.unlisted.texts:
-        # Of the texts from elsewhere, most were chosen for their words and stand for none.
+    if corpus.index_elsewhere.unlisted.texts:
+        # Most of the texts from elsewhere were chosen for their words: they must not be in a sample.
         typical = np.flatnonzero([stands_for_others(other) for other in corpus.elsewhere])
         if isinstance(sample, slice):
             sample = np.arange(first, len(numbers))
         sample = np.concatenate((typical, sample))
-        of_all = np.concatenate((typical, np.arange(first, first + messages)))
+        sample_of_all = np.concatenate((typical, np.arange(first, first + messages)))
         if messages:
-            short = corpus.shortness
-    return _Ranked(places=places, numbers=numbers, sample=sample, of_all=of_all, short=short)
+            session_shortness = corpus.shortness
+    return _Ranked(
+        places=places,
+        numbers=numbers,
+        sample=sample,
+        sample_of_all=sample_of_all,
+        session_shortness=session_shortness,
+    )
 
 
 def _promising(
-    corpus: _Corpus, telling: Sequence[search.Scores], similar: Similar | None
+    corpus: _Corpus, word_scores: Sequence[search.Scores], similar: Similar | None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns the positions of messages that may be worth quoting, and which stand for all.
+    """Returns the positions of messages that may be worth quoting, and a sample of all messages.
+
+    The sample is by places among these positions.
 
     Args:
         corpus: The texts that are searched.
-        telling: Scores of all messages; those that are high in any of them are promising.
+        word_scores: Scores of all messages; those that are high in any of them are promising.
         similar: The vectors of the messages and of the query, if they are known.
     """
     size = len(corpus.index)
     is_chosen = np.zeros(size, np.bool_)
-    sampled = np.arange(0, size, max(1, size // LOOKED_AT))
+    sampled = np.arange(0, size, max(1, size // BEST_PER_SCORE))
     is_chosen[sampled] = True
     is_chosen[-search.NEWEST :] = True
 
-    all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*telling]
+    all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*word_scores]
     if similar is not None:
         all_scores.append(similar.own.likeness(similar.target))
     neighbours = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in all_scores:
         with_any = np.flatnonzero(scores > 0)  # most have none of the words
-        best = search.highest(with_any, scores, LOOKED_AT)
+        best = search.highest(with_any, scores, BEST_PER_SCORE)
         is_chosen[best] = True
-        beside = best[:WITH_NEIGHBOURS, np.newaxis] + neighbours
+        beside = best[:BEST_WITH_NEIGHBOURS, np.newaxis] + neighbours
         is_chosen[beside.clip(0, size - 1)] = True
     if corpus.question.dates:
         near = search.dated(corpus.index.days.values, corpus.question.dates)
-        is_chosen[search.highest(np.flatnonzero(near), near, LOOKED_AT)] = True
+        is_chosen[search.highest(np.flatnonzero(near), near, BEST_PER_SCORE)] = True
     places = np.flatnonzero(is_chosen)
     return places, np.searchsorted(places, sampled)
 
@@ -398,44 +432,44 @@ def _ranking(
     ranked: _Ranked,
     texts: search.Texts,
     *,
-    of_sessions: search.Scores | None,
+    session_scores: search.Scores | None,
     cosines: search.Scores | None,
     alike: search.Alike | None,
 ) -> search.Ranking:
-    """Returns the worth of the ranked texts, by scores that compare within all of them.
+    """Returns the worth of the ranked texts, by how far each of their scores is from the mean.
 
     Args:
         corpus: The texts that are searched.
         ranked: Those that are ranked.
-        texts: Their circumstances.
-        of_sessions: Scores of the words of the sessions of all texts, where these count.
+        texts: What else is known of these: session, costs, speaker, day.
+        session_scores: Scores of the words of the sessions of all texts, where these count.
         cosines: The cosines of the ranked texts with the question, where they are known.
         alike: Compares the ranked texts with some of them, where vectors are known.
     """
     sessions = None
-    if of_sessions is not None:
-        sessions = search.z_scores(of_sessions, ranked.of_all, ranked.numbers)
+    if session_scores is not None:
+        sessions = search.z_scores(session_scores, ranked.sample_of_all, ranked.numbers)
     meaning = None
     if cosines is not None:
         meaning = search.z_scores(cosines, ranked.sample)
     return search.rank(
         texts,
         corpus.question,
-        words=search.z_scores(corpus.words, ranked.of_all, ranked.numbers),
+        words=search.z_scores(corpus.words, ranked.sample_of_all, ranked.numbers),
         meaning=meaning,
         sessions=sessions,
         alike=alike,
-        short=ranked.short,
+        session_shortness=ranked.session_shortness,
         sample=ranked.sample,
     )
 
 
 def _circumstances(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
-    """Returns the circumstances of all texts from elsewhere, and of the messages at some places.
+    """Returns what is known of all texts from elsewhere, and of the messages at some places.
 
-    What lies elsewhere counts as older than the conversation.
+    Texts from elsewhere count as older than the conversation.
     """
-    own = corpus.index.texts(corpus.searched.costs, places, corpus.session)
+    own = corpus.index.texts(corpus.searched.costs, places, corpus.sessions_here)
     others = corpus.elsewhere
     if not others:
         return own
@@ -453,28 +487,29 @@ def _circumstances(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
 
 
 def _circumstances_elsewhere(corpus: _Corpus) -> search.Texts:
-    """Returns the circumstances of the texts from elsewhere."""
+    """Returns what is known of the texts from elsewhere: session, costs, speaker, day."""
     others = corpus.elsewhere
     speakers: Mapping[str, int] = corpus.index.speakers
     distances = [1]
     for before, other in pairwise(others):
         distances.append(_distance(before, other))
     return search.Texts(
-        session=corpus.groups,
+        session=corpus.sessions_elsewhere,
         costs=np.array([tokens_of(other) for other in others], np.int32),
-        distinct=corpus.shelf.distinct,
+        distinct=corpus.index_elsewhere.distinct,
         speaker=np.array([speakers.get(other.speaker, -1) for other in others], np.int32),
         first_person=np.array([first_person_of(other) for other in others], np.float32),
         day=np.array([search.day_number(other.date) for other in others], np.int32),
         place=np.cumsum(distances, dtype=np.intp) - 1,
-        opens=np.diff(corpus.groups, prepend=-1) != 0,
+        opens=np.diff(corpus.sessions_elsewhere, prepend=-1) != 0,
     )
 
 
 def _distance(before: Other, other: Other) -> int:
-    """Returns how far a text is from the one before it.
+    """Returns how far a text is from the one before it, in places.
 
-    Messages that do not follow each other are no neighbours.
+    Messages of one conversation are as far apart as they are there, so that only real neighbours
+    count as such.
     """
     if not isinstance(before, OtherMessage) or not isinstance(other, OtherMessage):
         return 1
@@ -484,7 +519,10 @@ def _distance(before: Other, other: Other) -> int:
 
 
 def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> search.Ranking:
-    """Returns a ranking in which texts from elsewhere have a part for their kind, 0 to 1."""
+    """Returns a ranking whose keys also say how important the kind of a text from elsewhere is.
+
+    That part is 0 to 1, and 0 for messages.
+    """
     if not elsewhere:
         return ranking
     low = min(search.PRIORITIES.values())
@@ -498,13 +536,13 @@ def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> sea
 def _matches(
     corpus: _Corpus, ranked: _Ranked, cosines: search.Scores | None, days: search.Numbers
 ) -> search.Matches:
-    """Returns what the ranked texts have of what the question is about."""
+    """Returns how much the ranked texts have of what the question is about."""
     question = corpus.question
     about = search.about(question.terms)
-    rarities = corpus.index.lexical.rarities(about, corpus.shelf)
-    all_terms_count = len(about) == len(question.terms)
-    words = corpus.words if all_terms_count else corpus.scores(about)
-    covered_elsewhere = corpus.shelf.covered(rarities)
+    rarities = corpus.index.lexical.rarities(about, corpus.index_elsewhere)
+    uses_all_terms = len(about) == len(question.terms)
+    words = corpus.words if uses_all_terms else corpus.scores(about)
+    covered_elsewhere = corpus.index_elsewhere.covered(rarities)
     covered_here = corpus.index.lexical.covered(rarities, ranked.places)
     texts = len(ranked.numbers)
     return search.Matches(
@@ -536,4 +574,4 @@ def _is_near(words: search.Scores, cosines: search.Scores | None) -> NDArray[np.
     has_words: NDArray[np.bool_] = words > 0
     if cosines is None:
         return has_words
-    return has_words | (cosines[: len(words)] >= SIMILAR)
+    return has_words | (cosines[: len(words)] >= NEAR_COSINE)

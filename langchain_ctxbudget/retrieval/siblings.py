@@ -71,7 +71,7 @@ def _numbered_words(question: Question) -> set[NumberedWord]:
 def _covered(pool: Pool, numbers: NDArray[np.intp], words: Iterable[str]) -> Scores:
     """Returns the share of some terms that each text has, 0 to 1."""
     equally_rare = dict.fromkeys(words, 1.0)
-    elsewhere = pool.shelf.covered(equally_rare)
+    elsewhere = pool.index_elsewhere.covered(equally_rare)
     here = pool.searched.index.lexical.covered(equally_rare, pool.places)
     return np.concatenate((elsewhere, here))[numbers]
 

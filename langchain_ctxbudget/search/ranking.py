@@ -144,7 +144,7 @@ def rank(
     sessions: Scores | None = None,
     *,
     alike: Alike | None = None,
-    short: float | None = None,
+    session_shortness: float | None = None,
     sample: Places = ALL,
     weights: RankingWeights = RANKING_WEIGHTS,
 ) -> Ranking:
@@ -157,35 +157,35 @@ def rank(
         meaning: z-scores of the texts' meaning; where it is not known, the words count for it.
         sessions: z-scores of the words of each text's session.
         alike: Compares all texts with the best ones, where vectors are known.
-        short: The shortness of sessions among all texts, where `texts` are only some of them.
+        session_shortness: The shortness of sessions among all texts, where `texts` are only some of them.
         sample: Those of the texts that stand for all, where `texts` are only some of them.
         weights: The weight of each part.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    if short is None:
-        short = shortness(texts.session)
+    if session_shortness is None:
+        session_shortness = shortness(texts.session)
     if meaning is None:
         meaning = words
 
-    both = words + meaning
+    words_and_meaning = words + meaning
     by_session = _Sessions(texts.session)
-    of_session = weights.session_best * by_session.best(both)
+    of_session = weights.session_best * by_session.best(words_and_meaning)
     if sessions is not None:
         of_session += weights.session * sessions
     parts = {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
-        "neighbours": weights.neighbours * _lent_by_neighbours(texts, both),
-        "session": short * of_session,
+        "neighbours": weights.neighbours * _lent_by_neighbours(texts, words_and_meaning),
+        "session": session_shortness * of_session,
     }
-    if alike is not None and short > NEGLIGIBLE:
+    if alike is not None and session_shortness > NEGLIGIBLE:
         likeness = _likeness_to_best(_sum(parts), alike)
         alike_sessions = z_scores(by_session.mean(likeness), sample)
-        parts["session"] += weights.session_alike * short * alike_sessions
+        parts["session"] += weights.session_alike * session_shortness * alike_sessions
     relevance = _sum(parts)
 
-    worth = _worth_per_token(texts, question, relevance, weights, short)
+    worth = _worth_per_token(texts, question, relevance, weights, session_shortness)
     worth["relevance"] += weights.relevance * SCALE.per_deviation * z_scores(relevance, sample)
     return Ranking(keys=_sum(worth), relevance=relevance, components={**parts, **worth})
 
@@ -232,7 +232,11 @@ def _likeness_to_best(relevance: Scores, alike: Alike) -> Scores:
 
 
 def _worth_per_token(
-    texts: Texts, question: Question, relevance: Scores, weights: RankingWeights, short: float
+    texts: Texts,
+    question: Question,
+    relevance: Scores,
+    weights: RankingWeights,
+    session_shortness: float,
 ) -> dict[str, Scores]:
     """Returns the parts of a key: what speaks for spending tokens on a text."""
     scaled = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0)
@@ -247,8 +251,8 @@ def _worth_per_token(
         "speaker": weights.speaker * _is_by_named_speaker(texts, question),
         "first_person": weights.first_person * texts.first_person.astype(np.float64),
         "date": weights.date * dated(texts.day, question.dates),
-        "opening": weights.opening * short * texts.opens,
-        "recency": -weights.recency * short * np.log1p(sessions_since),
+        "opening": weights.opening * session_shortness * texts.opens,
+        "recency": -weights.recency * session_shortness * np.log1p(sessions_since),
     }
 
 
