@@ -75,7 +75,7 @@ class Decision:
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int, important: float) -> int:
-    """Returns what messages from before a cut may cost that stay verbatim: pinned and important ones.
+    """Returns what pinned and important messages may cost, which stay verbatim before a cut.
 
     A pinned call counts with its results, and a pinned result with its call.
 

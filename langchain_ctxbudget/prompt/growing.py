@@ -460,7 +460,7 @@ def _rebuilt(plan: Plan) -> Plan:
 
 
 def _was_asked_for(plan: Plan) -> bool:
-    """Tells whether the application has asked for room: `compact` made a cut that is not used yet."""
+    """Tells whether `compact` has made the last cut, to make room, and no prompt has used it yet."""
     last = plan.conversation.cuts.get(plan.cut_key)
     return last is not None and not last.prefix
 
@@ -495,7 +495,7 @@ def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
 
 
 def _saved_tokens(plan: Plan, record: CutRecord, total_tokens: int) -> int | None:
-    """Returns the effective tokens that prompts have saved so far, compared with sending everything.
+    """Returns what prompts have saved so far against sending everything, in effective tokens.
 
     None if this prompt sends everything itself; it has `total_tokens`, its background not counted.
     Each earlier prompt since the last count has sent one background, for the full price, and the
@@ -527,7 +527,7 @@ def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 
 
 def whole_tokens(plan: Plan) -> int:
-    """Returns the tokens of a prompt that sends all that was said, the system prompt and the tools."""
+    """Returns the tokens of a prompt with all that was said, the system prompt and the tools."""
     said_tokens = plan.conversation.total_tokens + plan.turn.tokens
     return said_tokens + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
 

@@ -1,4 +1,4 @@
-"""Filling what is left of a budget: with layers of the background that have more to say, and quotes."""
+"""Filling what is left of a budget: with quotes, and with other layers that have more to say."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -154,7 +154,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         history.cut,
         max(0, budget_tokens - heading_tokens),
         shown={*shown, *history.quoted},
-        given=quoted_before,
+        shown_ids=quoted_before,
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
         # The last half of the quotes is sent only once, so that the next prompt can grow.

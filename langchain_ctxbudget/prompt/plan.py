@@ -468,7 +468,7 @@ class Plan:
         )
 
     def cost(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message of the prompt, from known costs where they may be used."""
+        """Returns the tokens of a message of the prompt; it is counted if they are not known."""
         if not self.uses_known_costs:
             return self.counter.count_message(request_copy(message))
         known = self.history.costs.of(message)

@@ -298,10 +298,10 @@ class GrowingTurn:
             self._show(number, group)
 
     def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
-        """Returns what is sent of a turn; groups that were added by an earlier call stay as they are.
+        """Returns what is sent of a turn; groups from earlier calls are not looked at again.
 
-        Returns the tokens that are needed at least where even the human messages and the newest
-        round do not fit.
+        Where even the human messages and the newest round do not fit, returns how many tokens these
+        need at least.
         """
         # Human messages are shown before all rounds: a new one begins anew.
         goes_on = messages.same_beginning(self._groups_read, groups)

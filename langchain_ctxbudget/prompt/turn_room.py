@@ -148,7 +148,7 @@ def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
 
 
 def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
-    """Returns the larger room that was planned for a turn at a cut, or None if none is to be kept."""
+    """Returns the larger room that was planned for a turn at a cut; None if it does not stay."""
     if cut is None or not plan.grows:
         return None
     if cut.turn_groups > len(plan.turn.whole):  # the turn was cut back since

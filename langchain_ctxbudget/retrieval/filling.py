@@ -1,4 +1,4 @@
-"""Takes texts into a budget, one line each, with their headings and with what goes with them."""
+"""Quotes texts within a budget: lines with headings, replies, and marks on old statements."""
 
 import re
 from bisect import bisect_right
@@ -19,10 +19,9 @@ from langchain_ctxbudget.search import highest, most_about
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
 HERE = "[in this conversation]\n"
-"""Stands above a message without a date where it could seem to be a part of what comes from
-elsewhere."""
+"""The heading of messages of this conversation that have no date, where others are quoted too."""
 MEMORY_SHARE = 0.4
-"""Share of the budget that memories take at most while anything else has use for it."""
+"""The largest share of the budget for memories, as long as other texts could use the rest."""
 _MOST_TITLE_CHARACTERS = 80
 _HEADING = re.compile("#{1,6} ")
 _NO_HEADING = str.maketrans("[]", "()")
@@ -30,36 +29,38 @@ _NO_HEADING = str.maketrans("[]", "()")
 
 @dataclass(frozen=True, slots=True)
 class FillingPolicy:
-    """How a budget is filled."""
+    """How a budget is filled with texts of any length."""
 
     smallest_item_tokens: int = 8
-    """Room that is too little for anything."""
+    """In less room than this, no text is tried any more."""
     named_share: float = 0.6
-    """Share of the room that a document which the message names takes at most as a whole."""
+    """A document that the message names is taken whole if it is at most this share of the room."""
     long_tokens: int = 160
-    """Tokens from which the most relevant text may be too long to be taken whole."""
+    """The most relevant text is long if it costs at least this, and at least `long_share` of the
+    room. Then there may be no room for all of it, and room is kept free for a passage."""
     long_share: float = 0.125
-    """Share of the room from which it may be."""
+    """See `long_tokens`."""
     passage_tokens: int = 64
-    """Tokens that are kept free for a passage of it, in a small room `long_share` of it."""
+    """The room that is kept free for the passage: at most this, and at most `long_share`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyPolicy:
-    """How a question comes with something of its reply, and a reply with its short question."""
+    """How a question is quoted with a part of its reply, and a reply with its short question."""
 
     share: float = 0.1
-    """Share of the budget that sentences of replies, and questions, take at most."""
+    """The largest share of the budget for such sentences and questions."""
     least_characters: int = 20
-    """A sentence with fewer, or as many, says too little."""
+    """A sentence says too little if it is not longer than this."""
     short_characters: int = 70
-    """A reply, or a question, that is not longer comes whole; a sentence is better not longer."""
+    """A reply or a question is quoted whole if it is not longer. Of a longer reply, a sentence that
+    is not longer is preferred."""
     most_characters: int = 160
-    """The longest sentence that comes."""
+    """The longest sentence that is quoted."""
     looked_through_characters: int = 400
-    """The beginning of a reply in which a sentence is looked for."""
+    """A sentence is looked for in so many characters at the beginning of a reply."""
     long_word_letters: int = 4
-    """Letters from which a word that a sentence shares with the question counts."""
+    """A word that a sentence shares with the question counts if it has at least so many letters."""
 
 
 FILLING = FillingPolicy()
@@ -68,27 +69,28 @@ REPLIES = ReplyPolicy()
 
 @dataclass
 class Selection:
-    """Texts that were taken, and the room that is left.
+    """The texts that are quoted so far, and the room that is left.
 
-    A text is known by its number in the pool.
+    To take a text is to quote it and pay for it. Texts are known by their numbers in the pool.
     """
 
     conversation: Conversation
     pool: Pool
     tokens_left: int
     may_come: NDArray[np.bool_]
-    """True for texts that may go with others; the prompt does not have them."""
+    """True for texts that may be taken beside others: not those that the prompt shows already."""
     most_items: int
     is_numbered: bool
-    """Lines have the numbers of their messages."""
+    """True if lines have the numbers of their messages."""
     transient_tokens: int
-    """What is taken with the last tokens of the budget is only for this prompt."""
+    """What is taken with the last so many tokens of the budget is only for this prompt."""
     paid_headings: set[tuple[bool, str]] = field(default_factory=set)
-    """The headings that are paid, above transient texts and above others."""
+    """The headings that are paid for; the flag is True for one above transient texts."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
-    threads: dict[str, list[str]] = field(default_factory=dict)
-    """The other conversations that are quoted, by their titles: of several without one, or with the
-    same, each gets a number."""
+    """The quotes of the texts that are taken, by the numbers of these."""
+    titles_by_label: dict[str, list[str]] = field(default_factory=dict)
+    """The titles of the other conversations that are quoted, by the label that a heading shows. If
+    several have one label, or none, the heading numbers them."""
 
     def __post_init__(self) -> None:
         """Divides the budget."""
@@ -100,7 +102,7 @@ class Selection:
     # Taking texts
 
     def take_named(self) -> list[Fragment]:
-        """Takes the documents that a message names: whole, or as their summary."""
+        """Takes the documents that a message names, whole or in summary; returns the quotes."""
         taken: list[Fragment] = []
         for whole, summary in self.pool.named:
             part = None
@@ -114,7 +116,10 @@ class Selection:
         return taken
 
     def _take_document(self, document: Other, most_tokens: int, status: Status) -> Fragment | None:
-        """Takes a document, or its summary; None where it is empty or has no room."""
+        """Takes a document, or its summary, and returns its quote.
+
+        Returns None if it is empty or costs more than `most_tokens`.
+        """
         if not document.text.strip():
             return None
         line = fences.item("", document.text)
@@ -127,16 +132,22 @@ class Selection:
         return replace(part, reason=Reason.DETECTED)
 
     def fill(self, numbers: Sequence[int]) -> None:
-        """Takes texts in their order, and a passage of the most relevant one if it is too long."""
+        """Takes the texts that fit, in their order.
+
+        If the most relevant one is too long, a passage of it is taken. In the end, memories may
+        have the room for which there was no other text.
+        """
         share_tokens = int(self.tokens_left * FILLING.long_share)
-        most_relevant = self._long_text(numbers, share_tokens)
-        kept = 0 if most_relevant is None else min(FILLING.passage_tokens, share_tokens)
-        self.tokens_left -= kept
+        long_text = self._long_text(numbers, share_tokens)
+        passage_tokens = 0
+        if long_text is not None:
+            passage_tokens = min(FILLING.passage_tokens, share_tokens)
+        self.tokens_left -= passage_tokens
         self._take_in_order(numbers)
-        self.tokens_left += kept
-        if most_relevant is not None and most_relevant not in self.chosen and not self._is_full:
-            self._take_passage(most_relevant)
-        # What nothing else has use for, memories may have.
+        self.tokens_left += passage_tokens
+        if long_text is not None and long_text not in self.chosen and not self._is_full:
+            self._take_passage(long_text)
+
         self.memory_tokens_left = self.tokens_left
         self._take_in_order(numbers)
 
@@ -153,7 +164,7 @@ class Selection:
         return None
 
     def _take_in_order(self, numbers: Sequence[int]) -> None:
-        """Takes the texts that fit, and are not taken whole yet; others are skipped."""
+        """Takes the texts that fit, except those that are taken whole already."""
         for number in numbers:
             if self.tokens_left < FILLING.smallest_item_tokens or self._is_full:
                 return
@@ -162,7 +173,10 @@ class Selection:
                 self._take_if_it_fits(number, part)
 
     def _take_if_it_fits(self, number: int, part: Fragment | None) -> None:
-        """Takes a text whole where there is room, in place of a part of it that was taken."""
+        """Takes a text whole if there is room, in place of a part of it that was taken before.
+
+        Its reply or its question is taken beside it.
+        """
         room = self.tokens_left
         if part is not None:
             room += part.tokens
@@ -178,10 +192,14 @@ class Selection:
         elif price > room:
             return
         self._add(number, self._line(number), tokens)
-        self._take_exchange(number)
+        self._take_reply_and_question(number)
 
     def _take_passage(self, number: int) -> None:
-        """Takes of a message, from the words of the question on, as much as there is room for."""
+        """Takes a passage of a message, as long as there is room for.
+
+        It begins at the place where the message is most about the question. Nothing is taken if
+        there is no such place, or if the text is not from this conversation.
+        """
         text = self.pool.text(number)
         position = self.pool.position(number)
         start = most_about(text.text, self.pool.question.terms)
@@ -192,6 +210,7 @@ class Selection:
         beginning = "… " if start else ""
 
         def line(size: int) -> str:
+            """Returns the line of a passage that has at most so many characters."""
             passage = rest
             if size < len(rest):
                 passage = f"{rest[: head_end(rest[: size + 1], size)].rstrip()} …"
@@ -203,18 +222,21 @@ class Selection:
 
     # What goes with a text: its reply, or its question
 
-    def _take_exchange(self, number: int) -> None:
-        """Takes the reply to a question, or a sentence of it, and the short question of a reply."""
-        if self._is_exchange(number):
+    def _take_reply_and_question(self, number: int) -> None:
+        """Takes what goes with a text: the reply to a question, and the short question of a reply."""
+        if self._is_question_with_reply(number):
             self._take_reply(number)
-        if self._is_exchange(number - 1):
+        if self._is_question_with_reply(number - 1):
             question = self.pool.text(number - 1)
             if len(question.text) <= REPLIES.short_characters:
                 line = self._line(number - 1)
                 self._take_beside(number - 1, line, self.reply_tokens_left // 2)
 
-    def _is_exchange(self, question: int) -> bool:
-        """Tells whether a text is a question here, and the next one is somebody's reply to it."""
+    def _is_question_with_reply(self, question: int) -> bool:
+        """Tells whether a text is a question in this conversation, and the next one its reply.
+
+        The next text must be the next message, and somebody else's.
+        """
         places = self.pool.places
         at = question - len(self.pool.others)
         if not 0 <= at < len(places) - 1:
@@ -226,7 +248,7 @@ class Selection:
         return bool(index.speaker.values[position] != index.speaker.values[position + 1])
 
     def _take_reply(self, question: int) -> None:
-        """Takes all of a short reply to a question, else the sentence that answers best."""
+        """Takes the reply to a question: all of it if it is short, else its best sentence."""
         number = question + 1
         reply = self.pool.text(number)
         if len(reply.text) <= REPLIES.short_characters:
@@ -248,13 +270,14 @@ class Selection:
         most_tokens: int | None = None,
         status: Status = Status.INCLUDED,
     ) -> None:
-        """Takes the line of a message that goes with another one, where there is room.
+        """Takes a message beside another one, if there is room and it is not quoted yet.
 
         Args:
             number: The message.
-            line: What is quoted of it.
-            most_tokens: What is kept for such lines; None if it may take all that is left.
-            status: Whether the line has all of it.
+            line: The line that quotes it.
+            most_tokens: What the line may take of the room for replies and questions; None if it
+                may take all the room that is left.
+            status: Whether the line quotes all of the message.
         """
         if self.pool.position(number) is None or not self.may_come[number] or self._is_full:
             return
@@ -274,9 +297,9 @@ class Selection:
     # Statements that were replaced
 
     def mark_replaced(self, shown: Iterable[int]) -> None:
-        """Says on a user's statements that later ones replace them.
+        """Marks quotes of statements that a later statement of the user has replaced.
 
-        Where there is no room for a mark, the texts go that are worth least.
+        To make room for a mark, quotes that are worth least go.
 
         Args:
             shown: The positions of messages that stand in the prompt word for word.
@@ -299,13 +322,14 @@ class Selection:
         if added_tokens <= self.tokens_left:
             self.tokens_left -= added_tokens
             self.chosen[number] = marked
-        elif number < len(self.pool.others):  # without its mark, it would be taken for true
+        elif number < len(self.pool.others):
+            # Nothing near it in the prompt would tell that it no longer holds.
             self.tokens_left += self.chosen.pop(number).tokens
 
     def _marks_of_this_conversation(self, shown: Iterable[int]) -> tuple[dict[int, str], set[int]]:
-        """Returns the marks of quotes that a later statement here replaces.
+        """Returns the marks of quotes that a later statement in this conversation has replaced.
 
-        Also returns the quotes that must stay: those of both statements of such pairs.
+        Also returns the quotes that must stay: the replaced ones and those that replace them.
         """
         quoted = self._numbers_by_position()
         entries = self.conversation.entries
@@ -324,7 +348,7 @@ class Selection:
         return marks, needed
 
     def _numbers_by_position(self) -> dict[int, int]:
-        """Returns the number of each message of this conversation that was taken, by position."""
+        """Returns the numbers of the messages of this conversation that are taken, by position."""
         numbers: dict[int, int] = {}
         for number in self.chosen:
             position = self.pool.position(number)
@@ -333,7 +357,7 @@ class Selection:
         return numbers
 
     def _marks_of_other_conversations(self) -> dict[int, str]:
-        """Returns the marks of quotes from other conversations that no longer hold."""
+        """Returns the marks of quotes from other conversations that something later contradicts."""
         marks: dict[int, str] = {}
         for number in sorted(self.chosen):
             if number >= len(self.pool.others):
@@ -349,9 +373,10 @@ class Selection:
     # Lines, headings and what they cost
 
     def in_order(self) -> list[tuple[int, Fragment]]:
-        """Returns what was taken in the order in which it stands, transient texts at the end.
+        """Returns the quotes in the order in which they stand in the prompt, with their numbers.
 
-        Texts from elsewhere come first, then messages by their dates.
+        Texts from elsewhere come first, then messages by their dates. Transient quotes come behind
+        all others, in the same order.
         """
 
         def order(item: tuple[int, Fragment]) -> tuple[bool, bool, str, int]:
@@ -363,7 +388,7 @@ class Selection:
         return sorted(self.chosen.items(), key=order)
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
-        """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
+        """Takes a text, or a part of it, and pays for it; it takes the place of an earlier part."""
         text = self.pool.text(number)
         value = float(self.pool.ranking.keys[number])
         is_transient = self._is_transient
@@ -373,7 +398,7 @@ class Selection:
         if part is not None:
             self.tokens_left += part.tokens
         if not isinstance(text, Entry) and text.source == "conversations":
-            titles = self.threads.setdefault(text.label, [])
+            titles = self.titles_by_label.setdefault(text.label, [])
             if text.title not in titles:
                 titles.append(text.title)
         self.paid_headings.add((is_transient, fragment.heading))
@@ -381,12 +406,13 @@ class Selection:
 
     @property
     def _is_transient(self) -> bool:
-        """Tells whether what is taken now is only for this prompt."""
+        """Tells whether a text that is taken now is only for this prompt."""
         return self.tokens_left < self.transient_tokens
 
     def _fragment(
         self, text: Other | Entry, line: str, tokens: int, value: float, status: Status
     ) -> Fragment:
+        """Returns the quote of a text, under its heading."""
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
@@ -409,9 +435,9 @@ class Selection:
         return self.conversation.quoted(position, numbered=self.is_numbered)
 
     def _cost(self, number: int, most_tokens: int) -> int | None:
-        """Returns the tokens of a text's line; None where they are more than `most_tokens`.
+        """Returns the tokens of a text's line, or None if they are surely more than `most_tokens`.
 
-        Then they need not be counted.
+        None saves counting them.
         """
         position = self.pool.position(number)
         if position is not None:
@@ -421,13 +447,13 @@ class Selection:
         return self.count(self._line(number))
 
     def _price_of(self, heading: str) -> int:
-        """Returns what a heading costs above a text that is taken now: nothing if it is paid."""
+        """Returns what a heading costs above a text that is taken now: 0 if it is paid for."""
         if (self._is_transient, heading) in self.paid_headings:
             return 0
         return self.count(heading)
 
     def _heading(self, text: Other | Entry) -> str:
-        """Returns the line that texts of one place or messages of one day stand under."""
+        """Returns the heading of a text: its day, or its document or conversation."""
         if isinstance(text, Entry):
             if text.date:
                 return f"[{text.date}]\n"
@@ -438,14 +464,14 @@ class Selection:
             day = f", {text.date}" if text.date else ""
             return f"[document: {_title(text.title)}{day}]\n"
 
-        titles = self.threads.get(text.label, [])
+        titles = self.titles_by_label.get(text.label, [])
         number = titles.index(text.title) if text.title in titles else len(titles)
         which = f" ({number + 1})" if number else ""
         return f"[{_heading_of_other_conversation(text)}{which}]\n"
 
 
 def _heading_of_other_conversation(text: Other) -> str:
-    """Returns the heading of another conversation's messages: the day, and its title if any."""
+    """Returns the heading of another conversation's messages: their day, and its title if any."""
     day = f"{text.date}, " if text.date else ""
     title = _title(text.label)
     if not title:
@@ -454,14 +480,14 @@ def _heading_of_other_conversation(text: Other) -> str:
 
 
 def _title(text: str) -> str:
-    """Returns a title as a heading can have it: one line, not too long, without brackets."""
+    """Returns a title that is fit for a heading: one line, not too long, without brackets."""
     return fences.as_data(one_line(text)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING))
 
 
 def _answering_sentence(question: str, reply: str) -> str:
-    """Returns one of the first sentences of a reply, empty where none will do.
+    """Returns the sentence of a reply that is quoted with its question; empty if none will do.
 
-    It is a short one with most words of the question or, if none is short, the shortest one.
+    Of short sentences, it is the one with most words of the question; else the shortest one.
     """
     usable = [sentence for sentence in _first_sentences(reply) if _is_usable(sentence)]
     short = [sentence for sentence in usable if len(sentence) <= REPLIES.short_characters]
@@ -489,5 +515,5 @@ def _is_usable(sentence: str) -> bool:
 
 
 def source_of(text: Other | Entry) -> str:
-    """Returns where a text is from: `messages` of this conversation, or elsewhere."""
+    """Returns where a text is from: `messages` for this conversation, else its source."""
     return "messages" if isinstance(text, Entry) else text.source

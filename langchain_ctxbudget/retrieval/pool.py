@@ -56,8 +56,8 @@ class Pool:
     others: tuple[Other, ...]
     """The texts from elsewhere."""
     places: NDArray[np.intp]
-    """The positions of the conversation's messages that are ranked, ascending: all, or the promising
-    ones of very many."""
+    """The positions of the conversation's messages that are ranked, ascending: all, or of very many
+    the promising ones."""
     ranking: search.Ranking
     evidence: search.Evidence
     costs: search.Numbers
@@ -146,7 +146,7 @@ def _importance(other: Other) -> tuple[int, str, int, int]:
 
 
 def _order(other: Other) -> tuple[str, int, str, str, int]:
-    """Returns a sort key by which texts stand in the pool, messages of one conversation together."""
+    """Returns the sort key of texts in the pool, messages of one conversation together."""
     if isinstance(other, OtherMessage):
         return other.source, other.age, other.title, "", other.place
     return other.source, -1, other.date or "", other.title, other.place
@@ -288,7 +288,7 @@ class _Corpus:
 
 
 def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
-    """Returns the number of each text's session, from 0: texts of one title and day are a session."""
+    """Returns the number of each text's session, from 0: texts of one title and day have one."""
     sessions: list[int] = []
     session = 0
     key_before = None
@@ -351,8 +351,7 @@ class _Ranked:
     sample_of_all: search.Places
     """The sample for scores that are known of all texts, by numbers: all that were not chosen."""
     session_shortness: float | None
-    """The shortness of the sessions of all messages. None if all texts are ranked, from which it can
-    be told."""
+    """The shortness of the sessions of all messages; None if all texts are ranked, and tell it."""
 
 
 def _texts_to_rank(
@@ -375,7 +374,7 @@ def _texts_to_rank(
     numbers = np.concatenate((np.arange(first), first + places))
 
     if corpus.index_elsewhere.unlisted.texts:
-        # Most of the texts from elsewhere were chosen for their words: they must not be in a sample.
+        # Most texts from elsewhere were chosen for their words: they must not be in a sample.
         typical = np.flatnonzero([stands_for_others(other) for other in corpus.elsewhere])
         if isinstance(sample, slice):
             sample = np.arange(first, len(numbers))

@@ -18,22 +18,24 @@ from langchain_ctxbudget.settings import RetrievalSettings
 
 @dataclass(frozen=True, slots=True)
 class SelectionPolicy:
-    """Which texts are looked at, and how close they must be to the best one.
+    """Which texts are looked at, and how relevant they must be compared with the best one.
 
-    The latter, on LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a
-    hundredth of what they find goes.
+    On LoCoMo at 4,096 tokens, the comparison makes a quarter of the prompts half as long, for a
+    hundredth of what they find.
     """
 
     most_worth: int = 2_048
-    """The best texts that may be worth their tokens."""
+    """How many of the best texts are compared with their prices."""
     candidates: int = 256
-    """Those of them that are looked at; in a large budget, as many as the smallest items fit in."""
+    """How many of them are looked at; in a large budget, as many as there is room for if each were
+    as small as can be."""
     standing_out: float = 7.0
-    """Standard deviations of relevance above the mean from which the best text stands out."""
+    """The best text stands out if its relevance is more standard deviations than this above the
+    mean."""
     share_per_deviation: float = 0.05
-    """Share of its relevance that others must have, for each deviation more."""
+    """For each deviation more, other texts must have so much more of its relevance, as a share."""
     most_share: float = 0.2
-    """The largest share that others must have."""
+    """The largest share that they must have."""
 
 
 SELECTION = SelectionPolicy()
@@ -41,27 +43,28 @@ SELECTION = SelectionPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Items in the order in which they stand, and the account of the rest."""
+    """What is quoted, and an account of what is not."""
 
     fragments: tuple[Fragment, ...] = ()
+    """The quotes, in the order in which they stand in the prompt."""
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
     """The number of texts left out without being listed, by reason."""
     scores: Callable[[str, str], dict[str, float]] = lambda *_: {}
-    """Tells what every part of the ranking says of an item, by source and id; nothing of one that
-    was not ranked."""
+    """Returns what each part of the ranking says of a quote, by its source and id; empty for one
+    that was not ranked."""
     omitted: Callable[[], tuple[ReportItem, ...]] = tuple
-    """Tells the best of those left out, and about what each would have cost; only a report decodes
-    them."""
+    """Returns the best of the texts left out, and about what each would have cost. It is a function
+    because only a report needs their texts, which must be decoded."""
 
 
 def select(
     conversation: Conversation,
     pool: Pool,
-    end: int,
+    verbatim_from: int,
     budget_tokens: int,
     *,
     shown: Collection[int] = (),
-    given: Collection[str] = (),
+    shown_ids: Collection[str] = (),
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
     transient_tokens: int = 0,
@@ -72,101 +75,107 @@ def select(
 
     Args:
         conversation: The conversation that is open.
-        pool: All texts, ranked.
-        end: The position from which on all messages stand in the prompt already.
+        pool: All texts that may be quoted, ranked.
+        verbatim_from: The position from which on all messages stand in the prompt already.
         budget_tokens: What the quotes may cost.
         shown: The positions of other messages that stand in the prompt already.
-        given: The ids of texts from elsewhere that stand in the prompt already.
-        in_short: The positions of messages of which the prompt has only a part.
-        prices: How likely a text must be needed for each of its tokens, and one of another
-            conversation.
-        transient_tokens: What is taken with the last so many tokens of the budget stands behind
-            the rest, and only in this prompt.
+        shown_ids: The ids of texts from elsewhere that stand in the prompt already.
+        in_short: The positions of messages of which only a part stands in the prompt.
+        prices: The probability with which a text must be needed, for each of its tokens; first of
+            texts from anywhere else, then of messages of other conversations.
+        transient_tokens: What is bought with the last so many tokens of the budget is transient: it
+            stands behind the rest, and only in this prompt.
         numbered: Whether lines have the numbers of their messages.
         limits: The settings of retrieval.
     """
-    first = len(pool.others)  # the number of the first message
-    stands = _standing(pool, end, shown, in_short)
-    free = pool.may_be_quoted.copy()
-    free[first:] &= ~stands[pool.places]
+    first_message = len(pool.others)
+    is_shown = _are_shown(pool, verbatim_from, shown, in_short)
+    is_free = pool.may_be_quoted.copy()
+    is_free[first_message:] &= ~is_shown[pool.places]
     repeats_question = pool.wordings == saying("", pool.question.text)[1]
     selection = Selection(
         conversation,
         pool,
         tokens_left=budget_tokens,
-        may_come=free & ~repeats_question,
-        most_items=len(free) if limits.most_items is None else limits.most_items,
+        may_come=is_free & ~repeats_question,
+        most_items=len(is_free) if limits.most_items is None else limits.most_items,
         is_numbered=numbered,
         transient_tokens=transient_tokens,
     )
     named = selection.take_named()
-    free[:first] &= ~_is_given(pool, named, given)
-    messages_above = np.flatnonzero(stands & pool.searched.quotable)
+    is_free[:first_message] &= ~_others_shown(pool, named, shown_ids)
+    messages_shown = np.flatnonzero(is_shown & pool.searched.quotable)
 
-    relevant = free & _is_relevant(pool, prices, limits.min_relevance)
-    best = highest(np.flatnonzero(relevant), pool.ranking.keys, SELECTION.most_worth)
-    sayings_above = pool.searched.index.sayings.values[messages_above]
-    best = _each_said_once(pool, best[~repeats_question[best]], sayings_above)
+    is_relevant = is_free & _are_relevant(pool, prices, limits.min_relevance)
+    best = highest(np.flatnonzero(is_relevant), pool.ranking.keys, SELECTION.most_worth)
+    sayings_shown = pool.searched.index.sayings.values[messages_shown]
+    best = _each_said_once(pool, best[~repeats_question[best]], sayings_shown)
     best = without_siblings(pool, best)
     most_candidates = limits.candidates
     if not most_candidates:
         most_candidates = max(SELECTION.candidates, budget_tokens // FILLING.smallest_item_tokens)
     candidates = best[:most_candidates].tolist()
     selection.fill(candidates)
-    selection.mark_replaced(messages_above.tolist())
+    selection.mark_replaced(messages_shown.tolist())
 
-    quotable = np.count_nonzero(free[:first]) + np.count_nonzero(pool.searched.quotable)
+    # Of messages, also those that are not in the pool could have been quoted.
+    quotable = np.count_nonzero(is_free[:first_message]) + np.count_nonzero(pool.searched.quotable)
     return _account(
         selection,
         named,
         candidates,
-        free=int(quotable) - len(messages_above),
-        irrelevant=int(np.count_nonzero(free) - np.count_nonzero(relevant)),
+        quotable=int(quotable) - len(messages_shown),
+        irrelevant=int(np.count_nonzero(is_free) - np.count_nonzero(is_relevant)),
     )
 
 
-def _standing(
-    pool: Pool, end: int, shown: Collection[int], in_short: Collection[int]
+def _are_shown(
+    pool: Pool, verbatim_from: int, shown: Collection[int], in_short: Collection[int]
 ) -> NDArray[np.bool_]:
-    """Returns which messages stand in the prompt whole."""
-    stands = np.zeros(len(pool.searched.quotable), np.bool_)
-    stands[end:] = True
-    stands[[position for position in shown if position < end]] = True
-    stands[[*in_short]] = False
-    return stands
+    """Returns which messages of the conversation stand in the prompt whole, by position."""
+    is_shown = np.zeros(len(pool.searched.quotable), np.bool_)
+    is_shown[verbatim_from:] = True
+    is_shown[[position for position in shown if position < verbatim_from]] = True
+    is_shown[[*in_short]] = False
+    return is_shown
 
 
-def _is_given(pool: Pool, named: Sequence[Fragment], given: Collection[str]) -> NDArray[np.bool_]:
-    """Returns which texts from elsewhere the prompt has, alone or as a part of a whole document."""
-    whole = {part.id for part in named if part.status is Status.INCLUDED}
-    is_given = [other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others]
-    return np.array(is_given, np.bool_)
+def _others_shown(
+    pool: Pool, named: Sequence[Fragment], shown_ids: Collection[str]
+) -> NDArray[np.bool_]:
+    """Returns which texts from elsewhere stand in the prompt, alone or within a whole document."""
+    documents = {part.id for part in named if part.status is Status.INCLUDED}
+    is_shown: list[bool] = []
+    for other in pool.others:
+        document, _, _ = other.id.rpartition("#")
+        is_shown.append(other.id in shown_ids or document in documents)
+    return np.array(is_shown, np.bool_)
 
 
-def _is_relevant(
+def _are_relevant(
     pool: Pool, prices: tuple[float, float], min_relevance: float
 ) -> NDArray[np.bool_]:
-    """Returns which texts have enough to do with the message.
+    """Returns which texts have enough to do with the message, and are worth their price.
 
-    Small talk is about none. A broad message, such as one that asks for a summary, is about each
-    text, however little they have in common.
+    To small talk, none has. To a broad message, such as one that asks for a summary, every text
+    has, however little they have in common.
     """
     texts = len(pool.may_be_quoted)
     if pool.question.is_small_talk:
         return np.zeros(texts, np.bool_)
     if pool.question.is_broad:
         return np.ones(texts, np.bool_)
-    relevant = _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
-    relevant &= _is_worth_its_price(pool, prices, min_relevance)
+    is_relevant = _are_near_best(pool.ranking.relevance) | pool.evidence.asked_for
+    is_relevant &= _are_worth_their_price(pool, prices, min_relevance)
     if pool.evidence.is_weak:
-        relevant &= ~_is_of_other_conversation(pool)
-    return relevant
+        is_relevant &= ~_are_of_other_conversations(pool)
+    return is_relevant
 
 
-def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
-    """Returns which texts are not far behind the best one.
+def _are_near_best(relevance: Scores) -> NDArray[np.bool_]:
+    """Returns which texts are not far behind the most relevant one.
 
-    The further that stands out, the closer they must be.
+    The further it stands out, the closer they must be. All are near if it does not stand out.
     """
     scores = z_scores(relevance)
     best = scores.max(initial=0.0)
@@ -177,20 +186,22 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     return near
 
 
-def _is_worth_its_price(
+def _are_worth_their_price(
     pool: Pool, prices: tuple[float, float], min_relevance: float
 ) -> NDArray[np.bool_]:
-    """Returns which texts are needed with at least a probability, and that of their price.
+    """Returns which texts are needed with a probability that is high enough.
 
     Args:
         pool: All texts.
-        prices: The least probability for each token of a text, and of one of another conversation.
+        prices: The least probability for each token that a text costs, see `select`.
         min_relevance: The least probability of any text.
     """
-    price, price_elsewhere = prices
-    least_per_token = np.where(_is_of_other_conversation(pool), price_elsewhere, price)
+    price, price_of_other_conversations = prices
+    least_per_token = np.where(
+        _are_of_other_conversations(pool), price_of_other_conversations, price
+    )
     is_worth: NDArray[np.bool_] = np.maximum(least_per_token, min_relevance) <= 0
-    if is_worth.all():
+    if is_worth.all():  # nothing is asked of any text
         return is_worth
     order = highest(np.flatnonzero(pool.may_be_quoted), pool.ranking.keys, SELECTION.most_worth)
     costs = pool.costs[order]
@@ -199,7 +210,7 @@ def _is_worth_its_price(
     return is_worth
 
 
-def _is_of_other_conversation(pool: Pool) -> NDArray[np.bool_]:
+def _are_of_other_conversations(pool: Pool) -> NDArray[np.bool_]:
     """Returns which texts are messages of other conversations."""
     is_other = np.zeros(len(pool.may_be_quoted), np.bool_)
     is_other[: len(pool.others)] = [other.source == "conversations" for other in pool.others]
@@ -207,12 +218,12 @@ def _is_of_other_conversation(pool: Pool) -> NDArray[np.bool_]:
 
 
 def _each_said_once(
-    pool: Pool, numbers: NDArray[np.intp], sayings_above: NDArray[np.int64]
+    pool: Pool, numbers: NDArray[np.intp], sayings_shown: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """Leaves out texts that the prompt has already, and repetitions of other texts."""
+    """Leaves out texts that repeat a shown message or an earlier text."""
     sayings = pool.sayings[numbers]
     firsts = np.sort(np.unique(sayings, return_index=True)[1])
-    is_new = ~np.isin(sayings[firsts], sayings_above)
+    is_new = ~np.isin(sayings[firsts], sayings_shown)
     return numbers[firsts[is_new]]
 
 
@@ -221,24 +232,24 @@ def _account(
     named: Sequence[Fragment],
     candidates: Sequence[int],
     *,
-    free: int,
+    quotable: int,
     irrelevant: int,
 ) -> Retrieved:
-    """Returns what was selected, and tells of each other text that it was left out.
+    """Returns what was selected, with an account of the texts that were left out.
 
     Args:
         selection: What was taken of the candidates.
-        named: What was taken before them.
+        named: The documents that were taken before them.
         candidates: The texts that were looked at.
-        free: The number of texts that could have been quoted.
-        irrelevant: The number of those that are not relevant enough.
+        quotable: How many texts could have been quoted.
+        irrelevant: How many of these are not relevant enough.
     """
     pool = selection.pool
     chosen = selection.in_order()
     listed = [number for number in candidates if number not in selection.chosen]
     listed = listed[:LISTED_OMISSIONS]
-    more = free - len(chosen) - len(listed)
-    # A reply is quoted for its question, however irrelevant it is.
+    more = quotable - len(chosen) - len(listed)
+    # A reply that is quoted beside its question may be irrelevant: then fewer than that are left.
     low_relevance = min(irrelevant, more)
     omitted = {
         Reason.RANKED_LOWER: more - low_relevance,

@@ -1,6 +1,7 @@
-"""Ranks texts for a message: how relevant each is, and what a token spent on it is worth.
+"""Ranks texts for a message.
 
-The formula stands in docs/internals/retrieval.md.
+Each text gets a *relevance*, how like the question it is, and a *key*, how good a use of tokens it
+is to quote it. Both are sums of parts; docs/internals/retrieval.md has the formula.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,23 +16,20 @@ from langchain_ctxbudget.search.question import Question
 from langchain_ctxbudget.search.scores import ALL, Numbers, Places, Scores, highest, z_scores
 
 Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
-"""Takes a few texts, by number and weight, and returns how like them every text is."""
+"""Returns how like some texts every text is, given the numbers of these and their weights."""
 NEIGHBOURHOOD = 2
-"""Texts before and after that lend a text their score."""
+"""How many texts before a text, and how many behind it, lend it their scores."""
 LINE_OVERHEAD_TOKENS = 4
-"""About the tokens of a line besides its text."""
+"""About how many tokens the line of a quote costs besides its text."""
 FIRST_FOUND = 10
-"""The best texts, which show what others that matter look like."""
+"""To how many of the most relevant texts all others are compared: what is like them matters too."""
 NEGLIGIBLE = 0.01
-"""Shortness of sessions below which they say next to nothing and are not looked at."""
+"""Sessions up to this `shortness` are too long to say anything about their texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """The weight of each part of a key, as docs/internals/retrieval.md explains them.
-
-    0 switches a part off.
-    """
+    """The weights of the parts of relevance and of the key; 0 switches a part off."""
 
     lexical: float = 0.2
     """Of relevance: the words that a text shares with the question."""
@@ -48,11 +46,11 @@ class RankingWeights:
     relevance: float = 1.5
     """Of the key: the logarithm of relevance."""
     length: float = 0.8
-    """Off the key: the logarithm of its tokens, as a budget buys tokens and not items."""
+    """Taken off the key: the logarithm of its tokens, as a budget buys tokens and not items."""
     variety: float = 0.5
     """Of the key: the logarithm of its different words, as "Show me." says nothing."""
     speaker_length: float = 0.3
-    """Off the key: how much longer than others this speaker's texts are."""
+    """Taken off the key: how much longer than others this speaker's texts are."""
     speaker: float = 1.0
     """Of the key: the message names this speaker and no other."""
     first_person: float = 2.5
@@ -62,23 +60,23 @@ class RankingWeights:
     opening: float = 1.2
     """Of the key: it opens its session."""
     recency: float = 0.25
-    """Off the key: the logarithm of the number of sessions since."""
+    """Taken off the key: the logarithm of the number of sessions since."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingScale:
-    """What the parts of a key are measured by."""
+    """The measures by which parts of a key are scaled."""
 
     least_relevance: float = 0.2
-    """Added to relevance, scaled to 0 to 1, before its logarithm: the least relevant has it."""
+    """Relevance is scaled to 0 to 1, and this is added before its logarithm is taken."""
     per_deviation: float = 0.2
-    """What a deviation of relevance adds to its logarithm: a text that stands out may be long."""
+    """A standard deviation of relevance adds this to that logarithm: a text that stands out may be
+    long."""
     full_spread: float = 0.75
-    """Deviation of the logarithms of costs from which length counts in full.
-
-    Among texts of about one length, a shorter one saves little."""
+    """Length counts in full if the logarithms of costs have at least this standard deviation, and
+    less if texts are of about one length, as a shorter one saves little then."""
     short_session: int = 8
-    """Texts of a session that is still about one thing."""
+    """A session of so many texts is still about one thing."""
 
 
 RANKING_WEIGHTS = RankingWeights()
@@ -87,7 +85,10 @@ SCALE = RankingScale()
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Circumstances of every text, in the order of time; each array has shape `(texts,)`."""
+    """What is known of every text besides its words and its meaning.
+
+    Texts are in the order of time; each array has shape `(texts,)`.
+    """
 
     session: Numbers
     """The number of its session, from 0 and never falling."""
@@ -102,7 +103,7 @@ class Texts:
     day: Numbers
     """Year * 10,000 + month * 100 + day, 0 where there is none."""
     place: NDArray[np.intp]
-    """Its place among all texts, of which these may be some."""
+    """Its place among all texts, of which these may be only some."""
     opens: NDArray[np.bool_]
     """True for the first text of a session."""
 
@@ -115,23 +116,26 @@ class Ranking:
     """The worth of every text; each array has shape `(texts,)`."""
 
     keys: Scores
-    """The order of packing: higher is a better use of a token."""
+    """How good a use of tokens each text is: texts are quoted in the order of this."""
     relevance: Scores
-    """Its likeness to the question, whatever it costs."""
+    """How like the question each text is, whatever it costs."""
     components: Mapping[str, Scores] = field(default_factory=dict)
     """The parts that keys and relevance are sums of."""
 
     def scores(self, number: int) -> dict[str, float]:
-        """Returns what every part says of a text."""
+        """Returns the parts of a text's relevance and key, by name."""
         return {name: round(float(part[number]), 3) for name, part in self.components.items()}
 
     def with_part(self, name: str, part: Scores) -> "Ranking":
-        """Returns the ranking with one part more in its keys."""
+        """Returns the ranking with one more part in its keys."""
         return replace(self, keys=self.keys + part, components={**self.components, name: part})
 
 
 def shortness(session: Numbers) -> float:
-    """Returns 1 where sessions are short and about one thing, and less the longer they are."""
+    """Returns a measure of sessions: 1 if they are short on average, less the longer they are.
+
+    The scores of a session say much of each text only if it is about one thing.
+    """
     sessions = int(session[-1]) - int(session[0]) + 1
     return min(1.0, SCALE.short_session * sessions / len(session)) ** 2
 
@@ -148,17 +152,18 @@ def rank(
     sample: Places = ALL,
     weights: RankingWeights = RANKING_WEIGHTS,
 ) -> Ranking:
-    """Returns the worth of every text to a question.
+    """Returns the relevance and the key of every text.
 
     Args:
-        texts: The circumstances of the texts.
+        texts: What is known of the texts besides their words and their meaning.
         question: What is asked.
-        words: z-scores of the texts' words.
-        meaning: z-scores of the texts' meaning; where it is not known, the words count for it.
-        sessions: z-scores of the words of each text's session.
-        alike: Compares all texts with the best ones, where vectors are known.
-        session_shortness: The shortness of sessions among all texts, where `texts` are only some of them.
-        sample: Those of the texts that stand for all, where `texts` are only some of them.
+        words: How much of the question's words each text has, as z-scores.
+        meaning: How near each text is to the question, as z-scores; None if no vectors are known:
+            then the words count in its place.
+        sessions: How much of the question's words each text's session has, as z-scores.
+        alike: Compares all texts with some of them, where vectors are known.
+        session_shortness: The `shortness` of the sessions of all texts, if `texts` are only some.
+        sample: Those of the texts from which mean and deviation are taken, if not from all.
         weights: The weight of each part.
     """
     if not len(texts):
@@ -170,14 +175,14 @@ def rank(
 
     words_and_meaning = words + meaning
     by_session = _Sessions(texts.session)
-    of_session = weights.session_best * by_session.best(words_and_meaning)
+    session_scores = weights.session_best * by_session.best(words_and_meaning)
     if sessions is not None:
-        of_session += weights.session * sessions
+        session_scores += weights.session * sessions
     parts = {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
         "neighbours": weights.neighbours * _lent_by_neighbours(texts, words_and_meaning),
-        "session": session_shortness * of_session,
+        "session": session_shortness * session_scores,
     }
     if alike is not None and session_shortness > NEGLIGIBLE:
         likeness = _likeness_to_best(_sum(parts), alike)
@@ -191,13 +196,13 @@ def rank(
 
 
 def _sum(parts: Mapping[str, Scores]) -> Scores:
-    """Returns the sum of some parts for every text."""
+    """Returns the sum of parts, for every text."""
     total: Scores = np.add.reduce([*parts.values()])
     return total
 
 
 class _Sessions:
-    """The sessions of texts, and what the scores of a session's texts come to together."""
+    """Gives every text of a session one score, made of the scores of all texts of that session."""
 
     def __init__(self, session: Numbers) -> None:
         self._starts = np.flatnonzero(np.diff(session, prepend=session[:1] - 1))
@@ -215,9 +220,10 @@ class _Sessions:
 
 
 def _lent_by_neighbours(texts: Texts, scores: Scores) -> Scores:
-    """Returns what the scores of its neighbours in its session add up to for every text."""
+    """Returns, for every text, the sum of the scores of its neighbours in its session."""
     lent = np.zeros_like(scores)
     for distance in range(1, NEIGHBOURHOOD + 1):
+        # Texts between these two may be missing, so their places decide.
         are_neighbours = texts.place[distance:] - texts.place[:-distance] <= NEIGHBOURHOOD
         are_neighbours &= texts.session[distance:] == texts.session[:-distance]
         lent[distance:] += scores[:-distance] * are_neighbours
@@ -226,7 +232,7 @@ def _lent_by_neighbours(texts: Texts, scores: Scores) -> Scores:
 
 
 def _likeness_to_best(relevance: Scores, alike: Alike) -> Scores:
-    """Returns how like the most relevant texts every text is."""
+    """Returns how like the most relevant texts every text is; the best of these count most."""
     best = highest(np.arange(len(relevance)), relevance, FIRST_FOUND)
     return alike(best, np.exp(relevance[best] - relevance[best].max()))
 
@@ -238,7 +244,7 @@ def _worth_per_token(
     weights: RankingWeights,
     session_shortness: float,
 ) -> dict[str, Scores]:
-    """Returns the parts of a key: what speaks for spending tokens on a text."""
+    """Returns the parts of the keys: what speaks for spending tokens on a text, and against it."""
     scaled = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0)
     costs = np.log(texts.costs + LINE_OVERHEAD_TOKENS)
     spread = min(1.0, float(costs.std()) / SCALE.full_spread)
@@ -257,9 +263,9 @@ def _worth_per_token(
 
 
 def _length_of_speaker(texts: Texts) -> Scores:
-    """Returns how much longer the texts of each text's speaker are than those of the others.
+    """Returns, for every text, how much longer its speaker's texts are than those of others.
 
-    It is the difference of the logarithms of mean costs.
+    It is the logarithm of the speaker's mean costs, less the mean of these logarithms.
     """
     speakers = texts.speaker + 1  # 0 where there is none
     counts = np.bincount(speakers)
