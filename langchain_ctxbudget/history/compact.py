@@ -218,7 +218,7 @@ class HistoryPlan:
         """Returns whether a history that has been cut is to be cut anew.
 
         It is if all of it fits now, if a model has written new summaries, or if too much is
-        verbatim and another cut would change that.
+        verbatim and another cut, or shorter tool results, would change that.
         """
         if self.fits_whole and self.end <= self.most_verbatim:
             return True

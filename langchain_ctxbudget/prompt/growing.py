@@ -170,7 +170,7 @@ def _extended_where_it_fits(rebuild: Plan, extended: Plan, whole: _Extension) ->
         extended: the plan that extends the last prompt, without its history.
         whole: the extension with all of its history.
     """
-    if _is_in_loop(extended):  # a loop pays for a changed prompt at once, and needs no background
+    if _is_in_loop(extended):  # its background is chosen, so it goes on as long as it fits
         if whole.fits:
             return whole.finished()
         return _shortened(rebuild, extended, whole.record, needs_background=False)
@@ -460,7 +460,7 @@ def _rebuilt(plan: Plan) -> Plan:
 
 
 def _was_asked_for(plan: Plan) -> bool:
-    """Tells whether `compact` has made the last cut, to make room, and no prompt has used it yet."""
+    """Tells whether `compact` has made the last cut, to make room, and no prompt has used it."""
     last = plan.conversation.cuts.get(plan.cut_key)
     return last is not None and not last.prefix
 

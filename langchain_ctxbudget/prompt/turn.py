@@ -365,7 +365,7 @@ class GrowingTurn:
 
     @property
     def _human_tokens(self) -> int:
-        """What is shown of the human messages costs."""
+        """The tokens of the human messages, as they are shown."""
         return sum(self.costs[number] for number in self.human)
 
     def _make_room(self, newest: int) -> None:
@@ -375,16 +375,15 @@ class GrowingTurn:
         had when its prompt was rebuilt are fitted all at once, when the last of them is there.
         """
         limits = self.limits
+        last_at_rebuild = limits.groups_at_rebuild - 1
+        if newest < last_at_rebuild:
+            return
         budget_tokens = limits.budget_tokens - limits.work_tokens - self.code_tokens
         if self.has_left_out:
             budget_tokens -= TURN_POLICY.note_tokens
         ahead_tokens = TURN_POLICY.next_rounds_tokens(
             self.round_costs, limits.budget_tokens - self._human_tokens
         )
-
-        last_at_rebuild = limits.groups_at_rebuild - 1
-        if newest < last_at_rebuild:
-            return
         if newest == last_at_rebuild:
             if self.total_tokens > budget_tokens - ahead_tokens:
                 self._give_way(newest, ahead_tokens)

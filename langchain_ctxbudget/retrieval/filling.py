@@ -223,7 +223,7 @@ class Selection:
     # What goes with a text: its reply, or its question
 
     def _take_reply_and_question(self, number: int) -> None:
-        """Takes what goes with a text: the reply to a question, and the short question of a reply."""
+        """Takes what goes with a text: a question's reply, and a reply's short question."""
         if self._is_question_with_reply(number):
             self._take_reply(number)
         if self._is_question_with_reply(number - 1):

@@ -179,7 +179,7 @@ def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(
     view = conversation(said)
     others = [message(number, f"w{number} w9") for number in range(3)]
     every = gathered(view, others, BagOfWords())
-    monkeypatch.setattr(pools, "FEW_ENOUGH", 1_000)
+    monkeypatch.setattr(pools, "ALL_RANKED_UP_TO", 1_000)
     some = gathered(view, others, BagOfWords())
     assert len(every.places) == 3_000
     assert len(some.places) < 2_200
