@@ -45,7 +45,8 @@ class TurnRoom:
     stage: int = 0
     """How many times the turn has outgrown its room."""
     groups: int = 0
-    """How many groups the turn had when this room was planned; 0 for its usual room."""
+    """How many groups the turn had when this room was planned; 0 for its usual room, and where
+    prompts do not grow."""
 
     @property
     def is_last_stage(self) -> bool:
@@ -90,7 +91,7 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     if fitted.work_when_shortened is not None:
         own_work_tokens += fitted.work_when_shortened.code_tokens
     free_tokens = 0
-    # Else messages are clipped to fit the prompt, and what that leaves is no room for rounds.
+    # A turn over the whole prompt is clipped to fit it: what that leaves is no room for rounds.
     if whole_tokens <= prompt_tokens or room.stage:
         free_tokens = max(0, limits.budget_tokens - tokens)
     return replace(
