@@ -1,6 +1,8 @@
 """One ranking of everything that may be quoted for a message, and the search over it."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -29,7 +31,6 @@ from langchain_ctxbudget.retrieval import (
     weighted,
 )
 from langchain_ctxbudget.retrieval import pool as pools
-from langchain_ctxbudget.retrieval.similarity import RENEWED
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import RetrievalSettings
 from tests.conversations import BagOfWords, conversation
@@ -38,7 +39,7 @@ QUERY = "Where is the blue bike?"
 TEXTS = st.lists(
     st.sampled_from(["blue", "bike", "kettle", "rain", "garden"]), min_size=1, max_size=5
 ).map(" ".join)
-BIKES = [f"The blue bike is here{'!' * (number + 1)}" for number in range(8)]
+COUNTED_AS_RELEVANCE = ("lexical", "dense", "neighbours", "session")
 
 
 def message(number: int, text: str, *, title: str = "c2", **fields: Any) -> Candidate:
@@ -56,154 +57,283 @@ def memory(number: int, text: str, kind: Any = "fact", **fields: Any) -> Candida
     return Candidate(id=f"memory {number}", source="memories", text=text, kind=kind, **fields)
 
 
-def ranked(
-    view: Conversation, others: Any = (), embeddings: Embeddings | None = None
-) -> tuple[Pool, list[str]]:
-    failures = list[str]()
-    return drive(gather(Searched.of(view), QUERY, embeddings, failures, others)), failures
-
-
-def gathered(view: Conversation, others: Any = (), embeddings: Embeddings | None = None) -> Pool:
-    pool, failures = ranked(view, others, embeddings)
+def gathered(
+    view: Conversation, others: Sequence[Candidate] = (), embeddings: Embeddings | None = None
+) -> Pool:
+    failures: list[str] = []
+    pool = drive(gather(Searched.of(view), QUERY, embeddings, failures, others))
     assert failures == []
     return pool
 
 
-def over(view: Conversation, table: MessageTable) -> Conversation:
+def texts_of_others(pool: Pool) -> list[str]:
+    return [other.text for other in pool.others]
+
+
+def with_table(view: Conversation, table: MessageTable) -> Conversation:
     return Conversation(view.scope, table, view.counter)
 
 
-def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date_and_place() -> (
-    None
-):
-    others = [
-        memory(1, "Likes the bike."),
-        message(1, "second bike", date="2026-01-02"),
-        message(0, "first bike", date="2026-01-02"),
-        message(0, "The blue bike is in the cellar.", title="c3", date="2026-01-01"),
+# Texts from elsewhere
+
+
+ELSEWHERE = [
+    memory(1, "Likes the bike."),
+    message(1, "second bike", date="2026-01-02"),
+    message(0, "first bike", date="2026-01-02"),
+    message(0, "The blue bike is in the cellar.", title="c3", date="2026-01-01"),
+]
+
+
+@pytest.fixture(scope="module")
+def pool_with_others() -> Pool:
+    """Four texts from elsewhere, and two messages of the conversation."""
+    return gathered(conversation(["It rained.", "The bike is here."]), ELSEWHERE, BagOfWords())
+
+
+def test_texts_from_elsewhere_stand_by_source_date_and_place(pool_with_others: Pool) -> None:
+    assert texts_of_others(pool_with_others) == [
+        "The blue bike is in the cellar.",
+        "first bike",
+        "second bike",
+        "Likes the bike.",
     ]
-    pool = gathered(conversation(["It rained.", "The bike is here."]), others, BagOfWords())
-    assert [other.text for other in pool.others] == [others[place].text for place in (3, 2, 1, 0)]
-    assert (pool.position(4), pool.position(3)) == (0, None)
-    assert len(pool.ranking.keys) == len(pool.may_be_quoted) == 6
-    assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
-    pool = drive(gather(Searched(), QUERY, BagOfWords(), [], others))  # without a conversation, too
+
+
+def test_texts_from_elsewhere_stand_in_front_of_the_messages(pool_with_others: Pool) -> None:
+    assert pool_with_others.position(3) is None
+    assert pool_with_others.position(4) == 0
+
+
+def test_texts_from_elsewhere_are_ranked_with_the_messages(pool_with_others: Pool) -> None:
+    assert len(pool_with_others.ranking.keys) == 6
+    assert len(pool_with_others.meant) == 6
+
+
+def test_the_two_most_relevant_texts_are_about_the_bike(pool_with_others: Pool) -> None:
+    best = np.argsort(-pool_with_others.ranking.relevance)[:2]
+
+    assert set(best.tolist()) < {0, 1, 2, 5}
+
+
+def test_texts_from_elsewhere_are_ranked_without_a_conversation() -> None:
+    pool = drive(gather(Searched(), QUERY, BagOfWords(), [], ELSEWHERE))
+
     assert len(pool.ranking.keys) == 4
 
 
-def test_vectors_that_cannot_be_used_are_asked_for_again_and_those_of_another_width_are_not_mixed() -> (
-    None
-):
-    others = [message(number, f"bells {number}") for number in range(3)]
-    known = dict[bytes, Any]()
-    for width, is_broken, wanted in ((4, True, 3), (4, False, 3), (6, False, 3), (4, False, 0)):
-        asked = list[str]()
-
-        class Server(DeterministicFakeEmbedding):
-            def embed_documents(self, texts: list[str]) -> list[list[float]]:
-                asked.extend(texts)  # noqa: B023 - called within the round
-                return (
-                    [[0.0] * width for _ in texts] if is_broken else super().embed_documents(texts)  # noqa: B023
-                )
-
-        failures: list[str] = []
-        drive(gather(Searched(elsewhere=known), QUERY, Server(size=width), failures, others))
-        assert (len(asked), bool(failures)) == (wanted, is_broken), (width, failures)
-
-
-def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itself() -> None:
+def test_a_text_that_the_conversation_says_itself_is_not_quoted() -> None:
     view = conversation(["Hello.", "The bike is blue."])
     others = [message(0, "The bike is blue."), message(1, "The bike is red.")]
-    assert [other.text for other in gathered(view, others).others] == ["The bike is red."]
-    assert len(gathered(over(view, view.table.changed(1)), others).others) == 2
+
+    assert texts_of_others(gathered(view, others)) == ["The bike is red."]
+    without_it = with_table(view, view.table.changed(1))
+    assert len(gathered(without_it, others).others) == 2
 
 
-def by_words(view: Conversation) -> list[float]:
-    keys: list[float] = pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
-    return keys
-
-
-class Named(DeterministicFakeEmbedding):
-    model: str
-
-
-@pytest.mark.parametrize("size", [16, 8])
-def test_other_embeddings_embed_all_messages_again(size: int) -> None:
-    view = conversation(["The blue bike is here.", "It rained."])
-    ranked(view, embeddings=Named(model="one", size=16))
-    _, failures = ranked(view, embeddings=Named(model="two", size=size))
-    assert failures == [RENEWED]
-    vectors = view.table.search_index.vectors
-    assert (len(vectors), vectors.width) == (2, size)
-
-
-def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question() -> None:
+@pytest.mark.parametrize("embeddings", [None, BagOfWords()], ids=["words", "vectors"])
+def test_a_text_is_meant_only_if_it_is_about_the_question(
+    embeddings: Embeddings | None,
+) -> None:
     others = [message(0, "The blue bike is in the cellar."), message(1, "Nothing of it.")]
-    for embeddings in (None, BagOfWords()):
-        assert gathered(
-            conversation(["It rained."]), others, embeddings
-        ).may_be_quoted.tolist() == [
-            True,
-            False,
-            True,
-        ]
+
+    pool = gathered(conversation(["It rained."]), others, embeddings)
+
+    assert pool.meant.tolist() == [True, False, True]
+
+
+# Vectors of texts from elsewhere
+
+
+class VectorServer(DeterministicFakeEmbedding):
+    """Notes what it is asked for."""
+
+    asked: list[str] = Field(default_factory=list)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.asked.extend(texts)
+        return super().embed_documents(texts)
+
+
+class BrokenServer(VectorServer):
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.asked.extend(texts)
+        return [[0.0] * self.size for _ in texts]
+
+
+BELLS = [message(number, f"bells {number}") for number in range(3)]
+Vectors = dict[bytes, Any]
+
+
+def failures_of(server: VectorServer, vectors: Vectors) -> list[str]:
+    """What went wrong when three texts from elsewhere were searched with vectors that are there."""
+    failures: list[str] = []
+    drive(gather(Searched(elsewhere=vectors), QUERY, server, failures, BELLS))
+    return failures
+
+
+def test_vectors_that_cannot_be_used_are_asked_for_again() -> None:
+    vectors: Vectors = {}
+    broken = BrokenServer(size=4)
+    server = VectorServer(size=4)
+
+    assert failures_of(broken, vectors)
+    assert failures_of(server, vectors) == []
+    assert len(broken.asked) == 3
+    assert len(server.asked) == 3
+
+
+def test_vectors_are_asked_for_once() -> None:
+    vectors: Vectors = {}
+    server = VectorServer(size=4)
+    failures_of(VectorServer(size=4), vectors)
+
+    assert failures_of(server, vectors) == []
+    assert server.asked == []
+
+
+def test_vectors_of_another_width_are_not_mixed() -> None:
+    vectors: Vectors = {}
+    wider = VectorServer(size=6)
+    again = VectorServer(size=4)
+    failures_of(VectorServer(size=4), vectors)
+
+    assert failures_of(wider, vectors) == []
+    assert failures_of(again, vectors) == []
+    assert len(wider.asked) == 3
+    assert again.asked == []
+
+
+# The ranking
 
 
 @settings(max_examples=50)
 @given(st.lists(TEXTS, max_size=12), st.lists(TEXTS, max_size=8), st.booleans())
 def test_the_parts_add_up_to_the_value_of_every_text(
-    said: list[str], elsewhere: list[str], dense: bool
+    texts: list[str], elsewhere: list[str], has_vectors: bool
 ) -> None:
     others = [message(number, text) for number, text in enumerate(elsewhere)]
-    pool = gathered(conversation(said), others, BagOfWords() if dense else None)
+    pool = gathered(conversation(texts), others, BagOfWords() if has_vectors else None)
+
     parts = dict(pool.ranking.components)
-    about = sum(
-        (parts.pop(name, 0) for name in ("lexical", "dense", "neighbours", "session")), np.zeros(())
-    )
-    assert about == pytest.approx(pool.ranking.relevance)
-    assert sum(parts.values(), np.zeros(len(pool.may_be_quoted))) == pytest.approx(
-        pool.ranking.keys
-    )
+    relevance = np.zeros(len(pool.meant))
+    for name in COUNTED_AS_RELEVANCE:
+        relevance = relevance + parts.pop(name, 0)
+    values = np.zeros(len(pool.meant)) + sum(parts.values())
+
+    assert relevance == pytest.approx(pool.ranking.relevance)
+    assert values == pytest.approx(pool.ranking.keys)
     assert np.isfinite(pool.ranking.keys).all()
-    if not (dense or others):
-        assert by_words(conversation(said)) == pool.ranking.keys.tolist()
+
+
+@settings(max_examples=20)
+@given(st.lists(TEXTS, max_size=12))
+def test_messages_are_ranked_alike_whether_gathered_or_pooled(texts: list[str]) -> None:
+    view = conversation(texts)
+
+    by_words = pooled(Searched.of(view, MessageIndex()), QUERY)
+
+    assert by_words.ranking.keys.tolist() == gathered(view).ranking.keys.tolist()
+
+
+@dataclass
+class LongConversation:
+    """Pools of 3,000 messages: of all of them, and of those that may be worth it."""
+
+    whole: Pool
+    narrowed: Pool
+
+
+@pytest.fixture(scope="module")
+def long_conversation() -> LongConversation:
+    """One message of 3,000 answers the question."""
+    rng = random.Random(4)
+    words = [f"w{number}" for number in range(400)]
+    texts = [" ".join(rng.choices(words, k=8)) for _ in range(3_000)]
+    texts[1_500] = "The blue bike is behind the shed."
+    view = conversation(texts)
+    others = [message(number, f"w{number} w9") for number in range(3)]
+
+    whole = gathered(view, others, BagOfWords())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pools, "FEW_ENOUGH", 1_000)
+        narrowed = gathered(view, others, BagOfWords())
+    return LongConversation(whole, narrowed)
 
 
 def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(
-    monkeypatch: pytest.MonkeyPatch,
+    long_conversation: LongConversation,
 ) -> None:
-    rng = random.Random(4)
-    words = [f"w{number}" for number in range(400)]
-    said = [" ".join(rng.choices(words, k=8)) for _ in range(3_000)]
-    said[1_500] = "The blue bike is behind the shed."
-    view = conversation(said)
-    others = [message(number, f"w{number} w9") for number in range(3)]
-    every = gathered(view, others, BagOfWords())
-    monkeypatch.setattr(pools, "ALL_RANKED_UP_TO", 1_000)
-    some = gathered(view, others, BagOfWords())
-    assert len(every.places) == 3_000
-    assert len(some.places) < 2_200
-    for pool in (every, some):
-        [best] = pool.best(pool.ranking.keys, 1)
-        assert pool.position(best) == 1_500
-    chosen = [
-        {pool.position(number) for number in pool.best(pool.ranking.relevance, 50)}
-        for pool in (every, some)
-    ]
-    assert len(chosen[0] & chosen[1]) >= 40
+    assert len(long_conversation.whole.places) == 3_000
+    assert len(long_conversation.narrowed.places) < 2_200
 
 
-def test_the_most_relevant_texts_are_found_best_first_whatever_they_cost() -> None:
-    sources = Sources(
-        Catalogue(InMemoryStore()), "ada", ["memories"], memories=[memory(1, "The blue bike.")]
-    )
-    found, failures = drive(
-        search(sources, QUERY, 2, conversation(["It rained.", "The bike is here, somewhere."]))
-    )
-    assert [one.page_content for one in found] == ["The blue bike.", "The bike is here, somewhere."]
-    assert found[0].metadata["score"] > found[1].metadata["score"]
-    assert "value" in found[1].metadata["scores"]
+@pytest.mark.parametrize("which", ["whole", "narrowed"])
+def test_the_answer_is_the_best_of_many_messages(
+    long_conversation: LongConversation, which: str
+) -> None:
+    pool: Pool = getattr(long_conversation, which)
+
+    [best] = pool.best(pool.ranking.keys, 1)
+
+    assert pool.position(best) == 1_500
+
+
+def most_relevant(pool: Pool) -> set[int | None]:
+    return {pool.position(number) for number in pool.best(pool.ranking.relevance, 50)}
+
+
+def test_the_most_relevant_messages_are_hardly_ever_left_unranked(
+    long_conversation: LongConversation,
+) -> None:
+    whole = most_relevant(long_conversation.whole)
+
+    assert len(whole & most_relevant(long_conversation.narrowed)) >= 40
+
+
+@pytest.mark.parametrize(
+    ("question", "is_weak"),
+    [("Which day do I fly out?", False), ("How do I boil an egg?", True)],
+)
+def test_a_question_about_the_speakers_is_about_the_conversation(
+    question: str, is_weak: bool
+) -> None:
+    view = conversation(["It rained.", "The bike is here.", "Fine."] * 20)
+
+    assert pooled(Searched.of(view), question).evidence.is_weak is is_weak
+
+
+# The search
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    """The best two texts of a memory and two messages."""
+    store = Catalogue(InMemoryStore())
+    sources = Sources(store, "ada", ["memories"], memories=[memory(1, "The blue bike.")])
+    view = conversation(["It rained.", "The bike is here, somewhere."])
+
+    found, failures = drive(search(sources, QUERY, 2, view))
+
     assert failures == []
+    return found
+
+
+def test_the_most_relevant_texts_are_found_best_first(documents: list[Document]) -> None:
+    assert [document.page_content for document in documents] == [
+        "The blue bike.",
+        "The bike is here, somewhere.",
+    ]
+
+
+def test_what_is_found_has_its_score_and_its_parts(documents: list[Document]) -> None:
+    first, second = (document.metadata for document in documents)
+
+    assert first["score"] > second["score"]
+    assert "value" in second["scores"]
+
+
+# Rerankers
 
 
 class Shortest(BaseDocumentCompressor):
@@ -212,36 +342,70 @@ class Shortest(BaseDocumentCompressor):
     shown: list[str] = Field(default_factory=list)
 
     def compress_documents(
-        self, documents: Any, query: str, callbacks: Any = None
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> list[Document]:
         self.shown.extend(document.page_content for document in documents)
         return sorted(documents, key=lambda document: len(document.page_content))
 
 
-def test_a_reranker_hands_the_values_of_the_best_that_may_be_quoted_out_in_its_order() -> None:
-    dropped = AIMessage("The blue bike is secret.", additional_kwargs={"ctxbudget": "drop"})
-    for view in (conversation([dropped, *reversed(BIKES)]), conversation([])):
-        pool = gathered(view)
-        reranker = Shortest()
-        problems = list[str]()
-        new = drive(rerank(pool, reranker, problems, view, None))
-        assert sorted(reranker.shown) == [
-            f"user: {text}" for text in sorted(BIKES[: len(view.entries)])
-        ]
-        best = sorted(
-            range(1, len(view.entries)), key=lambda place: (len(view.entries[place].text), place)
-        )
-        assert new.ranking.keys[best].tolist() == sorted(
-            new.ranking.keys[best].tolist(), reverse=True
-        )
-        assert sorted(new.ranking.keys) == pytest.approx(sorted(pool.ranking.keys))
-        assert new.ranking.keys == pytest.approx(
-            pool.ranking.keys + new.ranking.components.get("reranker", 0)
-        )
-        assert problems == []
+BIKES = [f"The blue bike is here{'!' * length}" for length in range(1, 9)]
 
 
-def test_memories_stand_in_their_places_by_the_weights_of_seed_002() -> None:
+@dataclass
+class Reranked:
+    """A pool before and after `Shortest` has seen it, and what it was shown."""
+
+    before: Pool
+    after: Pool
+    shown: list[str]
+
+
+def reranked(view: Conversation) -> Reranked:
+    before = gathered(view)
+    reranker = Shortest()
+    problems: list[str] = []
+    after = drive(rerank(before, reranker, problems, view, None))
+    assert problems == []
+    return Reranked(before, after, reranker.shown)
+
+
+@pytest.fixture(scope="module")
+def bikes() -> Reranked:
+    """A message that may not be quoted, and eight about the bike, the longest first."""
+    secret = AIMessage("The blue bike is secret.", additional_kwargs={"ctxbudget": "drop"})
+    return reranked(conversation([secret, *reversed(BIKES)]))
+
+
+def test_a_reranker_sees_what_may_be_quoted(bikes: Reranked) -> None:
+    assert sorted(bikes.shown) == sorted(f"user: {text}" for text in BIKES)
+
+
+def test_a_reranker_hands_the_values_of_the_best_out_in_its_order(bikes: Reranked) -> None:
+    shortest_first = bikes.after.ranking.keys[[8, 7, 6, 5, 4, 3, 2, 1]].tolist()
+
+    assert shortest_first == sorted(shortest_first, reverse=True)
+    assert sorted(bikes.after.ranking.keys) == pytest.approx(sorted(bikes.before.ranking.keys))
+
+
+def test_a_reranker_is_a_part_of_the_value(bikes: Reranked) -> None:
+    difference = bikes.after.ranking.components["reranker"]
+
+    assert bikes.after.ranking.keys == pytest.approx(bikes.before.ranking.keys + difference)
+
+
+def test_a_reranker_has_nothing_to_do_in_an_empty_conversation() -> None:
+    empty = reranked(conversation([]))
+
+    assert empty.shown == []
+    assert empty.after.ranking.keys.tolist() == empty.before.ranking.keys.tolist() == []
+
+
+# Memories, by the weights that an application gives
+
+
+@pytest.fixture(scope="module")
+def pool_of_memories() -> Pool:
+    """A message from elsewhere, four memories, and a message of the conversation."""
     others = [
         memory(2, "The bike is sold.", "experience", date="2024-01-02"),
         memory(1, "The blue bike.", "experience", certainty=0.2, date="2025-01-02"),
@@ -249,51 +413,97 @@ def test_memories_stand_in_their_places_by_the_weights_of_seed_002() -> None:
         memory(3, "Rain, and a bike.", "experience", certainty=0.1, date="2026-01-02"),
         message(1, "A blue bike is in the rain."),
     ]
-    pool = gathered(conversation(["A kettle."]), others, BagOfWords())
-    first = range(1, 5)
-    parts = np.array(
-        [[1, np.exp(-731 / 365), 0.7], [0.2, 1 / np.e, 0.7], [0.5, 1 / np.e, 1], [0.1, 1, 0.7]]
-    )
-    for weights in (*np.eye(4), (0.4, 0.3, 0.2, 0.1)):
-        scores = np.column_stack((pool.likeness[first], parts)) @ weights
-        new = weighted(pool, weights, date(2026, 1, 2)).ranking
-        assert np.all(np.diff(new.keys[first][np.argsort(-scores, kind="stable")]) <= 0)
-        assert sorted(new.keys[first]) == pytest.approx(sorted(pool.ranking.keys[first]))
-        assert new.keys[[0, 5]].tolist() == pool.ranking.keys[[0, 5]].tolist()
-    assert weighted(pool, None, None) is pool
+    return gathered(conversation(["A kettle."]), others, BagOfWords())
 
 
-def test_new_texts_and_those_that_name_entities_are_raised_by_the_formula_of_seed_004() -> None:
-    today = date(2026, 1, 2)
+MEMORIES = slice(1, 5)
+CERTAINTY = np.array([1, 0.2, 0.5, 0.1])
+RECENCY = np.array([0.1350, 0.3679, 0.3679, 1])
+"""Of two years and a day, of one year, and of today: exp(-days / 365)."""
+KIND = np.array([0.7, 0.7, 1, 0.7])
+WEIGHTS = pytest.mark.parametrize(
+    "weights", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.4, 0.3, 0.2, 0.1)]
+)
+MemoryWeights = tuple[float, float, float, float]
+
+
+@WEIGHTS
+def test_memories_stand_by_their_weighted_parts(
+    pool_of_memories: Pool, weights: MemoryWeights
+) -> None:
+    likeness = pool_of_memories.likeness[MEMORIES]
+    scores = np.column_stack((likeness, CERTAINTY, RECENCY, KIND)) @ weights
+
+    keys = weighted(pool_of_memories, weights, date(2026, 1, 2)).ranking.keys[MEMORIES]
+
+    best_first = np.argsort(-scores, kind="stable")
+    assert np.all(np.diff(keys[best_first]) <= 0)
+
+
+@WEIGHTS
+def test_memories_share_their_values_among_themselves(
+    pool_of_memories: Pool, weights: MemoryWeights
+) -> None:
+    before = pool_of_memories.ranking.keys
+
+    after = weighted(pool_of_memories, weights, date(2026, 1, 2)).ranking.keys
+
+    assert sorted(after[MEMORIES]) == pytest.approx(sorted(before[MEMORIES]))
+    assert after[[0, 5]].tolist() == before[[0, 5]].tolist()
+
+
+def test_memories_without_weights_stay_as_they_are(pool_of_memories: Pool) -> None:
+    assert weighted(pool_of_memories, None, None) is pool_of_memories
+
+
+# Texts that are raised because they are new, or name entities
+
+
+@pytest.fixture(scope="module")
+def pool_of_bikes() -> Pool:
     others = [
         message(0, "The blue bike of Rosa and Ben.", date="2026-01-02"),
         message(1, "The blue bike of Rosa.", date="2025-01-02"),
         message(2, "The blue bike."),
     ]
-    pool = gathered(conversation(["A kettle."]), others)
-    distance = float(np.ptp(pool.ranking.keys[pool.best(pool.ranking.keys, 256)]))
-    places = [[other.id for other in pool.others].index(f"c2/{number}") for number in range(3)]
-    for settings_, expected in (
-        ({"recency_weight": 0.5}, [0.1, 0.1 * np.exp(-1), 0.0]),
-        ({"entity_weight": 1.0}, [0.3, 0.15, 0.0]),
-        (
-            {"recency_weight": 1.0, "entity_weight": 0.5},
-            [0.2 + 0.15, 0.2 * np.exp(-1) + 0.075, 0.0],
-        ),
-    ):
-        found = boosted(pool, RetrievalSettings(**settings_), ["Rosa", "BEN"], today)
-        assert found.ranking.components["boost"][places] == pytest.approx(
-            np.array(expected) * distance
-        )
-        assert found.ranking.keys == pytest.approx(
-            pool.ranking.keys + found.ranking.components["boost"]
-        )
-    assert boosted(pool, RetrievalSettings(), ["Rosa"], today) is pool
-    few = boosted(pool, RetrievalSettings(candidates=1, entity_weight=1.0), ["Rosa"], today)
-    assert np.count_nonzero(few.ranking.components["boost"]) <= 1
+    return gathered(conversation(["A kettle."]), others)
 
 
-def test_a_question_about_the_speakers_is_about_the_conversation_though_it_shares_no_word() -> None:
-    view = conversation(["It rained.", "The bike is here.", "Fine."] * 20)
-    asked = ("Which day do I fly out?", "How do I boil an egg?")
-    assert [pooled(Searched.of(view), one).evidence.is_weak for one in asked] == [False, True]
+def boosts(pool: Pool, settings: RetrievalSettings) -> tuple[Pool, dict[str, float]]:
+    """A pool that is boosted today, and how far each text is raised, of the best to the worst."""
+    after = boosted(pool, settings, ["Rosa", "BEN"], date(2026, 1, 2))
+    distance = np.ptp(pool.ranking.keys[pool.best(pool.ranking.keys, 256)])
+    shares = after.ranking.components["boost"] / distance
+    ids = [other.id for other in pool.others]
+    return after, dict(zip(ids, shares.tolist(), strict=False))
+
+
+@pytest.mark.parametrize(
+    ("weights", "of_both", "of_rosa"),
+    [
+        ({"recency_weight": 0.5}, 0.1, 0.03678794),  # 0.2 * 0.5, and that * exp(-1) after a year
+        ({"entity_weight": 1.0}, 0.3, 0.15),
+        ({"recency_weight": 1.0, "entity_weight": 0.5}, 0.35, 0.14857589),
+    ],
+    ids=["new", "with entities", "both"],
+)
+def test_new_texts_and_those_that_name_entities_are_raised(
+    pool_of_bikes: Pool, weights: dict[str, float], of_both: float, of_rosa: float
+) -> None:
+    after, shares = boosts(pool_of_bikes, RetrievalSettings(**weights))
+
+    assert shares == pytest.approx({"c2/0": of_both, "c2/1": of_rosa, "c2/2": 0.0})
+    boost = after.ranking.components["boost"]
+    assert after.ranking.keys == pytest.approx(pool_of_bikes.ranking.keys + boost)
+
+
+def test_nothing_is_raised_unless_the_application_wants_it(pool_of_bikes: Pool) -> None:
+    assert boosted(pool_of_bikes, RetrievalSettings(), ["Rosa"], date(2026, 1, 2)) is pool_of_bikes
+
+
+def test_only_candidates_are_raised(pool_of_bikes: Pool) -> None:
+    only_one = RetrievalSettings(candidates=1, entity_weight=1.0)
+
+    after = boosted(pool_of_bikes, only_one, ["Rosa"], date(2026, 1, 2))
+
+    assert np.count_nonzero(after.ranking.components["boost"]) <= 1
