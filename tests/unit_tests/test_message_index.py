@@ -1,4 +1,4 @@
-"""What retrieval knows of every message: its words, vectors and circumstances, read in any steps."""
+"""What retrieval knows of every message (words, vectors and circumstances), read in any steps."""
 
 from datetime import timedelta
 from random import Random
