@@ -1,4 +1,4 @@
-"""A report as people see it: a chart in a terminal, a card in a notebook."""
+"""A report as people see it: a chart in a terminal, a card in a notebook, and in words."""
 
 import html
 import re
@@ -20,47 +20,70 @@ ROW = re.compile(
     rf"^(?P<label>[^{FULL}{EMPTY}]+)(?P<bar>[{FULL}{EMPTY}]+) "
     r"+(?P<used>-?[\d,]+)(?: +-?[\d.]+%)?(?: +(?P<given>[\d,]+))?$"
 )
+CONTROL_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]")
 
 
 def rows(text):
-    return [match for line in text.splitlines() if (match := ROW.match(line))]
+    """The rows of a chart that have a bar."""
+    matches = map(ROW.match, text.splitlines())
+    return [match for match in matches if match]
+
+
+def used_tokens(text):
+    """The used tokens of layers and overhead, and of the total, which comes last."""
+    return [int(row["used"].replace(",", "")) for row in rows(text)]
+
+
+# A chart in a terminal
 
 
 @settings(deadline=None, max_examples=40)
 @given(reports(), st.integers(56, 140))
-def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(
-    report, width
-):
-    drawn = render_chart(report, width)
-    chart = rows(drawn)
-    *parts, total = (int(row["used"].replace(",", "")) for row in chart)
-    assert sum(parts) == total == report.total_tokens
-    assert len({row.end("used") for row in chart}) == 1
-    assert max(map(cell_len, drawn.split("\n"))) <= width
+def test_a_chart_adds_up_to_its_total_within_its_columns(report, width):
+    chart = render_chart(report, width)
+
+    *parts, total = used_tokens(chart)
+    assert sum(parts) == report.total_tokens
+    assert total == report.total_tokens
+    ends_of_numbers = {row.end("used") for row in rows(chart)}
+    assert len(ends_of_numbers) == 1, "numbers stand below each other"
+    assert max(map(cell_len, chart.split("\n"))) <= width
 
 
-def test_the_chart_says_what_happened():
-    window = {
-        "window_tokens": 8_000,
-        "window_source": "served",
-        "window_detail": "vLLM",
-        "output_reserve_tokens": 5,
-    }
-    for changes, line in [
+WINDOW = {
+    "window_tokens": 8_000,
+    "window_source": "served",
+    "window_detail": "vLLM",
+    "output_reserve_tokens": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
         ({}, "History    full: 40 messages: 1 retrieved, 39 behind the summary"),
         ({}, "Stable     5 tokens in the stable zone; first prompt of this conversation"),
         (
             {"count_mode": "estimated"},
             "Counted    estimated, with a margin (o200k_base), 1 new text",
         ),
-        (window, "Window     8,000 tokens (vLLM), 5 tokens kept free for the answer"),
-        ({"forecast": True}, f"{'CONTEXT BUDGET (forecast)':<53}{'1,000 tokens':>27}"),
+        (WINDOW, "Window     8,000 tokens (vLLM), 5 tokens kept free for the answer"),
+        (
+            {"forecast": True},
+            "CONTEXT BUDGET (forecast)                                           1,000 tokens",
+        ),
         (
             {"timings_ms": {"open": 1.0, "assemble": 2.5}},
             "Time       3.5 ms (open 1.0, assemble 2.5)",
         ),
-    ]:
-        assert line in render_chart(example(**changes), 80).splitlines()
+    ],
+    ids=["history", "stable zone", "counting", "window", "forecast", "time"],
+)
+def test_the_chart_says_what_happened(changes, line):
+    assert line in render_chart(example(**changes), 80).splitlines()
+
+
+# A card in a notebook
 
 
 @dataclass
@@ -91,9 +114,22 @@ class Card(HTMLParser):
     def handle_comment(self, data):
         raise AssertionError(f"a comment: {data}")
 
+    @property
+    def names_of_elements(self):
+        return {name for name, _ in self.elements}
+
+    @property
+    def attributes(self):
+        """Names and values of all attributes."""
+        pairs = []
+        for _, attributes in self.elements:
+            pairs += attributes.items()
+        return pairs
+
     def used(self):
         """The used tokens of layers and overhead, and of the total, which comes last."""
-        return [number(row["used"]) for row in rows("".join(self.texts).partition("\n\n")[0])]
+        chart, _, _ = "".join(self.texts).partition("\n\n")
+        return used_tokens(chart)
 
     def items(self):
         """The texts of all lines behind the fold."""
@@ -101,101 +137,153 @@ class Card(HTMLParser):
         return [html.unescape(re.sub("<[^>]*>", "", line)) for line in fold.split("</div>")[:-1]]
 
 
-def number(text):
-    return int(text.replace(",", ""))
+def items_of(report):
+    items = []
+    for layer in report.layers:
+        items += layer.items
+    return items
+
+
+def counts_of_more_omissions(report):
+    counts = []
+    for layer in report.layers:
+        counts += layer.more_omitted.values()
+    return counts
 
 
 @settings(deadline=None, max_examples=40)
 @given(reports())
-def test_a_card_lists_every_item_with_numbers_that_add_up_and_has_nothing_that_acts_or_is_loaded(
-    report,
-):
+def test_a_card_adds_up_and_has_nothing_that_acts_or_is_loaded(report):
     card = Card(render_html(report))
+
     *parts, total = card.used()
-    assert sum(parts) == total == report.total_tokens
-    items = [item for part in report.layers for item in part.items]
-    more = [f"{n:,} more" for part in report.layers for n in part.more_omitted.values()]
-    lines = card.items()
-    assert len(lines) == len(items) + len(more)
-    listed = [line for line in lines if " more: " not in line]
-    assert all(
-        item.status in line and f" {item.tokens:,} " in line
-        for item, line in zip(items, listed, strict=True)
-    )
-    assert all(
-        said in line
-        for said, line in zip(more, (line for line in lines if " more: " in line), strict=True)
-    )
-    assert {name for name, _ in card.elements} <= {"pre", "span", "details", "summary", "div"}
-    assert {name for _, attributes in card.elements for name in attributes} <= {"style", "title"}
-    assert not any("url(" in attributes.get("style", "") for _, attributes in card.elements)
+    assert sum(parts) == report.total_tokens
+    assert total == report.total_tokens
+    assert_every_item_is_listed(report, card.items())
+    assert card.names_of_elements <= {"pre", "span", "details", "summary", "div"}
+    assert {name for name, _ in card.attributes} <= {"style", "title"}
+    assert not any(name == "style" and "url(" in value for name, value in card.attributes)
 
 
-def test_hostile_texts_are_shown_as_they_are_written():
-    hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;\x1b[2J\x9b\x00\x7f\u202e\u2028\ud800"
-    item = ReportItem(
-        id=hostile,
-        tokens=5,
-        status=Status.INCLUDED,
-        reason=Reason.RELEVANT,
-        preview=hostile,
-        source=hostile,
-    )
-    own = replace(example().layers[0], layer=hostile, title=hostile, items=(item,), used_tokens=5)
-    report = example(
-        **dict.fromkeys(("tokenizer", "allocation_strategy", "window_detail"), hostile),
-        layers=(own,),
-        overhead_tokens={hostile: 10},
-        failures=(hostile,),
-        window_tokens=5,
-        timings_ms={hostile: 1.0},
-    )
-    card = Card(report._repr_html_())
-    assert not {"script", "img"} & {name for name, _ in card.elements}
-    assert "<script>alert(1)</script>" in " ".join(card.texts)
-    for drawn in (card.html, render_chart(report, 80)):
-        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", drawn)
+def assert_every_item_is_listed(report, lines):
+    item_lines = [line for line in lines if " more: " not in line]
+    for item, line in zip(items_of(report), item_lines, strict=True):
+        assert item.status in line
+        assert f" {item.tokens:,} " in line
+
+    counting_lines = [line for line in lines if " more: " in line]
+    for count, line in zip(counts_of_more_omissions(report), counting_lines, strict=True):
+        assert f"{count:,} more" in line
 
 
 def test_a_layer_that_gives_back_tokens_has_an_empty_bar():
-    card = example(overhead_tokens={"framing": -500}, total_tokens=-495)._repr_html_()
-    assert Card(card).used()[-2] == -500
+    card = Card(example(overhead_tokens={"framing": -500}, total_tokens=-495)._repr_html_())
+
+    *_, framing, _ = card.used()
+    assert framing == -500
+
+
+# Hostile texts
+
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;"
+    "\x1b[2J\x9b\x00\x7f\u202e\u2028\ud800"
+)
+
+
+@pytest.fixture(scope="module")
+def hostile_report():
+    """A hostile text wherever a text may stand."""
+    item = ReportItem(
+        id=HOSTILE,
+        tokens=5,
+        status=Status.INCLUDED,
+        reason=Reason.RELEVANT,
+        preview=HOSTILE,
+        source=HOSTILE,
+    )
+    layer = replace(example().layers[0], layer=HOSTILE, title=HOSTILE, items=(item,), used_tokens=5)
+    return example(
+        tokenizer=HOSTILE,
+        allocation_strategy=HOSTILE,
+        window_detail=HOSTILE,
+        layers=(layer,),
+        overhead_tokens={HOSTILE: 10},
+        failures=(HOSTILE,),
+        window_tokens=5,
+        timings_ms={HOSTILE: 1.0},
+    )
+
+
+def test_hostile_texts_are_no_elements_of_a_card(hostile_report):
+    card = Card(hostile_report._repr_html_())
+
+    assert {"script", "img"}.isdisjoint(card.names_of_elements)
+
+
+def test_hostile_texts_are_shown_as_they_are_written(hostile_report):
+    card = Card(hostile_report._repr_html_())
+
+    assert "<script>alert(1)</script>" in " ".join(card.texts)
+
+
+def test_a_card_has_no_control_characters(hostile_report):
+    assert not CONTROL_CHARACTERS.search(hostile_report._repr_html_())
+
+
+def test_a_chart_has_no_control_characters(hostile_report):
+    assert not CONTROL_CHARACTERS.search(render_chart(hostile_report, 80))
 
 
 # In words
 
 
-def one_item(**changes):
-    quote = ReportItem(
-        id="call-1 + doc-1",
-        tokens=41,
-        status=Status.INCLUDED,
-        reason=Reason.RELEVANT,
-        preview="- Prices of labels",
-        source="documents",
-        scores={"lexical": 0.5, "dense": 1.75, "length": -2.0, "date": 0.0},
-    )
-    items = (replace(quote, **changes),)
-    return example(
-        layers=tuple(
-            replace(part, items=items) if part.layer == "L5" else part for part in example().layers
-        )
-    )
+PRICES = ReportItem(
+    id="call-1 + doc-1",
+    tokens=41,
+    status=Status.INCLUDED,
+    reason=Reason.RELEVANT,
+    preview="- Prices of labels",
+    source="documents",
+    scores={"lexical": 0.5, "dense": 1.75, "length": -2.0, "date": 0.0},
+)
 
 
-def test_an_item_and_a_message_are_explained_with_their_reason():
-    assert one_item().explain("doc-1").splitlines() == [
+def report_with(item):
+    """A report with one item, in the layer of retrieval."""
+    layers = {layer.layer: layer for layer in example().layers}
+    layers["L5"] = replace(layers["L5"], items=(item,))
+    return example(layers=tuple(layers.values()))
+
+
+def test_an_item_is_explained_with_its_reason():
+    assert report_with(PRICES).explain("doc-1").splitlines() == [
         "call-1 + doc-1: L5 Retrieval, documents, included, 41 tokens",
         "  relevant: found for the current message, and worth its tokens.",
         "  ranked by: length -2.00, dense +1.75, lexical +0.50",
         '  "- Prices of labels"',
     ]
-    assert "\x1b" not in one_item(id="<b>\x1b[2J").explain("<b>\x1b[2J")
-    for position, line in [
+
+
+def test_an_explanation_has_no_control_characters():
+    hostile = replace(PRICES, id="<b>\x1b[2J")
+
+    assert "\x1b" not in report_with(hostile).explain("<b>\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("position", "line"),
+    [
         (30, "message 30 of 40: behind the summary, as are messages 1-30"),
         (31, "message 31 of 40: retrieved"),
-    ]:
-        assert example().explain(position).splitlines()[0] == line
-    for unknown in (0, 41, "m2"):
-        with pytest.raises(InputError, match=f"knows no {unknown!r}: it has messages 1 to 40"):
-            example().explain(unknown)
+    ],
+)
+def test_a_message_is_explained_by_where_it_stands(position, line):
+    assert example().explain(position).splitlines()[0] == line
+
+
+@pytest.mark.parametrize("unknown", [0, 41, "m2"])
+def test_what_a_report_does_not_know_is_refused(unknown):
+    with pytest.raises(InputError, match=f"knows no {unknown!r}: it has messages 1 to 40"):
+        example().explain(unknown)
