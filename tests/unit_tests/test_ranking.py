@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from langchain_ctxbudget.search import Question, Texts, dated, first_person, rank, spelled, z_scores
-from langchain_ctxbudget.search.dates import named_dates
-from langchain_ctxbudget.search.ranking import RankingWeights
+from langchain_ctxbudget.search.ranking import Weights, named_dates
 
 ASKED = Question(("bike",))
-NOTHING = RankingWeights(**{field.name: 0.0 for field in fields(RankingWeights)})
+NO_WEIGHTS = Weights(**{field.name: 0.0 for field in fields(Weights)})
 
 
 def texts(size, **changed):
@@ -26,15 +25,14 @@ def texts(size, **changed):
         place=np.arange(size),
         opens=np.zeros(size, np.bool_),
     )
-    found = replace(
-        alike,
-        **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()},
-    )
-    return replace(found, opens=np.diff(found.session, prepend=-1) != 0)
+    columns = {}
+    for name, values in changed.items():
+        columns[name] = np.asarray(values, getattr(alike, name).dtype)
+    differing = replace(alike, **columns)
+    return replace(differing, opens=np.diff(differing.session, prepend=-1) != 0)
 
 
-def one_hot(size, place):
-    return np.eye(size)[place]
+# Speakers
 
 
 @pytest.mark.parametrize(
@@ -49,15 +47,29 @@ def one_hot(size, place):
         ("What did Fahim Khan say?", ["Fahim", "Fahim Khan"], {1}),
         ("What did Fahim say to Fahim Khan?", ["Fahim Khan", "Fahim"], {0, 1}),
     ],
+    ids=[
+        "first name",
+        "full name",
+        "small letters",
+        "a role names nobody",
+        "two have the first name",
+        "a verb",
+        "the longest name is meant",
+        "both",
+    ],
 )
-def test_a_speaker_is_named_in_full_or_by_a_first_name_of_nobody_else_and_the_longest_name_is_meant(
+def test_a_speaker_is_named_in_full_or_by_a_first_name(
     question: str, speakers: list[str], named: set[int]
 ) -> None:
     assert Question.of(question, speakers).speakers == named
 
 
-def test_named_dates_are_read_in_english_words_and_as_iso_dates():
-    for text, named in [
+# Dates
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
         ("in May 2023", (2023, 5, 0)),
         ("on 7 May", (0, 5, 7)),
         ("on the 7th of May, 2023", (2023, 5, 7)),
@@ -65,26 +77,34 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("in December", (0, 12, 0)),
         ("between Bob and Ann on 4 March", (0, 3, 4)),
         ("March 4 to 5pm", (0, 3, 4)),
-    ]:
-        assert named_dates(text) == ((named, named),), text
-    nowhere = (
+    ],
+)
+def test_named_dates_are_read_in_english_words_and_as_iso_dates(text, named):
+    assert named_dates(text) == ((named, named),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "May I?",
         "Hi Jan, how are you?",
         "Is it version 2025-04?",
         "30 February",
         "2026-02-30",
         "99 March",
-    )
-    for text in (
-        *nowhere,
         "may I march on?",
         "Maybe Augustus decided",
         "Marching Junes",
         "1999",
         "2023-13-01",
         "",
-    ):
-        assert named_dates(text) == (), text
+    ],
+)
+def test_what_only_looks_like_a_date_is_none(text):
+    assert named_dates(text) == ()
+
+
+TODAY = date(2026, 3, 11)
 
 
 @pytest.mark.parametrize(
@@ -102,31 +122,57 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("from 30 December to 2 January 2027", (2026, 12, 30), (2027, 1, 2)),
     ],
 )
-def test_the_days_between_two_dates_are_named_and_those_of_last_week_as_seen_from_today(
-    text, first, last
-):
-    assert named_dates(text, date(2026, 3, 11)) == ((first, last),)
+def test_all_days_between_two_dates_are_named(text, first, last):
+    assert named_dates(text, TODAY) == ((first, last),)
 
 
-def test_two_days_alone_are_no_span_a_weekday_is_no_day_and_nor_is_one_where_nothing_is_asked():
-    assert named_dates("on 4 March and 6 March") == (((0, 3, 4),) * 2, ((0, 3, 6),) * 2)
-    assert named_dates("on Monday", date(2026, 3, 11)) == named_dates("yesterday") == ()
-    assert (
-        len(Question.of("Was it on 5 March?").dates),
-        Question.of("I leave on 5 March.").dates,
-    ) == (1, ())
+def test_two_days_alone_are_no_span():
+    fourth = (0, 3, 4)
+    sixth = (0, 3, 6)
+
+    assert named_dates("on 4 March and 6 March") == ((fourth, fourth), (sixth, sixth))
+
+
+def test_a_weekday_is_no_day():
+    assert named_dates("on Monday", TODAY) == ()
+
+
+def test_yesterday_is_no_day_where_nobody_knows_today():
+    assert named_dates("yesterday") == ()
+
+
+def test_a_question_names_dates():
+    assert len(Question.of("Was it on 5 March?").dates) == 1
+
+
+def test_a_statement_asks_about_no_dates():
+    assert Question.of("I leave on 5 March.").dates == ()
 
 
 def test_every_day_of_a_span_counts_as_one_that_is_named():
-    days = np.array([20260301, 20260304, 20260312, 20260320, 20260420, 0], np.int32)
-    worth = dated(days, named_dates("between 4 and 20 March"))
-    assert worth[1:4].tolist() == [2, 2, 2]
-    assert 2 > worth[0] > 1 > worth[4] > worth[5] == 0
-    assert dated(days + 1, named_dates("from 20 April to 2 March")).tolist()[::4] == [2, 2]
+    days = np.array([20260304, 20260312, 20260320], np.int32)
+
+    assert dated(days, named_dates("between 4 and 20 March")).tolist() == [2, 2, 2]
 
 
-# One text, the last but one of six, differs in one way; the part that knows this way must set it
-# apart.
+def test_a_day_beside_a_span_counts_by_how_near_it_is():
+    days = np.array([20260301, 20260420, 0], np.int32)
+
+    near, far, undated = dated(days, named_dates("between 4 and 20 March"))
+
+    assert 2 > near > 1 > far > 0
+    assert undated == 0
+
+
+def test_a_span_may_go_on_into_the_next_year():
+    days = np.array([20260302, 20260421], np.int32)
+
+    assert dated(days, named_dates("from 20 April to 2 March")).tolist() == [2, 2]
+
+
+# The parts of a value
+
+
 @pytest.mark.parametrize(
     ("part", "changed", "question", "sign"),
     [
@@ -143,80 +189,168 @@ def test_every_day_of_a_span_counts_as_one_that_is_named():
     ],
 )
 def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
-    weights = replace(NOTHING, **{part: 1.0})
-    keys = sign * rank(texts(6, **changed), question, np.zeros(6), weights=weights).keys
+    """One text, the last but one of six, differs from the others in one way."""
+    weights = replace(NO_WEIGHTS, **{part: 1.0})
+    six = texts(6, **changed)
+
+    keys = sign * rank(six, question, np.zeros(6), weights=weights).keys
+
     assert keys.argmax() == 4
-    assert np.ptp(np.delete(keys, 4)) == pytest.approx(0)
+    assert np.ptp(np.delete(keys, 4)) == pytest.approx(0), "the others are alike"
 
 
 def test_neighbours_of_a_hit_gain_within_its_session_only():
-    known = texts(8, session=[0, 0, 0, 0, 1, 1, 1, 1])
-    lent = rank(known, ASKED, z_scores(one_hot(8, 3))).components["neighbours"]
-    assert lent[1] == pytest.approx(lent[2])
-    assert lent[2] > lent[0] == pytest.approx(lent[4])
+    eight = texts(8, session=[0, 0, 0, 0, 1, 1, 1, 1])
+    hit = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+
+    gains = rank(eight, ASKED, z_scores(hit)).components["neighbours"]
+
+    assert gains[1] == pytest.approx(gains[2])
+    assert gains[2] > gains[0]
+    assert gains[0] == pytest.approx(gains[4])
 
 
-def like(vectors):
-    """Cosines of all vectors with the weighted mean of some."""
-    return lambda numbers, weights: vectors @ (weights @ vectors[numbers])
+def cosines_with_the_mean_of_some(numbers, weights):
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
+    return vectors @ (weights @ vectors[numbers])
 
 
 def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
-    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
-    asked = (texts(4, session=range(4)), ASKED, z_scores(np.array([5.0, 0.0, 0.0, 0.0])))
-    plain = rank(*asked)
-    fed = rank(*asked, alike=like(vectors))
-    gains = fed.relevance - plain.relevance
-    assert gains[0] > gains[2] > gains[1] == gains[3]
-    assert fed.keys[2] > fed.keys[1]
+    four = texts(4, session=range(4))
+    relevance = z_scores(np.array([5.0, 0.0, 0.0, 0.0]))
+
+    before = rank(four, ASKED, relevance)
+    after = rank(four, ASKED, relevance, alike=cosines_with_the_mean_of_some)
+
+    gains = after.relevance - before.relevance
+    assert gains[0] > gains[2] > gains[1]
+    assert gains[1] == gains[3]
+    assert after.keys[2] > after.keys[1]
 
 
-def test_a_name_that_is_spelled_nearly_so_is_meant_where_the_word_is_no_other() -> None:
-    names = ["Melanie Ross", "Bob", "user"]
-    assert spelled("Did Melany and bob swim?", names, {"swim"}) == "Did Melanie and bob swim?"
-    for text in ("Did Melany swim?", "Did melany swim?", "Did Melons swim?", "Did Bib swim?"):
-        assert spelled(text, names, {"melani"}) == text
-    assert Question.of(spelled("What did Mellanie say?", names, {}), names).speakers == {0}
+# Names that are spelled nearly so
 
 
-def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> None:
-    for text in (
+NAMES = ["Melanie Ross", "Bob", "user"]
+
+
+def test_a_name_that_is_spelled_nearly_so_is_corrected():
+    text = "Did Melany and bob swim?"
+
+    assert spelled(text, NAMES, {"swim"}) == "Did Melanie and bob swim?"
+
+
+@pytest.mark.parametrize(
+    "text", ["Did Melany swim?", "Did melany swim?", "Did Melons swim?", "Did Bib swim?"]
+)
+def test_a_word_that_texts_have_is_no_other_name(text):
+    assert spelled(text, NAMES, {"melani"}) == text
+
+
+def test_a_speaker_whose_name_is_corrected_is_meant():
+    question = Question.of(spelled("What did Mellanie say?", NAMES, {}), NAMES)
+
+    assert question.speakers == {0}
+
+
+# Whom a text is about
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "Thanks! Always give me dates.",
         "Whenever I ask about prices, use euros.",
         "From now on be brief.",
-    ):
-        assert first_person(text, from_user=True) == 1, text
-        assert first_person(text) < 0.5
-    for text in (
-        "We always go there.",
-        "Never mind.",
-        "When I was ten, it rained.",
-        "`\n" * 50_000,
-    ):
-        assert first_person(text, from_user=True) < 1, text
+    ],
+)
+def test_an_instruction_that_is_to_hold_tells_of_the_user(text):
+    assert first_person(text, from_user=True) == 1
+    assert first_person(text) < 0.5
 
 
-def test_only_what_asks_nothing_and_names_nobody_is_small_talk():
-    talk = "ok; thanks, see you tomorrow!; no problem, see you at 5; Nice to meet you; Have a great weekend; let me know"
-    wanted = (
-        "Let's talk about Ana; So, who is Bob; is it Monday or Tuesday; should I meet Ana on Friday; week 3; it is;"
-        " why not; go on, June; and where do I go on Sunday; Please do the same for May; Thanks. And who is she"
-    )
-    for said, is_small_talk in ((talk, True), (wanted, False)):
-        for words in said.split(";"):
-            assert (
-                Question.of(words, ("Ana", "Bob", "June", "user")).is_small_talk == is_small_talk
-            ), words
+@pytest.mark.parametrize(
+    "text",
+    ["We always go there.", "Never mind.", "When I was ten, it rained.", "`\n" * 50_000],
+    ids=["a habit", "no instruction", "once", "code without end"],
+)
+def test_what_is_no_instruction_tells_less_of_the_user(text):
+    assert first_person(text, from_user=True) < 1
 
 
-def test_who_asks_about_the_speakers_or_a_thing_that_they_know_refers_to_what_was_said():
-    theirs = "Which day do I fly out?; What did you suggest?; Is it in the hopper?; Where do we eat?; What is my job?"
-    general = (
-        "How do I boil an egg?; Can you tell me the price of oil?; Who wrote the Iliad?; I clean the hopper daily; "
-        "Why do we yawn?; Did you sleep well?; What is the hopper car?; How do they make glass?; Write to my boss, ok?"
-    )
-    for said, refers in ((theirs, True), (general, False)):
-        for words in said.split(";"):
-            assert Question.of(words).refers_to({"hopper", "price"}) is refers, words
-    assert not Question.of(".\n," * 40_000).refers_to(())  # at once
+SPEAKERS = ("Ana", "Bob", "June", "user")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ok",
+        "thanks, see you tomorrow!",
+        "no problem, see you at 5",
+        "Nice to meet you",
+        "Have a great weekend",
+        "let me know",
+    ],
+)
+def test_what_asks_nothing_and_names_nobody_is_small_talk(text):
+    assert Question.of(text, SPEAKERS).is_small_talk
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Let's talk about Ana",
+        "So, who is Bob",
+        "is it Monday or Tuesday",
+        "should I meet Ana on Friday",
+        "week 3",
+        "it is",
+        "why not",
+        "go on, June",
+        "and where do I go on Sunday",
+        "Please do the same for May",
+        "Thanks. And who is she",
+    ],
+)
+def test_what_asks_something_or_names_somebody_is_no_small_talk(text):
+    assert not Question.of(text, SPEAKERS).is_small_talk
+
+
+KNOWN_THINGS = {"hopper", "price"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which day do I fly out?",
+        "What did you suggest?",
+        "Is it in the hopper?",
+        "Where do we eat?",
+        "What is my job?",
+    ],
+)
+def test_a_question_about_the_speakers_refers_to_what_was_said(text):
+    assert Question.of(text).refers_to(KNOWN_THINGS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How do I boil an egg?",
+        "Can you tell me the price of oil?",
+        "Who wrote the Iliad?",
+        "I clean the hopper daily",
+        "Why do we yawn?",
+        "Did you sleep well?",
+        "What is the hopper car?",
+        "How do they make glass?",
+        "Write to my boss, ok?",
+    ],
+)
+def test_a_question_about_the_world_does_not_refer_to_what_was_said(text):
+    assert not Question.of(text).refers_to(KNOWN_THINGS)
+
+
+def test_a_text_of_signs_alone_is_read_at_once():
+    assert not Question.of(".\n," * 40_000).refers_to(())
