@@ -1,7 +1,4 @@
-"""A conversation turn by turn with several strategies.
-
-What is counted, and that nothing else is.
-"""
+"""A conversation turn by turn with several strategies: what is counted, and nothing else."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,9 +16,21 @@ from langchain_core.messages import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, ContextSettings, TiktokenCounter
+from langchain_ctxbudget import (
+    ContextPipeline,
+    ContextReport,
+    ContextSettings,
+    TiktokenCounter,
+)
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, Turn, replay, split_turns
+from langchain_ctxbudget.replay import (
+    DEFAULT_STRATEGIES,
+    NAMES,
+    ReplayResult,
+    Turn,
+    replay,
+    split_turns,
+)
 from langchain_ctxbudget.tokens import Price
 
 SYSTEM = "You know a tool library."
@@ -30,19 +39,21 @@ BUDGET = 500
 TURNS = 24
 
 
-def said(count: int) -> list[BaseMessage]:
-    """A chat of so many questions, each with its answer, every one of them about something else."""
+def chat(turns: int) -> list[BaseMessage]:
+    """A chat of so many questions with their answers, every one about something else."""
     messages: list[BaseMessage] = []
-    for number in range(count):
-        at = {"created_at": f"2026-03-{number % 28 + 1:02}T09:00:00"}
+    for number in range(turns):
+        day = number % 28 + 1
+        time = {"created_at": f"2026-03-{day:02}T09:00:00"}
         question = f"Who borrowed the drill number {number}, and when is it due back at the desk?"
-        answer = f"Member {number * 7} has it; it is due on day {number % 28 + 1}. The deposit was {number} pounds."
-        messages.append(HumanMessage(question, id=f"q{number}", additional_kwargs=at))
-        messages.append(AIMessage(answer, id=f"a{number}", additional_kwargs=at))
+        member = f"Member {number * 7} has it; it is due on day {day}."
+        answer = f"{member} The deposit was {number} pounds."
+        messages.append(HumanMessage(question, id=f"q{number}", additional_kwargs=time))
+        messages.append(AIMessage(answer, id=f"a{number}", additional_kwargs=time))
     return messages
 
 
-LONG = said(TURNS)
+LONG = chat(TURNS)
 
 
 def call(number: int) -> AIMessage:
@@ -82,6 +93,9 @@ def turns_of(
     return track.turns
 
 
+# What is counted
+
+
 def test_a_tiny_conversation_counts_as_by_hand() -> None:
     # A message is 4 tokens and its words; a request 3 more. Two words and a full stop: 3 tokens.
     messages = [
@@ -90,21 +104,23 @@ def test_a_tiny_conversation_counts_as_by_hand() -> None:
         HumanMessage("Hello there."),
         AIMessage("Bye"),
     ]
-    result = replay(messages, ["full"], budget=1, price=Price(input=4, output=1, cached_input=1))
-    [track] = result.tracks
-    assert [(turn.tokens, turn.cached_tokens) for turn in track.turns] == [
-        (7 + 3, 0),
-        (3 * 7 + 3, 7),
-    ]
+
+    price = Price(input=4, output=1, cached_input=1)
+    [track] = replay(messages, ["full"], budget=1, price=price).tracks
+
+    assert [turn.tokens for turn in track.turns] == [10, 24]
+    assert [turn.cached_tokens for turn in track.turns] == [0, 7]
     assert track.tokens == 34
     assert track.cached_share == 7 / 34
-    assert track.effective_tokens == (34 - 7) + 0.25 * 7
+    assert track.effective_tokens == 28.75  # 27, and a quarter of 7
 
 
-def test_recency_is_what_trim_messages_gives() -> None:
-    sent = []
-    for place, part in enumerate(LONG):
-        if part.type == "ai":
+@cache
+def trimmed_prompts() -> list[list[BaseMessage]]:
+    """What `trim_messages` sends for every answer of the long chat."""
+    prompts = []
+    for place, message in enumerate(LONG):
+        if message.type == "ai":
             prompt = trim_messages(
                 [SystemMessage(SYSTEM), *LONG[:place]],
                 max_tokens=BUDGET,
@@ -113,117 +129,206 @@ def test_recency_is_what_trim_messages_gives() -> None:
                 start_on="human",
                 include_system=True,
             )
-            sent.append((costs(prompt), len(prompt) - 2))
-    assert [(turn.tokens, turn.messages["verbatim"]) for turn in of_long("recency")] == sent
-    assert sent[-1][1] < len(LONG) - 2  # it does trim
+            prompts.append(prompt)
+    return prompts
 
 
-def test_the_package_is_replayed_as_an_application_uses_it() -> None:
+def test_recency_costs_what_trim_messages_sends() -> None:
+    assert [turn.tokens for turn in of_long("recency")] == list(map(costs, trimmed_prompts()))
+
+
+def test_recency_has_the_messages_that_trim_messages_keeps() -> None:
+    kept = [len(prompt) - 2 for prompt in trimmed_prompts()]  # without system and question
+
+    assert [turn.messages["verbatim"] for turn in of_long("recency")] == kept
+    assert kept[-1] < len(LONG) - 2, "it does trim"
+
+
+@cache
+def reports_of_an_application() -> list[ContextReport]:
+    """The reports of the long chat in an application, each turn at its own time."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    options: Any = {"system_prompt": SYSTEM, "store": InMemoryStore(), "clock": lambda: now[0]}
+    ids: Any = {"user_id": "ada", "conversation_id": "c"}
+    reports = []
     with ContextPipeline(
-        {"max_context_tokens": BUDGET, "learn": False, "cache_lifetime_seconds": 1e9}, **options
+        {"max_context_tokens": BUDGET, "learn": False, "cache_lifetime_seconds": 1e9},
+        system_prompt=SYSTEM,
+        store=InMemoryStore(),
+        clock=lambda: now[0],
     ) as pipeline:
-        who: Any = {"user_id": "ada", "conversation_id": "c"}
-        reports = []
         for turn in split_turns(LONG):
-            now[0] = datetime.fromisoformat(turn[0].additional_kwargs["created_at"]).replace(
-                tzinfo=UTC
-            )
-            reports.append(pipeline.assemble(turn[:1], **who).report)
-            pipeline.add_messages(turn, **who)
-    turns = of_long("elastic")
-    assert [turn.tokens for turn in turns] == [report.total_tokens for report in reports]
-    assert [turn.cached_tokens for turn in turns] == [
-        report.stability.shared_tokens or 0 for report in reports
-    ]
-    assert [turn.compaction_steps for turn in turns] == [
-        report.stability.compaction_step for report in reports
-    ]
-    assert [turn.messages for turn in turns] == [report.coverage_counts() for report in reports]
-    assert sum(turn.compaction_steps for turn in turns)
+            time = datetime.fromisoformat(turn[0].additional_kwargs["created_at"])
+            now[0] = time.replace(tzinfo=UTC)
+            reports.append(pipeline.assemble(turn[:1], **ids).report)
+            pipeline.add_messages(turn, **ids)
+    return reports
+
+
+def test_a_replay_counts_the_tokens_of_an_application() -> None:
+    tokens = [report.total_tokens for report in reports_of_an_application()]
+
+    assert [turn.tokens for turn in of_long("elastic")] == tokens
+
+
+def test_a_replay_counts_the_cached_tokens_of_an_application() -> None:
+    shared = [report.stability.shared_tokens or 0 for report in reports_of_an_application()]
+
+    assert [turn.cached_tokens for turn in of_long("elastic")] == shared
+
+
+def test_a_replay_compacts_when_an_application_does() -> None:
+    steps = [report.stability.compaction_step for report in reports_of_an_application()]
+
+    assert [turn.compaction_steps for turn in of_long("elastic")] == steps
+    assert any(steps)
+
+
+def test_a_replay_shows_the_messages_that_an_application_does() -> None:
+    counts = [report.coverage_counts() for report in reports_of_an_application()]
+
+    assert [turn.messages for turn in of_long("elastic")] == counts
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_message_before_a_turn_is_somewhere_and_no_prompt_is_over_its_budget(
-    name: str,
-) -> None:
-    turns = of_long(name)
-    assert [sum(turn.messages.values()) for turn in turns] == list(range(0, len(LONG), 2))
-    if name != "full":
-        assert 0 < max(turn.largest_tokens for turn in turns) <= BUDGET
+def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
+    counts = [sum(turn.messages.values()) for turn in of_long(name)]
+
+    assert counts == list(range(0, 2 * TURNS, 2))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "full"])
+def test_no_prompt_is_over_its_budget(name: str) -> None:
+    assert 0 < max(turn.largest_tokens for turn in of_long(name)) <= BUDGET
+
+
+NAMED_EVIDENCE = {2: ["q0"], 23: ["q1", "a1", "a22"], 24: ["a22"]}
+"""Turn 24 is the last one; answer 22 comes after turn 23."""
 
 
 def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
-    named = {2: ["q0"], TURNS - 1: ["q1", "a1", "a22"], TURNS: ["a22"]}
-    whole = turns_of(LONG, "full", evidence=named)
-    window = turns_of(LONG, "recency", evidence=named)
-    # The last answer but one comes after the last turn but one.
-    assert {turn.number: turn.evidence for turn in whole if turn.evidence is not None} == {
-        2: 1,
-        23: 2 / 3,
-        24: 1,
-    }
-    assert [turn.evidence for turn in window][-2:] == [0, 1]
+    turns = turns_of(LONG, "full", evidence=NAMED_EVIDENCE)
+
+    shares = {turn.number: turn.evidence for turn in turns if turn.evidence is not None}
+    assert shares == {2: 1, 23: 2 / 3, 24: 1}
 
 
-def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
+def test_evidence_that_was_trimmed_is_not_there() -> None:
+    turns = turns_of(LONG, "recency", evidence=NAMED_EVIDENCE)
+
+    assert [turn.evidence for turn in turns[-2:]] == [0, 1]
+
+
+# Loops
+
+
+def test_every_call_of_a_loop_is_counted() -> None:
     first, second = turns_of(LOOP, "full")
-    places = [1, 3, 5]
-    assert first.calls == len(places)
-    assert first.tokens == sum(costs(LOOP[:place]) for place in places)
-    assert first.cached_tokens == sum(costs(LOOP[:place]) - costs([]) for place in places[:-1])
-    assert first.largest_tokens == costs(LOOP[:5])
+
+    assert first.calls == 3
     assert second.calls == 1
 
 
+def test_every_call_of_a_loop_counts_what_it_has_so_far() -> None:
+    first, _ = turns_of(LOOP, "full")
+
+    assert first.tokens == costs(LOOP[:1]) + costs(LOOP[:3]) + costs(LOOP[:5])
+    assert first.largest_tokens == costs(LOOP[:5])
+
+
+def test_what_a_call_of_a_loop_had_is_cached_for_the_next() -> None:
+    first, _ = turns_of(LOOP, "full")
+    of_a_request = costs([])
+
+    assert first.cached_tokens == costs(LOOP[:1]) + costs(LOOP[:3]) - 2 * of_a_request
+
+
+# Strategies and settings
+
+
 def test_two_replays_are_equal() -> None:
-    first, second = (
-        replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2)
-    )
+    first = replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM)
+    second = replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM)
+
     assert first == second
 
 
-def test_settings_are_a_strategy() -> None:
-    for strategy, name in (
+@cache
+def elastic_turns() -> tuple[Turn, ...]:
+    return turns_of(LONG, "elastic")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
         ({"strategy": "ratio", "memory": 0.5, "history": 0.2}, "ratio 50/20/30"),
         ({"emphasis": "recall", "keep_messages": 2}, "emphasis=recall, keep_messages=2"),
-    ):
-        [track] = replay(LONG, [strategy], budget=BUDGET).tracks
-        assert track.name == name
-        assert track.turns != turns_of(LONG, "elastic")
+    ],
+    ids=["ratio", "emphasis"],
+)
+def test_settings_are_a_strategy(strategy: dict[str, Any], name: str) -> None:
+    [track] = replay(LONG, [strategy], budget=BUDGET).tracks
+
+    assert track.name == name
+    assert track.turns != elastic_turns()
 
 
-def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None:
-    messages = [
-        HumanMessage("drill " * 1_000, id="big"),
-        AIMessage("That is long.", id="b"),
-        *LONG[:4],
-    ]
-    package, window = replay(messages, ["elastic", "recency"], budget=BUDGET).tracks
+@cache
+def replay_with_four_messages() -> dict[str, Any]:
+    settings = {"keep_messages": 4}
+    return replay(LONG, ["elastic"], budget=BUDGET, settings=settings).to_dict()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [ContextSettings(keep_messages=4), ContextSettings().override({"keep_messages": 4})],
+    ids=["an object", "overridden"],
+)
+def test_settings_may_be_a_mapping_or_an_object(settings: ContextSettings) -> None:
+    result = replay(LONG, ["elastic"], budget=BUDGET, settings=settings)
+
+    assert result.to_dict() == replay_with_four_messages()
+
+
+def test_most_of_a_prompt_is_cached() -> None:
+    assert replay_with_four_messages()["strategies"][0]["cached_share"] > 0.5
+
+
+# What goes wrong
+
+
+@pytest.fixture(scope="module")
+def replay_with_a_huge_message() -> ReplayResult:
+    huge = HumanMessage("drill " * 1_000, id="big")
+    messages = [huge, AIMessage("That is long.", id="b"), *LONG[:4]]
+    return replay(messages, ["elastic", "recency"], budget=BUDGET)
+
+
+def test_after_a_message_that_does_not_fit_the_next_turn_goes_on(
+    replay_with_a_huge_message: ReplayResult,
+) -> None:
+    package, _ = replay_with_a_huge_message.tracks
+
     assert [turn.calls for turn in package.turns] == [0, 1, 1]
+
+
+def test_a_message_that_does_not_fit_is_told(replay_with_a_huge_message: ReplayResult) -> None:
+    package, window = replay_with_a_huge_message.tracks
+
     [failure] = package.failures
     assert failure.startswith("turn 1: BudgetTooSmallError")
     assert window.failures == ()
-    text = str(replay(messages, ["elastic", "recency"], budget=BUDGET))
-    assert "elastic: 1 prompts could not be made" in text
+    assert "elastic: 1 prompts could not be made" in str(replay_with_a_huge_message)
 
 
-def test_numbers_out_of_range_are_an_error() -> None:
-    for options, problem in (
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
         ({"budget": 0}, "budget must be at least 1"),
         ({"budget": "4k"}, "budget must be at least 1 token, not '4k'"),
-        ({"evidence": {TURNS + 1: ["q0"]}}, "turns 1 to 24"),
-    ):
-        with pytest.raises(InputError, match=problem):
-            replay(LONG, ["full"], **{"budget": BUDGET, **options})
-
-
-def test_settings_are_those_that_were_said_whether_as_an_object_or_as_a_mapping() -> None:
-    said: dict[str, Any] = {"keep_messages": 4}
-    given = [said, ContextSettings(**said), ContextSettings().override(said)]
-    first, *others = [
-        replay(LONG, ["elastic"], budget=BUDGET, settings=one).to_dict() for one in given
-    ]
-    assert others == [first, first]
-    assert first["strategies"][0]["cached_share"] > 0.5
+        ({"budget": BUDGET, "evidence": {25: ["q0"]}}, "turns 1 to 24"),
+    ],
+    ids=["no budget", "a word", "evidence of no turn"],
+)
+def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        replay(LONG, ["full"], **options)
