@@ -1,7 +1,4 @@
-"""Settings, style and prices of limits are checked when they are made.
-
-Errors say what is wrong with numbers.
-"""
+"""Settings are checked when they are made, and errors say what is wrong with numbers."""
 
 import copy
 import inspect
@@ -17,15 +14,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.parameters import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import (
-    STYLES,
-    ContextSettings,
-    HistoryFormat,
-    HistorySettings,
-    Personality,
-    inputs,
-)
-from langchain_ctxbudget.settings.groups import GROUPS
+from langchain_ctxbudget.settings import STYLES, ContextSettings, HistoryFormat, Personality
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -70,136 +59,220 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_what_is_no_setting_is_refused_with_field_limit_and_value() -> None:
-    for message, changes in REFUSED.items():
-        with pytest.raises(InvalidSettingsError, match=message):
-            ContextSettings().override(changes)
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_no_setting_is_refused_with_field_limit_and_value(message: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=message):
+        ContextSettings().override(REFUSED[message])
 
 
-def test_an_override_changes_what_it_names() -> None:
-    settings = ContextSettings(keep_messages=3)
-    assert settings.override({"depth": "deep"}) == ContextSettings(keep_messages=3, depth="deep")
-    assert settings.override(ContextSettings()) == ContextSettings()
-    assert settings.override(None) is settings
-
-
-def test_the_tier_is_that_of_what_is_left_and_not_of_what_is_used() -> None:
-    for name, *shares in (
-        ("healthy", 1, 0.8),
-        ("caution", 0.79, 0.6),
-        ("warning", 0.59, 0.4),
-        ("critical", 0.39, 0),
-    ):
-        assert {tier_of(left).name for left in shares} == {name}
-    assert [tier_of(left, (0.5, 0.3, 0.1)).name for left in (0.5, 0.4, 0.2, 0.05)] == [
-        tier.name for tier in TIERS
-    ]
-
-
-def test_the_tiers_are_those_of_the_seed() -> None:
-    shown = [
-        (tier.name, tier.knowledge_items, tier.documents, tier.history_messages) for tier in TIERS
-    ]
-    assert shown == [
-        ("healthy", None, "full", None),
-        ("caution", None, "full", 5),
-        ("warning", 3, "summary", 2),
-        ("critical", 1, "none", 0),
-    ]
-    assert [tier.budget_share for tier in TIERS] == sorted(
-        (tier.budget_share for tier in TIERS), reverse=True
-    )
-
-
-@given(
-    limits=st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 10**9), min_size=1),
-    used=st.data(),
-)
-def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) -> None:
-    amounts = {name: used.draw(st.integers(0, 2 * 10**9)) for name in LIMITS}
-    found = standing(UsageLimits(**limits), amounts)
-    assert found is not None
-    least = min(max(0, allowed - amounts[name]) / allowed for name, allowed in limits.items())
-    assert found.left == pytest.approx(least, abs=1e-12)
-    assert standing(UsageLimits(), amounts) is None
-
-
-MANNERS = [(name, texts) for name, texts in STYLES.items() if name != "personality"]
-PERSONALITIES = (
-    "helpful",
-    "conversational",
-    {"kind": "expert", "domain": " tax\nlaw "},
-    {"kind": "custom", "description": " You are a pirate.\nSpeak so. "},
-)
-
-
-def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
-    style = {
-        name: True if "true" in texts else next(iter(texts)) for name, texts in reversed(MANNERS)
-    }
-    settings = ContextSettings(personality=PERSONALITIES[2], response_style=style)
-    expert = "You are an expert in tax law. Answer accurately and in depth."
-    assert settings.manner == (expert, *(next(iter(texts.values())) for _, texts in MANNERS))
-    assert ContextSettings(response_style={}).manner == ()
-    assert Personality.of(PERSONALITIES[3]).text == "You are a pirate.\nSpeak so."
-
-
-def test_a_line_of_a_summary_follows_its_template_where_its_speaker_is_named():
-    for form, speaker, line in (
-        ({}, "Ada", "Ada: Hi {speaker}."),
-        ({"template": "{text} ({speaker})"}, "Ada", "Hi {speaker}. (Ada)"),
-        ({"template": "{text}!"}, "Ada", "Hi {speaker}.!"),
-        ({"speakers": False}, "Ada", "Hi {speaker}."),
-        ({}, "", "Hi {speaker}."),
-    ):
-        assert HistoryFormat(**form).line(speaker, "Hi {speaker}.") == line
-    for wrong in ("{speaker}", "{text}\n"):
-        with pytest.raises(InvalidSettingsError):
-            HistoryFormat(template=wrong)
-
-
-def test_a_wrong_value_is_refused_with_the_choices():
-    for setting, value, message in (
-        ("personality", "rude", "'helpful', 'expert', 'conversational' or 'custom', not 'rude'"),
-        ("personality", "expert", "personality.domain must be a non-empty string for 'expert'"),
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        (
+            "personality",
+            "rude",
+            "'helpful', 'expert', 'conversational' or 'custom', not 'rude'",
+        ),
+        (
+            "personality",
+            "expert",
+            "personality.domain must be a non-empty string for 'expert'",
+        ),
         (
             "response_style",
             {"style": "rude"},
             "'formal', 'professional', 'casual' or 'friendly', not 'rude'",
         ),
         ("response_style", {"links": 1}, "response_style.links must be a valid boolean, not 1"),
-    ):
-        with pytest.raises(InvalidSettingsError, match=message):
-            ContextSettings(**{setting: value})
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_choices(setting: str, value: Any, message: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=message):
+        ContextSettings(**{setting: value})
 
 
-ALL = [
-    kind
-    for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, CtxBudgetError)
-]
+# Overriding
+
+
+THREE_MESSAGES = ContextSettings(keep_messages=3)
+
+
+def test_an_override_changes_what_it_names() -> None:
+    deep = THREE_MESSAGES.override({"depth": "deep"})
+
+    assert deep == ContextSettings(keep_messages=3, depth="deep")
+
+
+def test_an_override_by_settings_takes_their_place() -> None:
+    assert THREE_MESSAGES.override(ContextSettings()) == ContextSettings()
+
+
+def test_an_override_by_nothing_changes_nothing() -> None:
+    assert THREE_MESSAGES.override(None) is THREE_MESSAGES
+
+
+# Limits of usage
+
+
+@pytest.mark.parametrize(
+    ("left", "tier"),
+    [
+        (1, "healthy"),
+        (0.8, "healthy"),
+        (0.79, "caution"),
+        (0.6, "caution"),
+        (0.59, "warning"),
+        (0.4, "warning"),
+        (0.39, "critical"),
+        (0, "critical"),
+    ],
+)
+def test_the_tier_is_that_of_what_is_left(left: float, tier: str) -> None:
+    assert tier_of(left).name == tier
+
+
+@pytest.mark.parametrize(
+    ("left", "tier"), [(0.5, "healthy"), (0.4, "caution"), (0.2, "warning"), (0.05, "critical")]
+)
+def test_an_application_may_set_other_thresholds(left: float, tier: str) -> None:
+    assert tier_of(left, (0.5, 0.3, 0.1)).name == tier
+
+
+def test_there_are_four_tiers() -> None:
+    assert [tier.name for tier in TIERS] == ["healthy", "caution", "warning", "critical"]
+
+
+def test_a_worse_tier_has_fewer_items_of_knowledge() -> None:
+    assert [tier.knowledge_items for tier in TIERS] == [None, None, 3, 1]
+
+
+def test_a_worse_tier_has_less_of_documents() -> None:
+    assert [tier.documents for tier in TIERS] == ["full", "full", "summary", "none"]
+
+
+def test_a_worse_tier_has_fewer_messages_of_the_history() -> None:
+    assert [tier.history_messages for tier in TIERS] == [None, 5, 2, 0]
+
+
+def test_a_worse_tier_has_no_larger_budget() -> None:
+    shares = [tier.budget_share for tier in TIERS]
+
+    assert shares == sorted(shares, reverse=True)
+
+
+@given(
+    allowed=st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 10**9), min_size=1),
+    amounts=st.fixed_dictionaries(dict.fromkeys(LIMITS, st.integers(0, 2 * 10**9))),
+)
+def test_the_most_restrictive_limit_counts(
+    allowed: dict[str, int], amounts: dict[str, int]
+) -> None:
+    shares_left = [max(0, most - amounts[name]) / most for name, most in allowed.items()]
+
+    state = standing(UsageLimits(**allowed), amounts)
+
+    assert state is not None
+    assert state.left == pytest.approx(min(shares_left), abs=1e-12)
+
+
+def test_without_limits_there_is_nothing_to_stand_at() -> None:
+    amounts = dict.fromkeys(LIMITS, 2 * 10**9)
+
+    assert standing(UsageLimits(), amounts) is None
+
+
+# Style
+
+
+EXPERT = {"kind": "expert", "domain": " tax\nlaw "}
+PIRATE = {"kind": "custom", "description": " You are a pirate.\nSpeak so. "}
+
+
+def first_choices() -> dict[str, Any]:
+    """The first choice of every part of a style, the last part first."""
+    style: dict[str, Any] = {}
+    for name, texts in reversed(STYLES.items()):
+        if name != "personality":
+            style[name] = True if "true" in texts else next(iter(texts))
+    return style
+
+
+def test_instructions_stand_in_the_order_of_the_fields() -> None:
+    settings = ContextSettings(personality=EXPERT, response_style=first_choices())
+
+    personality, *manners = settings.manner
+
+    assert personality == "You are an expert in tax law. Answer accurately and in depth."
+    first_texts = {name: next(iter(texts.values())) for name, texts in STYLES.items()}
+    first_texts.pop("personality")
+    assert manners == list(first_texts.values())
+
+
+def test_a_style_without_a_choice_has_no_instructions() -> None:
+    assert ContextSettings(response_style={}).manner == ()
+
+
+def test_a_personality_may_be_described_in_words_of_its_own() -> None:
+    assert Personality.of(PIRATE).text == "You are a pirate.\nSpeak so."
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "Ada: Hi {speaker}."),
+        ({"template": "{text} ({speaker})"}, "Hi {speaker}. (Ada)"),
+        ({"template": "{text}!"}, "Hi {speaker}.!"),
+        ({"speakers": False}, "Hi {speaker}."),
+    ],
+    ids=["default", "speaker behind", "no speaker in it", "no speakers"],
+)
+def test_a_line_of_a_summary_follows_its_template(fields: dict[str, Any], line: str) -> None:
+    assert HistoryFormat(**fields).line("Ada", "Hi {speaker}.") == line
+
+
+def test_a_line_without_a_speaker_is_its_text() -> None:
+    assert HistoryFormat().line("", "Hi {speaker}.") == "Hi {speaker}."
+
+
+@pytest.mark.parametrize("template", ["{speaker}", "{text}\n"], ids=["no text", "two lines"])
+def test_a_template_is_one_line_with_the_text(template: str) -> None:
+    with pytest.raises(InvalidSettingsError):
+        HistoryFormat(template=template)
+
+
+# Errors
+
+
 FLOORS = {"L0 system prompt": 900, "L7 message": 1_200}
 TOO_SMALL = BudgetTooSmallError(1_000, FLOORS, "Raise max_context_tokens.")
-
-WITH_FLOORS = {
-    errors.BudgetError: errors.BudgetError(
-        "It does not fit into 1,000 tokens:", 1_000, FLOORS, "Shorten it."
-    ),
-    BudgetTooSmallError: TOO_SMALL,
-    errors.SystemPromptTooLargeError: errors.SystemPromptTooLargeError(
-        900, 250, "25% of the window", "share"
-    ),
-    errors.InvalidAllocationError: errors.InvalidAllocationError("mine", 1_000, FLOORS),
-}
+ERRORS_WITH_FLOORS: list[errors.BudgetError] = [
+    errors.BudgetError("It does not fit into 1,000 tokens:", 1_000, FLOORS, "Shorten it."),
+    TOO_SMALL,
+    errors.SystemPromptTooLargeError(900, 250, "25% of the window", "share"),
+    errors.InvalidAllocationError("mine", 1_000, FLOORS),
+]
 
 
-def example(kind):
-    return WITH_FLOORS.get(kind) or kind("what is wrong")
+def all_errors() -> list[CtxBudgetError]:
+    """An example of every error of the package."""
+    examples: list[CtxBudgetError] = [*ERRORS_WITH_FLOORS]
+    kinds_with_floors = list(map(type, ERRORS_WITH_FLOORS))
+    for _, kind in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(kind, CtxBudgetError) and kind not in kinds_with_floors:
+            examples.append(kind("what is wrong"))
+    return examples
 
 
-def test_a_budget_error_lists_every_floor_and_the_sum():
-    lines = str(TOO_SMALL).splitlines()
-    assert lines == [
+def name_of_kind(value: object) -> str:
+    return type(value).__name__
+
+
+EVERY_ERROR = pytest.mark.parametrize("error", all_errors(), ids=name_of_kind)
+EVERY_ERROR_WITH_FLOORS = pytest.mark.parametrize("error", ERRORS_WITH_FLOORS, ids=name_of_kind)
+
+
+def test_a_budget_error_lists_every_floor_and_the_sum() -> None:
+    assert str(TOO_SMALL).splitlines() == [
         "The budget is 1,000 tokens, but what must be sent needs 2,100:",
         "  L0 system prompt       900",
         "  L7 message           1,200",
@@ -207,79 +280,37 @@ def test_a_budget_error_lists_every_floor_and_the_sum():
     ]
 
 
-def test_every_error_is_one_of_the_package_and_of_langchain_and_survives_pickling():
-    for kind in ALL:
-        assert issubclass(kind, CtxBudgetError)
-        assert issubclass(kind, LangChainException)
-        assert issubclass(kind, ValueError) or not issubclass(
-            kind, (errors.BudgetError, errors.InputError)
-        )
-        for error in (pickle.loads(pickle.dumps(example(kind))), copy.deepcopy(example(kind))):
-            assert (type(error), str(error)) == (kind, str(example(kind)))
-            if kind in WITH_FLOORS:
-                assert error.floors
-                assert all(
-                    name in str(error) and f"{tokens:,}" in str(error)
-                    for name, tokens in error.floors.items()
-                )
-                assert f"{error.budget_tokens:,}" in str(error)
+@EVERY_ERROR_WITH_FLOORS
+def test_an_error_about_floors_names_them_and_the_budget(error: errors.BudgetError) -> None:
+    assert error.floors
+    for name, tokens in error.floors.items():
+        assert name in str(error)
+        assert f"{tokens:,}" in str(error)
+    assert f"{error.budget_tokens:,}" in str(error)
 
 
-# -- Groups
+@EVERY_ERROR
+def test_every_error_is_one_of_the_package_and_of_langchain(error: CtxBudgetError) -> None:
+    assert isinstance(error, CtxBudgetError)
+    assert isinstance(error, LangChainException)
 
 
-def test_a_setting_is_given_alone_or_in_its_group_and_read_both_ways() -> None:
-    alone = ContextSettings(keep_messages=3, personality="helpful")
-    grouped = ContextSettings(
-        history=HistorySettings(keep_messages=3), style={"personality": "helpful"}
-    )
-    assert grouped == alone
-    assert grouped.history.keep_messages == grouped.keep_messages == 3
-    assert grouped.chosen == {"keep_messages": 3, "personality": Personality()}
+@EVERY_ERROR
+def test_an_error_about_a_budget_or_an_input_is_a_value_error(error: CtxBudgetError) -> None:
+    if isinstance(error, (errors.BudgetError, errors.InputError)):
+        assert isinstance(error, ValueError)
 
 
-def test_every_setting_stands_in_one_group() -> None:
-    grouped = [name for group in GROUPS.values() for name in group.model_fields]
-    assert sorted(grouped) == sorted(ContextSettings.model_fields)
+def pickled_and_read(error: CtxBudgetError) -> CtxBudgetError:
+    copied: CtxBudgetError = pickle.loads(pickle.dumps(error))
+    return copied
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_type_checkers_know_every_setting_of_a_group(name: str) -> None:
-    known = getattr(inputs, GROUPS[name].__name__.replace("Settings", "Inputs")).__annotations__
-    assert set(known) == set(GROUPS[name].model_fields)
+@pytest.mark.parametrize("copy_of", [pickled_and_read, copy.deepcopy], ids=["pickled", "copied"])
+@EVERY_ERROR
+def test_an_error_survives_being_copied(error: CtxBudgetError, copy_of: Any) -> None:
+    copied = copy_of(error)
 
-
-def test_an_override_changes_one_setting_of_a_group() -> None:
-    settings = ContextSettings(keep_messages=3, segment_messages=30)
-    changed = settings.override({"history": {"span_messages": 10}})
-    assert changed == ContextSettings(keep_messages=3, span_messages=10)
-    assert settings.override({"segment_messages": 40}).span_messages == 40
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"keep_messages": 3, "history": {"keep_messages": 4}}, "keep_messages is given twice"),
-        ({"history": {"keep_mesages": 3}}, "is 'keep_messages' meant"),
-        ({"history": {"keep_messages": -1}}, "history.keep_messages must be"),
-        ({"history": 5}, "HistorySettings is made from a mapping of fields, not int"),
-    ],
-)
-def test_what_is_wrong_in_a_group_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidSettingsError, match=message):
-        ContextSettings().override(given)
-
-
-def test_the_signature_shows_groups_and_settings_with_their_defaults() -> None:
-    parameters = inspect.signature(ContextSettings).parameters
-    assert list(parameters) == [*GROUPS, *ContextSettings.model_fields]
-    assert parameters["max_context_tokens"].default == 12_000
-
-
-def test_a_repr_shows_what_differs_from_the_defaults() -> None:
-    assert repr(ContextSettings(max_context_tokens=12_000)) == "ContextSettings()"
-    settings = ContextSettings(max_context_tokens=8_000, keep_messages=4)
-    assert repr(settings) == (
-        "ContextSettings(budget=BudgetSettings(max_context_tokens=8000), "
-        "history=HistorySettings(keep_messages=4))"
-    )
+    assert type(copied) is type(error)
+    assert str(copied) == str(error)
+    assert getattr(copied, "floors", None) == getattr(error, "floors", None)
