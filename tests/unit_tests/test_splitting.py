@@ -1,5 +1,6 @@
 """How documents are cut, summed up and named: pure functions."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,83 +19,145 @@ def chunks_of(text: str, chunk_tokens: int = 32, overlap_tokens: int = 0) -> lis
 @given(st.text(st.sampled_from("ab .\n#,字é\U0001f642\t"), max_size=600), st.integers(0, 8))
 def test_without_white_space_nothing_is_lost(text: str, overlap: int) -> None:
     chunks = chunks_of(text, 16, overlap)
-    assert all(COUNTER.count_text(chunk) <= 16 and chunk in text for chunk in chunks)
+
+    for chunk in chunks:
+        assert COUNTER.count_text(chunk) <= 16
+        assert chunk in text
     assert set("".join(text.split())) <= set("".join(chunks))
-    if not overlap:
+    if overlap == 0:
         assert "".join("".join(chunks).split()) == "".join(text.split())
 
 
-def test_a_markdown_part_knows_its_headings_and_keeps_its_code() -> None:
-    parts = markdown_parts("Before.\n# A\nOne.\n## B\nTwo.\n### C ##\nThree.\n# D\nFour.\n")
-    assert [(part.heading, part.text.strip().split("\n")[-1]) for part in parts] == [
-        ("", "Before."),
-        ("A", "One."),
-        ("A > B", "Two."),
-        ("A > B > C", "Three."),
-        ("D", "Four."),
-    ]
+# Markdown
+
+
+NESTED = "Before.\n# A\nOne.\n## B\nTwo.\n### C ##\nThree.\n# D\nFour.\n"
+
+
+def test_a_markdown_part_knows_its_headings() -> None:
+    parts = markdown_parts(NESTED)
+
+    assert [part.heading for part in parts] == ["", "A", "A > B", "A > B > C", "D"]
+
+
+def test_a_markdown_part_has_the_text_below_its_heading() -> None:
+    last_lines = [part.text.strip().split("\n")[-1] for part in markdown_parts(NESTED)]
+
+    assert last_lines == ["Before.", "One.", "Two.", "Three.", "Four."]
+
+
+def test_a_comment_in_code_is_no_heading() -> None:
     parts = markdown_parts("# A\n````\n# no\n```\n# no\n````\n~~~\n# no\n~~~\n# B\ntext\n")
+
     assert [part.heading for part in parts] == ["A", "B"]
+
+
+def test_a_markdown_part_keeps_its_code() -> None:
     code = "def f(x):\n    if x:\n        return 1\n    return 2"
+
     [part] = markdown_parts(f"# Code\n\n```python\n{code}\n```\n")
+
     assert code in chunks_of(part.text, 256)[0]
 
 
-def test_a_summary_keeps_to_its_tokens_and_has_what_was_decided() -> None:
-    filler = [
-        f"The weather on day {number} was much the same as on any other day."
-        for number in range(300)
-    ]
-    decision = "We decided to use PostgreSQL 16 for the billing service."
-    decided = " ".join([*filler[:150], decision, *filler[150:]])
-    for text in [
+# Summaries
+
+
+WEATHER = "The weather on day {} was much the same as on any other day."
+DECISION = "We decided to use PostgreSQL 16 for the billing service."
+BEFORE = " ".join(WEATHER.format(day) for day in range(150))
+AFTER = " ".join(WEATHER.format(day) for day in range(150, 300))
+WITH_A_DECISION = f"{BEFORE} {DECISION} {AFTER}"
+
+
+def summary_of(text: str) -> str:
+    return extract(text, chunks_of(text, 256), COUNTER, 60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "x" * 20_000,
         "| a | b |\n" * 900,
         "One fact about Berlin follows. " * 900,
-        decided,
-    ]:
-        summary = extract(text, chunks_of(text, 256), COUNTER, 60)
-        assert 0 < COUNTER.count_text(summary) <= 60
-        assert (decision in text) == (decision in summary)
+        WITH_A_DECISION,
+    ],
+    ids=["a word", "a table", "one sentence", "many sentences"],
+)
+def test_a_summary_keeps_to_its_tokens(text: str) -> None:
+    assert 0 < COUNTER.count_text(summary_of(text)) <= 60
+
+
+def test_a_summary_has_what_was_decided() -> None:
+    assert DECISION in summary_of(WITH_A_DECISION)
+
+
+# Names of documents
 
 
 GUIDE = ("Linux Setup Guide", "docs/linux/setup.md")
 BUDGET = ("Budget", "text:1")
 PAGE = ("A page", "https://example.com/guide")
-TWO = (("One", "a/README.md"), ("Two", "b/README.md"))
-THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing", "three.txt"))
+TWO = [("One", "a/README.md"), ("Two", "b/README.md")]
+THREE = [("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing", "three.txt")]
+Documents = list[tuple[str, str]]
+"""Titles and sources."""
 
 
-def test_documents_are_known_by_file_path_address_or_title() -> None:
-    for said, documents, found in (
-        *(
-            (it, [GUIDE], [0])
-            for it in ("What does setup.md say?", "See docs/linux/setup.md.", "see linux/SETUP.md.")
-        ),
-        *((it, [GUIDE], [0]) for it in ("The Linux  setup guide is wrong.", "`setup.md`")),
-        *(
-            (it, [GUIDE], [])
-            for it in ("What does mysetup.md say?", "setup.mdx", "my setup", "linux", "Linux Setup")
-        ),
-        ("What is our budget?", [BUDGET], []),
-        ("What does “Budget” say?", [BUDGET], [0]),
-        *(
-            (it, [PAGE], [0])
-            for it in (
-                "https://example.com/guide",
-                "example.com/guide/",
-                "see www.example.com/guide",
-            )
-        ),
-        ("请看「用户指南」的第二章", [("用户指南", "text:1")], [0]),
-        ("see Übersicht.md", [("x", "Übersicht.md")], [0]),
-        ("What does b/README.md say?", TWO, [1]),
-        ("What does README.md say?", TWO, [0, 1]),
-        ("one.txt and two.txt|now three.txt|and one.txt", THREE, [0, 2, 1]),
-    ):
-        assert (
-            newest_mentions(
-                [names_of(title, source) for title, source in documents], said.split("|")
-            )
-            == found
-        )
+def mentioned(documents: Documents, *messages: str) -> list[int]:
+    """The places of the documents that messages mention, the newest mention first."""
+    names = [names_of(title, source) for title, source in documents]
+    return newest_mentions(names, messages)
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        ("What does setup.md say?", GUIDE),
+        ("See docs/linux/setup.md.", GUIDE),
+        ("see linux/SETUP.md.", GUIDE),
+        ("The Linux  setup guide is wrong.", GUIDE),
+        ("`setup.md`", GUIDE),
+        ("What does “Budget” say?", BUDGET),
+        ("https://example.com/guide", PAGE),
+        ("example.com/guide/", PAGE),
+        ("see www.example.com/guide", PAGE),
+        ("请看「用户指南」的第二章", ("用户指南", "text:1")),
+        ("see Übersicht.md", ("x", "Übersicht.md")),
+    ],
+)
+def test_a_document_is_known_by_file_path_address_or_title(
+    text: str, document: tuple[str, str]
+) -> None:
+    assert mentioned([document], text) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        ("What does mysetup.md say?", GUIDE),
+        ("setup.mdx", GUIDE),
+        ("my setup", GUIDE),
+        ("linux", GUIDE),
+        ("Linux Setup", GUIDE),
+        ("What is our budget?", BUDGET),
+    ],
+)
+def test_a_document_is_not_known_by_a_part_of_its_name(
+    text: str, document: tuple[str, str]
+) -> None:
+    assert mentioned([document], text) == []
+
+
+def test_of_two_files_of_one_name_a_path_names_one() -> None:
+    assert mentioned(TWO, "What does b/README.md say?") == [1]
+
+
+def test_of_two_files_of_one_name_the_name_names_both() -> None:
+    assert mentioned(TWO, "What does README.md say?") == [0, 1]
+
+
+def test_documents_stand_by_their_newest_mention() -> None:
+    mentions = mentioned(THREE, "one.txt and two.txt", "now three.txt", "and one.txt")
+
+    assert mentions == [0, 2, 1]
