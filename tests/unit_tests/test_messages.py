@@ -15,8 +15,12 @@ CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 
 
-def test_the_speaker_is_the_name_or_the_role():
-    for message, name in (
+# Who speaks, and what they say
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
         (HumanMessage("x"), "user"),
         (AIMessage("x"), "assistant"),
         (ToolMessage("x", tool_call_id="a", name="search"), "tool search"),
@@ -24,25 +28,28 @@ def test_the_speaker_is_the_name_or_the_role():
         (FunctionMessage("x", name="f"), "f"),
         (HumanMessage("x", name="Ada\n## Topics"), "Ada ## Topics"),
         (HumanMessage("x", name="</context>"), "‹/context>"),
-    ):
-        assert messages.speaker(message) == name
-    for name in ("assistant", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:"):
-        assert messages.speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
+    ],
+    ids=["user", "assistant", "tool", "role", "function", "lines", "fence"],
+)
+def test_the_speaker_is_the_name_or_the_role(message, name):
+    assert messages.speaker(message) == name
+
+
+@pytest.mark.parametrize("name", ["assistant", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:"])
+def test_a_user_cannot_pass_for_the_assistant(name):
+    assert messages.speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
 
 
 def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
     sent = messages.as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
-    assert (sent.name, sent.content) == ("Ada_L_", "[2024]\nx")
-    assert (
-        messages.date_of(
-            HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})
-        )
-        == "2024-05-01"
-    )
+
+    assert sent.name == "Ada_L_"
+    assert sent.content == "[2024]\nx"
 
 
-def test_plain_text_says_what_a_message_says():
-    for message, text in (
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
         (HumanMessage(" hi "), "hi"),
         (
             HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]),
@@ -61,43 +68,58 @@ def test_plain_text_says_what_a_message_says():
             ),
             "It is blue.",
         ),
-    ):
-        assert messages.plain_text(message) == text
+    ],
+    ids=["text", "blocks", "call", "call in a block", "result in a block", "no text", "thought"],
+)
+def test_plain_text_says_what_a_message_says(message, text):
+    assert messages.plain_text(message) == text
+
+
+# Which message it is
 
 
 DIFFERENT = [
-    *(
-        HumanMessage(content)
-        for content in ("hi", "hi ", "\ud800", "\ud801", ["hi"], [{"type": "text", "text": "hi"}])
-    ),
-    *(kind("hi") for kind in (AIMessage, SystemMessage)),
-    *(ChatMessage("hi", role=role) for role in ("critic", "judge")),
+    HumanMessage("hi"),
+    HumanMessage("hi "),
+    HumanMessage("\ud800"),
+    HumanMessage("\ud801"),
+    HumanMessage(["hi"]),
+    HumanMessage([{"type": "text", "text": "hi"}]),
+    AIMessage("hi"),
+    SystemMessage("hi"),
+    ChatMessage("hi", role="critic"),
+    ChatMessage("hi", role="judge"),
     HumanMessage("hi", name="ada"),
-    *(
-        HumanMessage("", additional_kwargs=extra)
-        for extra in ({"created_at": "x"}, {"raw": b"\xff"}, {"raw": b"\xfe"})
-    ),
-    *(
-        AIMessage("hi", tool_calls=[{**CALL, **change}])
-        for change in ({}, {"id": "b"}, {"args": {"q": "car"}})
-    ),
+    HumanMessage("", additional_kwargs={"created_at": "x"}),
+    HumanMessage("", additional_kwargs={"raw": b"\xff"}),
+    HumanMessage("", additional_kwargs={"raw": b"\xfe"}),
+    AIMessage("hi", tool_calls=[CALL]),
+    AIMessage("hi", tool_calls=[{**CALL, "id": "b"}]),
+    AIMessage("hi", tool_calls=[{**CALL, "args": {"q": "car"}}]),
     AIMessage("hi", tool_calls=[CALL, {**CALL, "id": "b"}]),
     AIMessage("hi", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": "e"}]),
-    *(ToolMessage("hi", tool_call_id=key) for key in "ab"),
-    *(
-        ToolMessage("hi", tool_call_id="a", **rest)
-        for rest in ({"status": "error"}, {"name": "search"})
-    ),
+    ToolMessage("hi", tool_call_id="a"),
+    ToolMessage("hi", tool_call_id="b"),
+    ToolMessage("hi", tool_call_id="a", status="error"),
+    ToolMessage("hi", tool_call_id="a", name="search"),
 ]
 
 
-def test_messages_that_say_different_things_have_different_fingerprints():
-    assert len({messages.fingerprint(message) for message in DIFFERENT}) == len(DIFFERENT)
+def test_messages_that_differ_have_different_fingerprints():
+    fingerprints = list(map(messages.fingerprint, DIFFERENT))
+
+    assert len(set(fingerprints)) == len(DIFFERENT)
 
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8)  # with halves of surrogate pairs
+
+
+def plain_message(kind, content, name, extra):
+    return kind(content, name=name, additional_kwargs=extra)
+
+
 PLAIN = st.builds(
-    lambda kind, content, name, extra: kind(content, name=name, additional_kwargs=extra),
+    plain_message,
     st.sampled_from([HumanMessage, AIMessage, SystemMessage]),
     ANY_TEXT,
     st.none() | ANY_TEXT,
@@ -105,18 +127,32 @@ PLAIN = st.builds(
 )
 
 
+@given(PLAIN)
+def test_a_message_with_another_id_is_plainly_the_same(message):
+    assert messages.plainly_same(message, message.model_copy(update={"id": "other"}))
+
+
 @given(PLAIN, PLAIN)
-def test_plainly_the_same_have_the_same_fingerprint(one, other):
-    assert messages.plainly_same(one, one.model_copy(update={"id": "other"}))
-    assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(
-        one, other
-    )
+def test_messages_that_are_plainly_the_same_have_one_fingerprint(first, second):
+    if messages.plainly_same(first, second):
+        assert messages.fingerprint(first) == messages.fingerprint(second)
+
+
+class Incomparable:
+    """Comparing it fails."""
+
+    __eq__ = 0
+    __hash__ = None
 
 
 def test_an_artifact_that_cannot_be_compared_counts_as_changed():
     seen = messages.SeenMessages().grown([ToolMessage("x", tool_call_id="a")])
-    seen.messages[0].artifact = type("Odd", (), {"__eq__": 0})()
+    seen.messages[0].artifact = Incomparable()
+
     assert not seen.begin(seen.messages)
+
+
+# When it was said
 
 
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
@@ -141,6 +177,7 @@ NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
 )
 def test_the_time_of_a_message_is_read_in_every_usual_form(created_at: object) -> None:
     message = HumanMessage("x", additional_kwargs={"created_at": created_at})
+
     assert messages.time_of(message) == NOON
     assert messages.date_of(message) == "2024-06-01"
     assert messages.unread_time(message) is None
@@ -153,6 +190,7 @@ def test_the_time_of_a_message_is_read_in_every_usual_form(created_at: object) -
 )
 def test_what_is_no_time_is_not_taken_for_one(created_at: object) -> None:
     message = HumanMessage("x", additional_kwargs={"created_at": created_at})
+
     assert messages.time_of(message) is None
     assert messages.date_of(message) is None
     assert messages.unread_time(message) == repr(created_at)
