@@ -3,7 +3,7 @@
 import copy
 import json
 import pickle
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -28,12 +28,19 @@ from langchain_ctxbudget.report import (
 )
 
 
-def item(tokens=5, status=Status.INCLUDED, reason=Reason.RECENT, name="m1"):
-    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview="hi")
+def item(status=Status.INCLUDED):
+    return ReportItem(id="m1", tokens=5, status=status, reason=Reason.RECENT, preview="hi")
 
 
 def layer(which=Layer.HISTORY, items=(), overhead=0, more=None, allocated=100):
     return layer_report(which, allocated=allocated, items=items, overhead=overhead, more=more or {})
+
+
+def layers_with_one_item():
+    """All layers, of which the history has an item of 5 tokens."""
+    layers = {which: layer(which) for which in Layer}
+    layers[Layer.HISTORY] = layer(Layer.HISTORY, [item()])
+    return tuple(layers.values())
 
 
 ITEMS = st.lists(
@@ -81,7 +88,7 @@ def example(**changes):
         tokenizer="o200k_base",
         allocation_strategy="elastic",
         history_strategy="full",
-        layers=tuple(layer(which, [item()] if which is Layer.HISTORY else []) for which in Layer),
+        layers=layers_with_one_item(),
         overhead_tokens={"framing": 10},
         coverage=(
             CoverageRange(first=1, last=30, state="summarized"),
@@ -106,23 +113,87 @@ def example(**changes):
     return replace(base, **changes)
 
 
-@st.composite
-def reports(draw):
-    layers = tuple(
-        layer(
-            which,
-            draw(ITEMS),
-            draw(st.integers(0, 50)),
-            {Reason.SUMMARIZED: 3},
-            draw(st.integers(0, 5_000)),
+SUMMARIZED = {Reason.SUMMARIZED: 3}
+LAYERS = st.tuples(
+    *(
+        st.builds(
+            layer,
+            st.just(which),
+            ITEMS,
+            st.integers(0, 50),
+            st.just(SUMMARIZED),
+            st.integers(0, 5_000),
         )
         for which in Layer
     )
-    overhead = draw(
-        st.dictionaries(st.sampled_from(["framing", "tool schemas"]), st.integers(0, 2_000))
+)
+OVERHEADS = st.dictionaries(st.sampled_from(["framing", "tool schemas"]), st.integers(0, 2_000))
+HISTORIES = st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])
+SUMMARY_LINES = st.dictionaries(st.sampled_from(["extraction", "gpt-4o"]), st.integers(1, 99))
+LAST_RESORTS = st.sampled_from([(), ("light",), ("light", "medium")])
+TIMINGS = st.dictionaries(st.sampled_from(["open", "assemble"]), st.floats(0, 1e6))
+FIRST_PROMPTS = st.builds(
+    Stability,
+    stable_zone_tokens=st.integers(0, 10**7),
+    shared_tokens=st.none(),
+    stable_zone_share=st.none(),
+    prompt_share=st.none(),
+    compaction_step=st.booleans(),
+)
+
+
+def later_prompt(stable_zone_tokens, share, compaction_step):
+    return Stability(
+        stable_zone_tokens=stable_zone_tokens,
+        shared_tokens=7,
+        stable_zone_share=share,
+        prompt_share=share,
+        compaction_step=compaction_step,
     )
+
+
+LATER_PROMPTS = st.builds(later_prompt, st.integers(0, 10**7), st.floats(0, 1), st.booleans())
+STATES = st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"])
+SPANS = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple)
+
+
+@dataclass
+class Coverage:
+    """How many messages there are, where the cut is, the spans behind it, and those marked."""
+
+    total: int
+    cut: int
+    covered: list[tuple[int, int]]
+    marks: dict[int, str]
+
+    def ranges(self):
+        return ranges(self.total, self.cut, self.covered, self.marks)
+
+    def state(self, position):
+        if position in self.marks:
+            return self.marks[position]
+        if position >= self.cut:
+            return "verbatim"
+        if any(first <= position < end for first, end in self.covered):
+            return "summarized"
+        return "omitted"
+
+
+@st.composite
+def coverages(draw):
+    total = draw(st.integers(0, 40))
+    cut = draw(st.integers(0, total))
+    marks = {}
+    if total:
+        marks = draw(st.dictionaries(st.integers(0, total - 1), STATES))
+    return Coverage(total, cut, draw(st.lists(SPANS, max_size=6)), marks)
+
+
+@st.composite
+def reports(draw):
+    layers = draw(LAYERS)
+    overhead = draw(OVERHEADS)
     total = sum(part.used_tokens for part in layers) + sum(overhead.values())
-    share = draw(st.none() | st.floats(0, 1))
     return example(
         user_id=draw(st.text(max_size=5)),
         budget_tokens=max(1, total + draw(st.integers(0, 5 * 10**6))),
@@ -131,64 +202,53 @@ def reports(draw):
         total_tokens=total,
         uncorrected_tokens=total,
         count_mode=draw(st.sampled_from(["exact", "estimated"])),
-        history_strategy=draw(
-            st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])
-        ),
+        history_strategy=draw(HISTORIES),
         layers=layers,
         overhead_tokens=overhead,
-        coverage=ranges(*draw(coverages())),
-        stability=Stability(
-            stable_zone_tokens=draw(st.integers(0, 10**7)),
-            shared_tokens=None if share is None else 7,
-            stable_zone_share=share,
-            prompt_share=share,
-            compaction_step=draw(st.booleans()),
-        ),
-        summary_lines=draw(
-            st.dictionaries(st.sampled_from(["extraction", "gpt-4o"]), st.integers(1, 99))
-        ),
-        last_resort=draw(st.sampled_from([(), ("light",), ("light", "medium")])),
+        coverage=draw(coverages()).ranges(),
+        stability=draw(FIRST_PROMPTS | LATER_PROMPTS),
+        summary_lines=draw(SUMMARY_LINES),
+        last_resort=draw(LAST_RESORTS),
         repairs=tuple(draw(st.lists(REPAIRS, max_size=2))),
         failures=tuple(draw(st.lists(st.text(max_size=300), max_size=2))),
-        timings_ms=draw(st.dictionaries(st.sampled_from(["open", "assemble"]), st.floats(0, 1e6))),
+        timings_ms=draw(TIMINGS),
         usage=draw(USAGE),
         forecast=draw(st.booleans()),
     )
 
 
+# Layers and coverage
+
+
 @given(st.integers(0, 120), st.integers(0, 120), st.integers(0, 20))
 def test_every_candidate_is_listed_or_counted(omitted, included, more):
-    items = [item(status=Status.OMITTED)] * omitted + [item()] * included
+    items = [item(Status.OMITTED)] * omitted + [item()] * included
+
     part = layer(items=items, more={Reason.RECENT: more})
+
     assert part.more_omitted[Reason.RECENT] == more + max(0, omitted - LISTED_OMISSIONS)
     assert len(part.items) + sum(part.more_omitted.values()) == omitted + included + more
 
 
-STATES = st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"])
-
-
-@st.composite
-def coverages(draw):
-    total = draw(st.integers(0, 40))
-    cut = draw(st.integers(0, total))
-    span = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple)
-    marks = draw(st.dictionaries(st.integers(0, total - 1), STATES)) if total else {}
-    return total, cut, draw(st.lists(span, max_size=6)), marks
-
-
-def state(position, cut, covered, marks):
-    before = "summarized" if any(first <= position < end for first, end in covered) else "omitted"
-    return marks.get(position, before if position < cut else "verbatim")
+def states_of_messages(parts):
+    states = []
+    for part in parts:
+        states += [part.state] * (part.last - part.first + 1)
+    return states
 
 
 @settings(max_examples=200)
 @given(coverages())
-def test_ranges_put_every_message_in_its_state_and_are_as_few_as_can_be(coverage):
-    total, cut, covered, marks = coverage
-    parts = ranges(total, cut, covered, marks)
-    found = [part.state for part in parts for _ in range(part.first, part.last + 1)]
-    assert found == [state(position, cut, covered, marks) for position in range(total)]
-    assert all(a.state != b.state for a, b in pairwise(parts))
+def test_ranges_put_every_message_in_its_state_and_are_few(coverage):
+    parts = coverage.ranges()
+
+    expected = [coverage.state(position) for position in range(coverage.total)]
+    assert states_of_messages(parts) == expected
+    for before, after in pairwise(parts):
+        assert before.state != after.state
+
+
+# A report as data
 
 
 DATA = example().to_dict()
@@ -200,22 +260,37 @@ def test_a_report_comes_back_from_json_as_it_was(report):
     assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
 
 
-def test_what_is_no_report_is_refused_with_what_is_wrong():
-    cases = [
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         ({"schema_version": 2}, r"no report: schema_version: Input should be 3$"),
         ({"total_tokens": "many"}, "no report: total_tokens: Input should"),
         ({"layers": [{"layer": "L0"}]}, r"layers\.0\.title: Field required$"),
-    ]
-    for change, message in cases:
-        with pytest.raises(InputError, match=message):
-            ContextReport.from_dict({**DATA, **change})
+    ],
+    ids=["version", "type", "missing field"],
+)
+def test_what_is_no_report_is_refused_with_what_is_wrong(change, message):
+    with pytest.raises(InputError, match=message):
+        ContextReport.from_dict({**DATA, **change})
 
 
-def test_a_report_is_checkpointed_and_its_copies_are_equal():
+@pytest.fixture(scope="module")
+def report():
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=InMemoryStore())
-    who = ("ada", "c1")
-    report = pipeline.assemble("Which plan?", user_id=who[0], conversation_id=who[1]).report
+    return pipeline.assemble("Which plan?", user_id="ada", conversation_id="c1").report
+
+
+def test_a_report_is_checkpointed_in_little_space(report):
     kind, data = JsonPlusSerializer(allowed_msgpack_modules=True).dumps_typed(report)
-    assert (kind, len(data) < 10_000) == ("msgpack", True)
-    for twin in (copy.copy(report), copy.deepcopy(report), pickle.loads(pickle.dumps(report))):
-        assert twin == report
+
+    assert kind == "msgpack"
+    assert len(data) < 10_000
+
+
+def pickled_and_read(report):
+    return pickle.loads(pickle.dumps(report))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled_and_read])
+def test_a_copy_of_a_report_is_equal(report, copied):
+    assert copied(report) == report
