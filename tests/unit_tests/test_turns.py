@@ -117,11 +117,17 @@ def safe_cuts(messages):
 
 
 def messages_of(groups):
-    return [message for part in groups for message in part.messages]
+    messages = []
+    for part in groups:
+        messages += part.messages
+    return messages
 
 
 def positions_of(groups):
-    return [position for part in groups for position in part.positions]
+    positions = []
+    for part in groups:
+        positions += part.positions
+    return positions
 
 
 def sent(messages):
@@ -260,18 +266,19 @@ def test_no_message_is_lost_without_a_repair_or_sent_twice(messages):
 
     firsts = [part.positions[0] for part in groups]
     assert firsts == sorted(firsts)
+    assert_what_is_missing_is_reported(messages, positions_of(groups), repairs)
+    assert_every_result_is_sent_once_or_reported(
+        messages, messages_of(groups), [repair.kind for repair in repairs]
+    )
 
-    positions = positions_of(groups)
+
+def assert_what_is_missing_is_reported(messages, positions, repairs):
     missing = {messages[at].id for at in range(len(messages)) if at not in positions}
     left_out = ("orphan_result", "empty_message")
     assert missing <= {repair.message_id for repair in repairs if repair.kind in left_out}
 
     whole = [position for position in positions if messages[position].type != "tool"]
     assert len(whole) == len(set(whole))
-
-    assert_every_result_is_sent_once_or_reported(
-        messages, messages_of(groups), [repair.kind for repair in repairs]
-    )
 
 
 def assert_every_result_is_sent_once_or_reported(messages, view, repairs):
