@@ -1,8 +1,9 @@
-"""What the commands show of what is known about a user."""
+"""`inspect` shows what is known about a user, where it is from, and corrects or forgets it."""
 
 import json
 import time
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from typing import Any
@@ -13,58 +14,103 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.knowledge import Fact
-from tests.integration_tests import test_cli
 
-SAID = [
+MONDAY = [
     "I live in Lisbon.",
     "I work as a nurse.",
     "My sister Clara lives in Porto.",
     "I am allergic to peanuts.",
 ]
-LONG = "My colleague Maximiliana Wolfeschlegelsteinhausenbergerdorff works on the project Aurora Borealis."
+LONG = (
+    "My colleague Maximiliana Wolfeschlegelsteinhausenbergerdorff works on "
+    "the project Aurora Borealis."
+)
+CLARA = "entity/person/clara"
+CHROMA_CLOSES_WITHIN = 10
+"""Seconds."""
+
+Answer = tuple[int, str, str]
+"""The exit code of a command, its output and its errors."""
+Run = Callable[..., Answer]
+Records = Callable[..., Any]
+Facts = Callable[[], list[dict[str, Any]]]
 
 
-def conversation(name: str, *said: str) -> dict[str, Any]:
-    messages = [
-        {"role": "user", "content": text, "id": f"{name}-{number}"}
-        for number, text in enumerate(said)
-    ]
+def conversation(name: str, *texts: str) -> dict[str, Any]:
+    messages = []
+    for number, text in enumerate(texts):
+        messages.append({"role": "user", "content": text, "id": f"{name}-{number}"})
     return {"id": name, "title": name, "messages": messages}
 
 
-Run = Any
-"""Runs a command; returns its code, its output and its errors."""
+def file_of(folder: Path, *conversations: dict[str, Any]) -> Path:
+    path = folder / "chats.json"
+    path.write_text(json.dumps(conversations))
+    return path
+
+
+@contextmanager
+def pipeline_over(store: Path) -> Iterator[ContextPipeline]:
+    with ChromaStore(store) as opened, ContextPipeline({"learn": False}, store=opened) as pipeline:
+        yield pipeline
+
+
+def add_fact(store: Path, text: str) -> str:
+    with pipeline_over(store) as pipeline:
+        return pipeline.knowledge.add_fact(text, user_id="ada").id
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return partial(test_cli.run, capsys)
+    """Runs a command."""
+
+    def command(*arguments: object) -> Answer:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
 
 
 @pytest.fixture
-def inspect(run: Run, store: Path) -> Any:
-    """Returns what `inspect --json` gives; with an error to expect, returns that."""
+def inspect(run: Run, store: Path) -> Run:
+    """Runs `inspect` on what is known about ada."""
 
-    def command(*arguments: object, error: str = "") -> Any:
-        code, out, err = run("inspect", "--store", store, "--user", "ada", "--json", *arguments)
-        assert (code, error in err) == (int(bool(error)), True), err
-        return err if error else json.loads(out)
+    def command(*arguments: object) -> Answer:
+        return run("inspect", "--store", store, "--user", "ada", *arguments)
 
     return command
+
+
+@pytest.fixture
+def records(inspect: Run) -> Records:
+    """Returns what `inspect --json` gives, which ends well."""
+
+    def command(*arguments: object) -> Any:
+        code, output, errors = inspect("--json", *arguments)
+        assert code == 0, errors
+        return json.loads(output)
+
+    return command
+
+
+@pytest.fixture
+def facts(records: Records) -> Facts:
+    """Returns the facts about ada, in the order in which they are shown."""
+    return lambda: list(records("facts")["facts"])
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("imported")
-    path = folder / "chats.json"
-    path.write_text(
-        json.dumps([conversation("monday", *SAID), conversation("friday", "Clara called.")])
-    )
-    assert main(["import", str(path), "--store", str(folder / "store"), "--user", "ada"]) == 0
-    deadline = time.monotonic() + 10
-    while list((folder / "store").glob("*-wal")) and time.monotonic() < deadline:
+    path = file_of(folder, conversation("monday", *MONDAY), conversation("friday", "Clara called."))
+    store = folder / "store"
+    assert main(["import", str(path), "--store", str(store), "--user", "ada"]) == 0
+
+    deadline = time.monotonic() + CHROMA_CLOSES_WITHIN
+    while list(store.glob("*-wal")) and time.monotonic() < deadline:
         time.sleep(0.02)  # Chroma closes its database in its own time
-    return folder / "store"
+    return store
 
 
 @pytest.fixture
@@ -74,131 +120,249 @@ def store(imported: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def id_of(inspect: Any, text: str) -> str:
-    return next(str(fact["id"]) for fact in inspect("facts")["facts"] if text in fact["text"])
+# What an import says
 
 
-def add_fact(store: Path, text: str) -> str:
-    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
-        return pipeline.knowledge.add_fact(text, user_id="ada").id
-
-
-def texts(inspect: Any, *options: str) -> list[str]:
-    return [fact["text"] for fact in inspect("facts", *options)["facts"]]
-
-
-def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "chats.json"
+def test_an_import_without_learning_says_so_and_learns_nothing(run: Run, tmp_path: Path) -> None:
+    path = file_of(tmp_path, conversation("monday", "I live in Lisbon."))
     store = tmp_path / "store"
-    path.write_text(json.dumps([conversation("monday", "I live in Lisbon.")]))
-    code, out, _ = run("import", path, "--store", store, "--user", "ada", "--no-learn")
-    assert (code, "Nothing was learned" in out) == (0, True)
-    empty = {"user_id": "ada", "facts": [], "topics": [], "entities": []}
-    assert json.loads(run("inspect", "--store", store, "--user", "ada", "--json")[1]) == empty
-    code, out, _ = run("import", path, "--store", store, "--user", "ada")
-    assert (code, "Known about 'ada': 1 fact," in out) == (0, True)
-    [command] = [line for line in out.splitlines() if line.startswith("ctxbudget inspect")]
-    code, out, _ = run(*command.split()[1:])
-    assert (code, "Lives in Lisbon" in out) == (0, True)
+
+    code, output, _ = run("import", path, "--store", store, "--user", "ada", "--no-learn")
+    assert code == 0
+    assert "Nothing was learned" in output
+
+    _, known, _ = run("inspect", "--store", store, "--user", "ada", "--json")
+    assert json.loads(known) == {"user_id": "ada", "facts": [], "topics": [], "entities": []}
 
 
-async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(
+def test_an_import_learns_what_an_earlier_one_did_not(run: Run, tmp_path: Path) -> None:
+    path = file_of(tmp_path, conversation("monday", "I live in Lisbon."))
+    store = tmp_path / "store"
+    run("import", path, "--store", store, "--user", "ada", "--no-learn")
+
+    code, output, _ = run("import", path, "--store", store, "--user", "ada")
+
+    assert code == 0
+    assert "Known about 'ada': 1 fact," in output
+
+
+def test_an_import_names_the_command_that_shows_what_it_learned(run: Run, tmp_path: Path) -> None:
+    path = file_of(tmp_path, conversation("monday", "I live in Lisbon."))
+    _, output, _ = run("import", path, "--store", tmp_path / "store", "--user", "ada")
+
+    [command] = [line for line in output.splitlines() if line.startswith("ctxbudget inspect")]
+    code, shown, _ = run(*command.split()[1:])
+
+    assert code == 0
+    assert "Lives in Lisbon" in shown
+
+
+async def test_the_dashboard_shows_the_title_that_a_file_gave(
     run: Run, store: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "titled.json"
-    without_ids = [{"role": "user", "content": text} for text in ("Hello.", "Hello.")]
-    for said in (without_ids[:1], without_ids, without_ids):  # what is stored is not stored again
-        path.write_text(json.dumps([{"id": "sunday", "title": "A quiet day", "messages": said}]))
+    hello = {"role": "user", "content": "Hello."}
+    # The third import brings nothing new: what is stored is not stored again.
+    for messages in ([hello], [hello, hello], [hello, hello]):
+        sunday = {"id": "sunday", "title": "A quiet day", "messages": messages}
+        path = file_of(tmp_path, sunday)
         assert run("import", path, "--store", store, "--user", "ada", "--no-learn")[0] == 0
-    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
-        found = (await DashboardService(pipeline).sessions("ada"))["sessions"]
-        [sunday] = [one for one in found if one["session_id"] == "sunday"]
-        assert (sunday["title"], sunday["messages"]) == ("A quiet day", 2)
+
+    with pipeline_over(store) as pipeline:
+        shown = await DashboardService(pipeline).sessions("ada")
+
+    [session] = [each for each in shown["sessions"] if each["session_id"] == "sunday"]
+    assert session["title"] == "A quiet day"
+    assert session["messages"] == 2
+
+
+def test_the_title_goes_with_its_conversation(run: Run, store: Path, tmp_path: Path) -> None:
+    hello = {"role": "user", "content": "Hello."}
+    path = file_of(tmp_path, {"id": "sunday", "title": "A quiet day", "messages": [hello]})
+    run("import", path, "--store", store, "--user", "ada", "--no-learn")
+
+    with pipeline_over(store) as pipeline:
+        assert "A quiet day" in "".join(pipeline.export_user(user_id="ada"))
         pipeline.clear(user_id="ada", conversation_id="sunday")
         assert "A quiet day" not in "".join(pipeline.export_user(user_id="ada"))
 
 
-def test_what_is_known_belongs_to_one_user(
-    run: Run, inspect: Any, store: Path, tmp_path: Path
-) -> None:
-    code, out, _ = run("inspect", "--store", store, "--user", "bo")
-    assert (
-        out == "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
-    )
-    code, out, err = run(
-        "inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon")
-    )
-    assert (code, out, "Nothing with the id" in err) == (1, "", True)
-    code, _, err = run("inspect", "--store", tmp_path / "missing", "--user", "ada")
-    assert (code, "There is no store in" in err, (tmp_path / "missing").exists()) == (
-        1,
-        True,
-        False,
+# Whose it is
+
+
+def test_of_another_user_nothing_is_known(run: Run, store: Path) -> None:
+    code, output, _ = run("inspect", "--store", store, "--user", "bo")
+    assert code == 0
+    assert output == (
+        "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
     )
 
 
-def test_facts_topics_and_entities_are_shown_first_as_whole_records(inspect: Any) -> None:
-    data = inspect()
-    assert set(data) == {"user_id", "facts", "topics", "entities"}
-    facts = [Fact.model_validate(fact) for fact in data["facts"]]
+def test_why_is_not_answered_about_another_user(run: Run, store: Path, facts: Facts) -> None:
+    [lisbon] = [fact["id"] for fact in facts() if "Lisbon" in fact["text"]]
+
+    code, output, errors = run("inspect", "--store", store, "--user", "bo", "--why", lisbon)
+
+    assert code == 1
+    assert output == ""
+    assert "Nothing with the id" in errors
+
+
+def test_a_store_that_is_missing_is_not_made(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+
+    code, _, errors = run("inspect", "--store", missing, "--user", "ada")
+
+    assert code == 1
+    assert "There is no store in" in errors
+    assert not missing.exists()
+
+
+# What is shown
+
+
+def test_json_has_facts_topics_and_entities(records: Records) -> None:
+    assert set(records()) == {"user_id", "facts", "topics", "entities"}
+
+
+def test_facts_are_shown_as_whole_records_with_their_sources(records: Records) -> None:
+    facts = [Fact.model_validate(record) for record in records()["facts"]]
+
     assert {fact.text for fact in facts} >= {"Lives in Lisbon", "Works as a nurse"}
-    assert {source.conversation_id for fact in facts for source in fact.sources} == {"monday"}
-    assert [entity["id"] for entity in data["entities"]] == ["entity/person/clara"]
+    conversations = set()
+    for fact in facts:
+        conversations |= {source.conversation_id for source in fact.sources}
+    assert conversations == {"monday"}
 
 
-def test_every_table_fits_eighty_columns_and_cuts_nothing(
-    run: Run, inspect: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    path = tmp_path / "long.json"
-    path.write_text(
-        json.dumps([conversation("a conversation with a long name " * 3, *SAID, *[LONG] * 6)])
-    )
-    assert run("import", path, "--store", store, "--user", "ada")[0] == 0
+def test_entities_are_shown_by_kind_and_name(records: Records) -> None:
+    assert [entity["id"] for entity in records()["entities"]] == [CLARA]
+
+
+@pytest.fixture(scope="module")
+def long_store(imported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Conversations with names, facts and topics that are too long for a table."""
+    folder = tmp_path_factory.mktemp("long")
+    store = folder / "store"
+    copytree(imported, store, ignore=ignore_patterns("*.lock"))
+    name = "a conversation with a long name " * 3
+    path = file_of(folder, conversation(name, *MONDAY, *[LONG] * 6))
+    assert main(["import", str(path), "--store", str(store), "--user", "ada"]) == 0
     add_fact(store, "Writes [red] and \x1b[31m")
-    for kind in ("facts", "topics", "entities"):
-        code, out, _ = run("inspect", "--store", store, "--user", "ada", kind)
-        assert code == 0
-        assert max(map(len, out.splitlines())) <= 80
-        assert not {"…", "\x1b"} & set(out)
-        assert "Writes [red] and" in out or kind != "facts"
+    return store
 
 
-def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Path) -> None:
-    data = inspect("--why", "entity/person/clara")
-    assert [source["message"]["data"]["content"] for source in data["sources"]] == [SAID[2]]
-    _, out, _ = run("inspect", "--store", store, "--user", "ada", "--why", "entity/person/clara")
-    assert all(text in out for text in (SAID[2], "monday"))
-    inspect("--why", "fact/none", error="Nothing with the id 'fact/none'")
+@pytest.fixture
+def table(run: Run, long_store: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = run("inspect", "--store", long_store, "--user", "ada", kind)
+    assert code == 0
+    return output
 
 
-def test_what_is_known_is_pinned_corrected_and_deleted(run: Run, inspect: Any, store: Path) -> None:
-    added = add_fact(store, "Builds a kayak")
-    last = inspect("facts")["facts"][-1]
-    where = ("inspect", "--store", store, "--user", "ada")
-    assert run(*where, "--pin", last["id"])[:2] == (0, f"{last['id']} is pinned.\n")
-    assert inspect("facts")["facts"][0]["pinned"]
-    assert texts(inspect)[0] == last["text"]
-    assert run(*where, "--unpin", last["id"])[:2] == (0, f"{last['id']} is no longer pinned.\n")
-    assert not any(fact["pinned"] for fact in inspect("facts")["facts"])
-    assert (
-        run(*where, "--correct", "entity/person/clara", "Clara Diaz")[1]
-        == "entity/person/clara is corrected.\n"
-    )
-    assert "Clara Diaz (person)" in run(*where, "entities")[1]
-    assert run(*where, "--delete", added)[1].startswith(f"{added} is forgotten.")
-    assert "Builds a kayak" not in texts(inspect)
-    told = run(*where, "--text")[1]
-    assert told.startswith("# What is known about ada\n")
-    assert "- Lives in Lisbon (from 1 message, by rules" in told
-    assert (
-        run(*where, "--delete", "all")[1]
-        == "All that was known of 'ada' is forgotten. The conversations stay.\n"
-    )
-    assert run(*where)[1].startswith("No facts, topics or entities of 'ada'")
-    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
-        assert [
-            one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")
-        ] == SAID
+@pytest.mark.parametrize("kind", ["facts", "topics", "entities"])
+def test_a_table_fits_eighty_columns(table: str) -> None:
+    assert max(len(line) for line in table.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("kind", ["facts", "topics", "entities"])
+def test_a_table_cuts_nothing(table: str) -> None:
+    assert "…" not in table
+
+
+@pytest.mark.parametrize("kind", ["facts", "topics", "entities"])
+def test_a_table_sends_no_control_characters(table: str) -> None:
+    assert "\x1b" not in table
+
+
+@pytest.mark.parametrize("kind", ["facts"])
+def test_a_table_shows_markup_as_text(table: str) -> None:
+    assert "Writes [red] and" in table
+
+
+def test_why_gives_the_message_word_for_word_as_json(records: Records) -> None:
+    sources = records("--why", CLARA)["sources"]
+    contents = [source["message"]["data"]["content"] for source in sources]
+    assert contents == ["My sister Clara lives in Porto."]
+
+
+def test_why_names_the_message_and_its_conversation(inspect: Run) -> None:
+    _, output, _ = inspect("--why", CLARA)
+    assert "My sister Clara lives in Porto." in output
+    assert "monday" in output
+
+
+def test_why_of_an_unknown_id_is_an_error(inspect: Run) -> None:
+    code, _, errors = inspect("--json", "--why", "fact/none")
+    assert code == 1
+    assert "Nothing with the id 'fact/none'" in errors
+
+
+def test_text_is_a_page_of_what_is_known(inspect: Run) -> None:
+    _, output, _ = inspect("--text")
+    assert output.startswith("# What is known about ada\n")
+    assert "- Lives in Lisbon (from 1 message, by rules" in output
+
+
+# What is changed
+
+
+def test_a_fact_that_is_pinned_is_shown_first(inspect: Run, facts: Facts) -> None:
+    last = facts()[-1]
+
+    code, output, _ = inspect("--pin", last["id"])
+
+    assert code == 0
+    assert output == f"{last['id']} is pinned.\n"
+    first = facts()[0]
+    assert first["pinned"]
+    assert first["text"] == last["text"]
+
+
+def test_a_pin_is_taken_back(inspect: Run, facts: Facts) -> None:
+    last = facts()[-1]["id"]
+    inspect("--pin", last)
+
+    code, output, _ = inspect("--unpin", last)
+
+    assert code == 0
+    assert output == f"{last} is no longer pinned.\n"
+    assert [fact["text"] for fact in facts() if fact["pinned"]] == []
+
+
+def test_a_name_is_corrected(inspect: Run) -> None:
+    _, output, _ = inspect("--correct", CLARA, "Clara Diaz")
+    assert output == "entity/person/clara is corrected.\n"
+
+    _, table, _ = inspect("entities")
+    assert "Clara Diaz (person)" in table
+
+
+def test_a_fact_is_forgotten(inspect: Run, store: Path, facts: Facts) -> None:
+    kayak = add_fact(store, "Builds a kayak")
+    assert "Builds a kayak" in [fact["text"] for fact in facts()]
+
+    _, output, _ = inspect("--delete", kayak)
+
+    assert output.startswith(f"{kayak} is forgotten.")
+    assert "Builds a kayak" not in [fact["text"] for fact in facts()]
+
+
+def test_all_that_is_known_is_forgotten(inspect: Run) -> None:
+    _, output, _ = inspect("--delete", "all")
+    assert output == "All that was known of 'ada' is forgotten. The conversations stay.\n"
+
+    _, table, _ = inspect()
+    assert table.startswith("No facts, topics or entities of 'ada'")
+
+
+def test_the_conversations_stay_when_all_is_forgotten(inspect: Run, store: Path) -> None:
+    inspect("--delete", "all")
+
+    with pipeline_over(store) as pipeline:
+        messages = pipeline.get_messages(user_id="ada", conversation_id="monday")
+    assert [message.text for message in messages] == MONDAY
+
+
+def test_two_changes_at_once_are_refused(inspect: Run) -> None:
     with pytest.raises(SystemExit):
-        run("inspect", "--store", store, "--user", "ada", "--pin", "a", "--delete", "b")
+        inspect("--pin", "a", "--delete", "b")
