@@ -1,74 +1,29 @@
-"""The dashboard's API: what it answers, to whom, and what it refuses."""
+"""What the dashboard's API answers: sessions, prompts, previews, what is known, and changes."""
 
 import asyncio
 import json
-import re
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-from starlette.requests import Request
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport
+from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
-from langchain_ctxbudget.cli.__main__ import main
-from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.dashboard.app import OPERATIONS
-from langchain_ctxbudget.dashboard.service import LONGEST_ID, LONGEST_TEXT
-from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from tests.integration_tests.dashboard import (
+    ADA,
+    BO,
+    get,
+    post,
+    served,
+    talk,
+    two_users,
+    with_snapshot,
+)
 from tests.integration_tests.summary_models import Scripted
-from tests.servers import LOOPBACK
-from tests.stores import Failing
-
-ADA = {"user_id": "ada", "conversation_id": "trip"}
-BO = {"user_id": "bo", "conversation_id": "secret plans"}
-API = "/api/context"
-FIELDS = [
-    "session_id",
-    "snapshot_id",
-    "limit",
-    "budget",
-    "message",
-    "first",
-    "last",
-    "message_id",
-    "preservation",
-]
-FIELDS += ["item_id", "pinned", "text", "forgotten"]
-OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage")
-
-
-def talk(name: str, turns: int = 20) -> list[BaseMessage]:
-    said: list[BaseMessage] = []
-    for turn in range(turns):
-        said.append(
-            HumanMessage(f"{name} {turn}: what about day {turn} in Lisbon?", id=f"{name}-q{turn}")
-        )
-        said.append(
-            AIMessage(f"On day {turn} you see the tower of {name}. " * 4, id=f"{name}-a{turn}")
-        )
-    return said
-
-
-def two_users() -> ContextPipeline:
-    settings = {"max_context_tokens": 700, "keep_snapshots": 5, "learn": False}
-    made = ContextPipeline(settings, system_prompt="You plan trips.", store=InMemoryStore())
-    made.add_messages(talk("belem"), **ADA)
-    made.add_messages(talk("zanzibar"), **BO)
-    return made
 
 
 @pytest.fixture
@@ -76,113 +31,8 @@ def pipeline() -> ContextPipeline:
     return two_users()
 
 
-def kept(pipeline: ContextPipeline, question: str = "Where to?", **scope: str) -> ContextReport:
-    report = pipeline.assemble(question, **(scope or ADA)).report
-    assert pipeline.flush(30)
-    return report
-
-
-@asynccontextmanager
-async def served(pipeline: ContextPipeline, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(pipeline, **{"user_id": "ada"} | options)
-    async with client_of(app) as client:
-        yield client
-
-
-def client_of(
-    app: Any, address: str = "http://localhost", machine: str = "127.0.0.1"
-) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app, client=(machine, 5)), base_url=address
-    )
-
-
-async def get(client: httpx.AsyncClient, path: str, status: int = 200, **query: Any) -> Any:
-    answer = await client.get(f"{API}/{path}", params=query)
-    assert answer.status_code == status, answer.text
-    return answer.json()
-
-
-async def post(client: httpx.AsyncClient, path: str, body: object, status: int = 200) -> Any:
-    answer = await client.post(f"{API}/{path}", json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
-
-
-def items_of(report: dict[str, Any], layer: str) -> list[dict[str, Any]]:
-    return next(part["items"] for part in report["layers"] if part["layer"] == layer)
-
-
-# What is answered
-
-
-async def test_sessions_are_listed_with_the_numbers_of_their_newest_snapshot(
-    pipeline: ContextPipeline,
-) -> None:
-    old = HumanMessage("Hi", additional_kwargs={"created_at": "2020-01-01"})
-    pipeline.add_messages([old], user_id="ada", conversation_id="old")
-    kept(pipeline)
-    report = kept(pipeline)
-    async with served(pipeline) as client:
-        found = await get(client, "sessions")
-        pipeline.add_messages([HumanMessage("One more")], **ADA)
-        more = (await get(client, "sessions"))["sessions"][0]["messages"]
-        pipeline.remove_messages(["belem-q0", "belem-a0"], **ADA)
-        fewer = (await get(client, "sessions"))["sessions"][0]["messages"]
-    [newest] = pipeline.snapshots.list(**ADA, limit=1)
-    trip = {
-        "session_id": "trip",
-        "title": "belem 0: what about day 0 in Lisbon?",
-        "messages": 40,
-        "last_updated": newest.created_at.isoformat().replace("+00:00", "Z"),
-        "total_tokens": report.total_tokens,
-        "budget_tokens": 700,
-        "tier": None,
-    }
-    nothing = dict.fromkeys(("total_tokens", "budget_tokens", "tier"))
-    other = {
-        "session_id": "old",
-        "title": "Hi",
-        "messages": 1,
-        "last_updated": "2020-01-01T00:00:00Z",
-        **nothing,
-    }
-    assert (found["user_id"], found["sessions"]) == ("ada", [trip, other])
-    assert found["words"]["reasons"] == {str(reason): reason.meaning for reason in Reason}
-    assert (more, fewer) == (41, 39)
-
-
-async def test_the_status_is_that_of_the_newest_snapshot(pipeline: ContextPipeline) -> None:
-    first = kept(pipeline, "A much longer question, about everything that there is to see?")
-    report = kept(pipeline, "And then?")
-    [older, _] = pipeline.snapshots.list(**ADA)
-    async with served(pipeline) as client:
-        status = await get(client, "status", session_id="trip")
-        before = await get(client, f"snapshots/{older.id}", session_id="trip")
-        await get(client, "snapshots/unknown", 404, session_id="trip")
-        [line] = (await get(client, "snapshots", session_id="trip", limit=1))["snapshots"]
-    assert status["source"] == "snapshot"
-    assert {**status["current_context"], "layers": 0} == {**report.to_dict(), "layers": 0}
-    assert status["budget_percent"] == round(100 * report.total_tokens / 700, 1)
-    assert status["pruning_strategy"] == {
-        "budget_range": ">80%",
-        "tier1_messages": 1,
-        "tier2_items": "all",
-        "tier3_mode": "full",
-        "tier4_messages": "as budgeted",
-    }
-    assert before["current_context"]["total_tokens"] == first.total_tokens
-    assert before["last_updated"] == older.created_at.isoformat().replace("+00:00", "Z")
-    assert (
-        sum(line["layers"].values()) + line["overhead_tokens"]
-        == line["total_tokens"]
-        == report.total_tokens
-    )
-    assert (line["messages"], line["budget_tokens"]) == (40, 700)
-    assert line["effective_tokens"] == report.stability.effective_tokens
-
-
-# Prompts
+def as_written(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -190,98 +40,359 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def items_shown(prompt: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    return {
-        (part["layer"], part["item"])
-        for message in prompt
-        for part in message["parts"]
-        if part["item"]
-    }
+    """Returns the layers and ids of the items that a shown prompt has parts of."""
+    items = set()
+    for message in prompt:
+        items |= {(part["layer"], part["item"]) for part in message["parts"] if part["item"]}
+    return items
 
 
 def items_sent(report: dict[str, Any]) -> set[tuple[str, str]]:
-    layers = report["layers"]
-    return {
-        (one["layer"], item["id"])
-        for one in layers
-        for item in one["items"]
-        if item["status"] != "omitted"
+    """Returns the layers and ids of the items that were sent, as a report says."""
+    items = set()
+    for layer in report["layers"]:
+        sent = [item["id"] for item in layer["items"] if item["status"] != "omitted"]
+        items |= {(layer["layer"], key) for key in sent}
+    return items
+
+
+def items_of(report: dict[str, Any], layer: str) -> list[dict[str, Any]]:
+    [items] = [part["items"] for part in report["layers"] if part["layer"] == layer]
+    return list(items)
+
+
+# Sessions
+
+
+async def sessions_of_ada(pipeline: ContextPipeline) -> list[dict[str, Any]]:
+    async with served(pipeline) as client:
+        return list((await get(client, "sessions"))["sessions"])
+
+
+async def test_a_session_has_the_numbers_of_its_newest_snapshot(
+    pipeline: ContextPipeline,
+) -> None:
+    with_snapshot(pipeline)
+    report = with_snapshot(pipeline)
+    [newest] = pipeline.snapshots.list(**ADA, limit=1)
+
+    assert await sessions_of_ada(pipeline) == [
+        {
+            "session_id": "trip",
+            "title": "belem 0: what about day 0 in Lisbon?",
+            "messages": 40,
+            "last_updated": as_written(newest.created_at),
+            "total_tokens": report.total_tokens,
+            "budget_tokens": 700,
+            "tier": None,
+        }
+    ]
+
+
+async def test_a_session_without_snapshots_stands_last_without_numbers(
+    pipeline: ContextPipeline,
+) -> None:
+    hi = HumanMessage("Hi", additional_kwargs={"created_at": "2020-01-01"})
+    pipeline.add_messages([hi], user_id="ada", conversation_id="old")
+    with_snapshot(pipeline)
+
+    sessions = await sessions_of_ada(pipeline)
+
+    assert len(sessions) == 2
+    assert sessions[1] == {
+        "session_id": "old",
+        "title": "Hi",
+        "messages": 1,
+        "last_updated": "2020-01-01T00:00:00Z",
+        "total_tokens": None,
+        "budget_tokens": None,
+        "tier": None,
     }
 
 
-@pytest.mark.parametrize("layout", ["cache_first", "system_first"])
-async def test_the_next_prompt_is_shown_word_for_word_in_parts_of_its_items(layout: str) -> None:
+async def test_sessions_name_their_user(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        assert (await get(client, "sessions"))["user_id"] == "ada"
+
+
+async def test_sessions_come_with_the_words_for_every_reason(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        words = (await get(client, "sessions"))["words"]
+    assert words["reasons"] == {str(reason): reason.meaning for reason in Reason}
+
+
+async def test_a_message_that_is_added_is_counted(pipeline: ContextPipeline) -> None:
+    with_snapshot(pipeline)
+    pipeline.add_messages([HumanMessage("One more")], **ADA)
+    assert (await sessions_of_ada(pipeline))[0]["messages"] == 41
+
+
+async def test_messages_that_are_removed_are_not_counted(pipeline: ContextPipeline) -> None:
+    with_snapshot(pipeline)
+    pipeline.remove_messages(["belem-q0"], **ADA)
+    assert (await sessions_of_ada(pipeline))[0]["messages"] == 39
+
+
+# Snapshots
+
+
+@dataclass
+class Snapshots:
+    """A pipeline that has kept two snapshots of a session, and their reports."""
+
+    pipeline: ContextPipeline
+    older: ContextReport
+    newer: ContextReport
+
+    async def get(self, path: str, status: int = 200, **query: Any) -> Any:
+        async with served(self.pipeline) as client:
+            return await get(client, path, status, session_id="trip", **query)
+
+
+@pytest.fixture
+def snapshots(pipeline: ContextPipeline) -> Snapshots:
+    long = "A much longer question, about everything that there is to see?"
+    older = with_snapshot(pipeline, long)
+    return Snapshots(pipeline, older, with_snapshot(pipeline, "And then?"))
+
+
+async def test_the_status_is_that_of_the_newest_snapshot(snapshots: Snapshots) -> None:
+    status = await snapshots.get("status")
+    assert status["source"] == "snapshot"
+    assert {**status["current_context"], "layers": 0} == {**snapshots.newer.to_dict(), "layers": 0}
+
+
+async def test_the_status_has_the_share_of_the_budget(snapshots: Snapshots) -> None:
+    percent = round(100 * snapshots.newer.total_tokens / 700, 1)
+    assert (await snapshots.get("status"))["budget_percent"] == percent
+
+
+async def test_the_status_has_the_strategy_of_pruning(snapshots: Snapshots) -> None:
+    assert (await snapshots.get("status"))["pruning_strategy"] == {
+        "budget_range": ">80%",
+        "tier1_messages": 1,
+        "tier2_items": "all",
+        "tier3_mode": "full",
+        "tier4_messages": "as budgeted",
+    }
+
+
+async def test_an_earlier_snapshot_is_shown(snapshots: Snapshots) -> None:
+    [older, _] = snapshots.pipeline.snapshots.list(**ADA)
+    shown = await snapshots.get(f"snapshots/{older.id}")
+    assert shown["current_context"]["total_tokens"] == snapshots.older.total_tokens
+    assert shown["last_updated"] == as_written(older.created_at)
+
+
+async def test_a_snapshot_of_an_unknown_id_is_not_found(snapshots: Snapshots) -> None:
+    await snapshots.get("snapshots/unknown", 404)
+
+
+@pytest.fixture
+async def newest_line(snapshots: Snapshots) -> dict[str, Any]:
+    """The line of the newest snapshot in the list of snapshots."""
+    [line] = (await snapshots.get("snapshots", limit=1))["snapshots"]
+    return dict(line)
+
+
+async def test_the_line_of_a_snapshot_adds_up(
+    snapshots: Snapshots, newest_line: dict[str, Any]
+) -> None:
+    parts = sum(newest_line["layers"].values()) + newest_line["overhead_tokens"]
+    assert parts == newest_line["total_tokens"]
+    assert newest_line["total_tokens"] == snapshots.newer.total_tokens
+
+
+async def test_the_line_of_a_snapshot_has_its_messages_and_budget(
+    newest_line: dict[str, Any],
+) -> None:
+    assert newest_line["messages"] == 40
+    assert newest_line["budget_tokens"] == 700
+
+
+async def test_the_line_of_a_snapshot_has_its_effective_tokens(
+    snapshots: Snapshots, newest_line: dict[str, Any]
+) -> None:
+    assert newest_line["effective_tokens"] == snapshots.newer.stability.effective_tokens
+
+
+# Prompts
+
+
+@dataclass
+class Previewed:
+    """A prompt as a preview shows it, as it was then sent, and the prompt before it."""
+
+    shown: dict[str, Any]
+    sent: AssembledContext
+    before: AssembledContext
+
+    @property
+    def prompt(self) -> list[dict[str, Any]]:
+        return list(self.shown["prompt"])
+
+
+async def previewed_in(layout: str) -> Previewed:
     settings = {
         "max_context_tokens": 900,
         "layout": layout,
         "preferences": ["Be brief."],
         "topics": [{"label": "Lisbon", "context": "A city by the river."}],
     }
-    with ContextPipeline(
-        settings, system_prompt="You plan trips.", store=InMemoryStore()
-    ) as pipeline:
+    store = InMemoryStore()
+    with ContextPipeline(settings, system_prompt="You plan trips.", store=store) as pipeline:
         pipeline.add_messages(talk("belem"), **ADA)
-        first = pipeline.assemble("What about day 3 in Lisbon?", **ADA)
-        pipeline.add_messages(
-            [HumanMessage("What about day 3 in Lisbon?"), AIMessage("A tower.")], **ADA
-        )
+        question = "What about day 3 in Lisbon?"
+        before = pipeline.assemble(question, **ADA)
+        pipeline.add_messages([HumanMessage(question), AIMessage("A tower.")], **ADA)
         async with served(pipeline) as client:
             shown = await get(client, "preview", session_id="trip", message="And what about day 5?")
         sent = pipeline.assemble("And what about day 5?", **ADA)
-    assert [(one["role"], text_of(one)) for one in shown["prompt"]] == [
-        (m.type, m.text.strip()) for m in sent.messages
-    ]
-    assert (
-        items_shown(shown["prompt"])
-        == items_sent(shown["current_context"])
-        == items_sent(sent.report.to_dict())
-    )
-    assert sum(one["tokens"] for one in shown["prompt"]) + 3 == sent.report.total_tokens
-    cached = "".join(
-        part["text"] for one in shown["prompt"] for part in one["parts"] if part["cached"]
-    )
-    before, now = ("".join(m.text.strip() for m in one.messages) for one in (first, sent))
-    differ = (at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
-    alike = next(differ, len(before))
-    assert len(cached) == alike
+    return Previewed(shown, sent, before)
 
 
-async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(
-    pipeline: ContextPipeline,
-) -> None:
-    kept(pipeline, "Where to?")
+@pytest.fixture(scope="module", params=["cache_first", "system_first"])
+def previewed(request: pytest.FixtureRequest) -> Previewed:
+    return asyncio.run(previewed_in(request.param))
+
+
+def test_the_next_prompt_is_shown_word_for_word(previewed: Previewed) -> None:
+    shown = [(message["role"], text_of(message)) for message in previewed.prompt]
+    assert shown == [(message.type, message.text.strip()) for message in previewed.sent.messages]
+
+
+def test_the_next_prompt_is_shown_in_parts_of_its_items(previewed: Previewed) -> None:
+    assert items_shown(previewed.prompt) == items_sent(previewed.shown["current_context"])
+
+
+def test_the_items_of_a_preview_are_those_that_are_sent(previewed: Previewed) -> None:
+    assert items_shown(previewed.prompt) == items_sent(previewed.sent.report.to_dict())
+
+
+def test_tokens_of_the_shown_messages_add_up(previewed: Previewed) -> None:
+    """Three more frame the request."""
+    tokens = [message["tokens"] for message in previewed.prompt]
+    assert sum(tokens) + 3 == previewed.sent.report.total_tokens
+
+
+def test_what_is_as_in_the_last_prompt_is_shown_as_cached(previewed: Previewed) -> None:
+    cached = 0
+    for message in previewed.prompt:
+        cached += sum(len(part["text"]) for part in message["parts"] if part["cached"])
+    before = joined(previewed.before.messages)
+    now = joined(previewed.sent.messages)
+    assert cached == same_characters(before, now)
+
+
+def joined(messages: list[BaseMessage]) -> str:
+    return "".join(message.text.strip() for message in messages)
+
+
+def same_characters(before: str, now: str) -> int:
+    """Returns how many characters two texts share at their beginning."""
+    count = 0
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            break
+        count += 1
+    return count
+
+
+@pytest.fixture
+async def earlier(pipeline: ContextPipeline) -> dict[str, Any]:
+    """The status of a session that has gone on since its prompt was made."""
+    with_snapshot(pipeline, "Where to?")
     pipeline.add_messages([HumanMessage("Where to?"), AIMessage("To Porto.")], **ADA)
     async with served(pipeline) as client:
-        status = await get(client, "status", session_id="trip")
-    prompt = status["prompt"]
-    assert items_shown(prompt) == items_sent(status["current_context"])
-    assert (prompt[0]["role"], text_of(prompt[0])) == ("system", "You plan trips.")
-    assert text_of(prompt[-1]).endswith("Where to?")
-    newest = [text_of(one) for one in prompt if one["role"] == "ai"][-1]
-    assert newest == talk("belem")[-1].text.strip()
+        return dict(await get(client, "status", session_id="trip"))
 
 
-async def test_without_snapshots_the_last_turns_are_replayed_in_memory(
-    pipeline: ContextPipeline,
-) -> None:
-    before = pipeline.export_user(user_id="ada")
+async def test_an_earlier_prompt_is_shown_in_parts_of_its_items(earlier: dict[str, Any]) -> None:
+    assert items_shown(earlier["prompt"]) == items_sent(earlier["current_context"])
+
+
+async def test_an_earlier_prompt_begins_with_the_system_prompt(earlier: dict[str, Any]) -> None:
+    first = earlier["prompt"][0]
+    assert first["role"] == "system"
+    assert text_of(first) == "You plan trips."
+
+
+async def test_an_earlier_prompt_ends_with_its_question(earlier: dict[str, Any]) -> None:
+    assert text_of(earlier["prompt"][-1]).endswith("Where to?")
+
+
+async def test_an_earlier_prompt_has_the_answer_before_it(earlier: dict[str, Any]) -> None:
+    answers = [text_of(message) for message in earlier["prompt"] if message["role"] == "ai"]
+    assert answers[-1] == talk("belem")[-1].text.strip()
+
+
+@dataclass
+class Replayed:
+    """What is shown of a session that has no snapshots, and later of one that has."""
+
+    snapshots: dict[str, Any]
+    again: dict[str, Any]
+    last: dict[str, Any]
+    export_before: list[str]
+    export_after: list[str]
+    longer: dict[str, Any]
+    kept: list[Any]
+    own: dict[str, Any]
+
+
+async def replay_of(pipeline: ContextPipeline) -> Replayed:
+    export_before = pipeline.export_user(user_id="ada")
     async with served(pipeline) as client:
-        found = await get(client, "snapshots", session_id="trip")
-        last = found["snapshots"][-1]
-        status = await get(client, f"snapshots/{last['id']}", session_id="trip")
-        assert (await get(client, "snapshots", session_id="trip")) == found
-        assert pipeline.export_user(user_id="ada") == before
-        pipeline.add_messages(
-            [HumanMessage("And the tram?", id="new"), AIMessage("Line 28.")], **ADA
-        )
-        longer = (await get(client, "snapshots", session_id="trip"))["snapshots"]
-        assert pipeline.snapshots.list(**ADA) == []
-        kept(pipeline)
+        snapshots = await get(client, "snapshots", session_id="trip")
+        newest = snapshots["snapshots"][-1]["id"]
+        last = await get(client, f"snapshots/{newest}", session_id="trip")
+        again = await get(client, "snapshots", session_id="trip")
+        export_after = pipeline.export_user(user_id="ada")
+        tram = [HumanMessage("And the tram?", id="new"), AIMessage("Line 28.")]
+        pipeline.add_messages(tram, **ADA)
+        longer = await get(client, "snapshots", session_id="trip")
+        kept = list(pipeline.snapshots.list(**ADA))
+        with_snapshot(pipeline)
         own = await get(client, "snapshots", session_id="trip")
-    assert (found["replayed"], own["replayed"], len(own["snapshots"])) == (True, False, 1)
-    assert [one["messages"] for one in found["snapshots"]] == list(range(0, 40, 2))
-    assert longer[-1]["messages"] == 40
-    assert text_of(status["prompt"][-1]).endswith(talk("belem")[-2].text)
-    assert status["current_context"]["stability"]["shared_tokens"] > 0
+    return Replayed(snapshots, again, last, export_before, export_after, longer, kept, own)
+
+
+@pytest.fixture(scope="module")
+def replayed() -> Replayed:
+    return asyncio.run(replay_of(two_users()))
+
+
+def test_without_snapshots_the_turns_are_replayed(replayed: Replayed) -> None:
+    assert replayed.snapshots["replayed"] is True
+    messages = [line["messages"] for line in replayed.snapshots["snapshots"]]
+    assert messages == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38]
+
+
+def test_a_replay_gives_the_same_again(replayed: Replayed) -> None:
+    assert replayed.again == replayed.snapshots
+
+
+def test_a_replay_stores_nothing(replayed: Replayed) -> None:
+    assert replayed.export_after == replayed.export_before
+    assert replayed.kept == []
+
+
+def test_a_replay_has_the_turns_that_were_added(replayed: Replayed) -> None:
+    assert replayed.longer["snapshots"][-1]["messages"] == 40
+
+
+def test_a_replayed_prompt_ends_with_its_question(replayed: Replayed) -> None:
+    question = "belem 19: what about day 19 in Lisbon?"
+    assert text_of(replayed.last["prompt"][-1]).endswith(question)
+
+
+def test_a_replayed_prompt_shares_tokens_with_the_one_before(replayed: Replayed) -> None:
+    assert replayed.last["current_context"]["stability"]["shared_tokens"] > 0
+
+
+def test_with_a_snapshot_nothing_is_replayed(replayed: Replayed) -> None:
+    assert replayed.own["replayed"] is False
+    assert len(replayed.own["snapshots"]) == 1
 
 
 # Previews
@@ -292,516 +403,307 @@ async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(
 ) -> None:
     async with served(pipeline) as client:
         problem = await get(client, "preview", 409, session_id="trip", budget=5)
-        pipeline.save_settings({"max_context_tokens": 5}, user_id="ada")
-        await get(client, "status", 409, session_id="trip")
-        shown = await get(client, "preview", session_id="trip", budget=600)
     assert sum(problem["floors"].values()) > 5
     assert "5 tokens" in problem["error"]
+
+
+async def test_a_saved_budget_that_is_too_small_is_a_conflict(pipeline: ContextPipeline) -> None:
+    pipeline.save_settings({"max_context_tokens": 5}, user_id="ada")
+    async with served(pipeline) as client:
+        await get(client, "status", 409, session_id="trip")
+
+
+async def test_a_preview_may_have_another_budget_than_is_saved(pipeline: ContextPipeline) -> None:
+    pipeline.save_settings({"max_context_tokens": 5}, user_id="ada")
+    async with served(pipeline) as client:
+        shown = await get(client, "preview", session_id="trip", budget=600)
     assert 5 < shown["current_context"]["total_tokens"] <= 600
 
 
-@pytest.mark.parametrize("has_model", [False, True])
-async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_as_they_were(
-    has_model: bool,
-) -> None:
-    model = Scripted()
+@dataclass
+class Looked:
+    """What is stored, asked and sent where somebody has looked, and where nobody has."""
+
+    stored_before: list[str]
+    stored_after: list[str]
+    asked_before: int
+    asked_after: int
+    previews: list[dict[str, Any]]
+    seen: list[AssembledContext]
+    unseen: list[AssembledContext]
+
+
+def pipeline_at_noon(model: Scripted | None) -> ContextPipeline:
     noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 900, "keep_snapshots": 3, "learn": False},
+        store=InMemoryStore(),
+        writer_id="w",
+        clock=lambda: noon,
+        summary_model=model,
+    )
+    pipeline.add_messages(talk("belem"), **ADA)
+    with_snapshot(pipeline, "Where were we?")
+    pipeline.add_messages(talk("alfama", 3), **ADA)
+    return pipeline
 
-    def made() -> ContextPipeline:
-        about: dict[str, Any] = {
-            "writer_id": "w",
-            "clock": lambda: noon,
-            "summary_model": model if has_model else None,
-        }
-        settings = {"max_context_tokens": 900, "keep_snapshots": 3, "learn": False}
-        it = ContextPipeline(settings, store=InMemoryStore(), **about)
-        it.add_messages(talk("belem"), **ADA)
-        kept(it, "Where were we?")
-        it.add_messages(talk("alfama", 3), **ADA)
-        return it
 
-    def comparable(report: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in report.items()
-            if name not in ("timings_ms", "tokenizer_calls")
-        }
+async def previews_of(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    """Returns reports of previews of one question, the first and the last of the same budget."""
+    trip = {"session_id": "trip", "message": "And now?"}
+    queries: list[dict[str, Any]] = [
+        trip,
+        {**trip, "message": "word " * 300},
+        {**trip, "budget": 3_000},
+        trip,
+    ]
+    return [(await get(client, "preview", **query))["current_context"] for query in queries]
 
-    seen = made()
-    unseen = made()
-    stored = sorted(seen.export_user(user_id="ada"))
-    asked = len(model.read)
-    async with served(seen) as client:
-        for path in ("sessions", "status", "snapshots", "messages", "usage", "known"):
-            await get(client, path, session_id="trip")
-        tried: list[dict[str, Any]] = [{}, {"message": "word " * 300}, {"budget": 3_000}, {}]
-        shown = [
-            await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one)
-            for one in tried
-        ]
+
+def looked_at(*, has_model: bool) -> Looked:
+    model = Scripted()
+    seen = pipeline_at_noon(model if has_model else None)
+    unseen = pipeline_at_noon(model if has_model else None)
+    stored_before = sorted(seen.export_user(user_id="ada"))
+    asked_before = len(model.read)
+
+    async def look() -> list[dict[str, Any]]:
+        async with served(seen) as client:
+            for path in ("sessions", "status", "snapshots", "messages", "usage", "known"):
+                await get(client, path, session_id="trip")
+            return await previews_of(client)
+
+    previews = asyncio.run(look())
     assert seen.flush(30)
-    assert (sorted(seen.export_user(user_id="ada")), len(model.read)) == (stored, asked)
-    first, *_, last = [comparable(one["current_context"]) for one in shown]
-    for number, question in enumerate(("And now?", "And then?")):
-        one, other = (it.assemble(question, **ADA) for it in (seen, unseen))
-        assert one.messages == other.messages
-        assert number or first == last == comparable(json.loads(json.dumps(one.report.to_dict())))
+    stored_after = sorted(seen.export_user(user_id="ada"))
+    asked_after = len(model.read)
+    questions = ["And now?", "And then?"]
+    return Looked(
+        stored_before,
+        stored_after,
+        asked_before,
+        asked_after,
+        previews,
+        seen=[seen.assemble(question, **ADA) for question in questions],
+        unseen=[unseen.assemble(question, **ADA) for question in questions],
+    )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["no model", "model"])
+def looked(request: pytest.FixtureRequest) -> Looked:
+    return looked_at(has_model=request.param)
+
+
+def without_measurements(report: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a report says, but for the time and the work that it took."""
+    measurements = ("timings_ms", "tokenizer_calls")
+    return {name: value for name, value in report.items() if name not in measurements}
+
+
+def test_looking_writes_nothing(looked: Looked) -> None:
+    assert looked.stored_after == looked.stored_before
+
+
+def test_looking_asks_no_model(looked: Looked) -> None:
+    assert looked.asked_after == looked.asked_before
+
+
+def test_a_preview_leaves_the_next_preview_as_it_was(looked: Looked) -> None:
+    first = looked.previews[0]
+    last = looked.previews[-1]
+    assert without_measurements(last) == without_measurements(first)
+
+
+def test_looking_leaves_the_next_prompts_as_they_were(looked: Looked) -> None:
+    seen = [context.messages for context in looked.seen]
+    assert seen == [context.messages for context in looked.unseen]
+
+
+def test_a_preview_has_the_report_of_the_prompt_that_follows(looked: Looked) -> None:
+    report = json.loads(json.dumps(looked.seen[0].report.to_dict()))
+    assert without_measurements(looked.previews[0]) == without_measurements(report)
 
 
 # What items quote
 
 
-async def test_what_was_deleted_is_not_quoted_again(pipeline: ContextPipeline) -> None:
+@pytest.mark.parametrize("text", ["Lives in Porto", "belem 19"], ids=["fact", "message"])
+async def test_what_was_deleted_is_not_quoted_again(pipeline: ContextPipeline, text: str) -> None:
     fact = pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
     pipeline.save_settings({"learn": True}, user_id="ada")
-    kept(pipeline)
+    with_snapshot(pipeline)
+
     async with served(pipeline) as client:
         before = json.dumps(await get(client, "status", session_id="trip"))
         pipeline.knowledge.delete(fact.id, user_id="ada")
         pipeline.remove_messages("belem-q19", on_removal="forget", **ADA)
         after = json.dumps(await get(client, "status", session_id="trip"))
-    for text in ("Lives in Porto", "belem 19"):
-        assert (text in before, text in after) == (True, False)
+
+    assert text in before
+    assert text not in after
 
 
-# Changes
+# Pins
+
+PIN = {"session_id": "trip", "message_id": "belem-q0", "preservation": "keep"}
 
 
-async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipeline) -> None:
-    pin = {"session_id": "trip", "message_id": "belem-q0", "preservation": "keep"}
+async def first_message(client: httpx.AsyncClient) -> dict[str, Any]:
+    [message] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
+    return dict(message)
+
+
+async def test_a_pin_is_answered_with_what_was_pinned(pipeline: ContextPipeline) -> None:
     async with served(pipeline) as client:
-        await get(client, "preview", session_id="trip", message="And?", budget=690)
-        assert await post(client, "messages", pin) == pin
-        [first] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
-        shown = (await get(client, "preview", session_id="trip", message="And?", budget=690))[
-            "current_context"
-        ]
-        await post(client, "messages", {**pin, "preservation": None})
-        [taken_back] = (await get(client, "messages", session_id="trip", first=1, last=1))[
-            "messages"
-        ]
-    assert (first["preservation"], taken_back["preservation"]) == ("keep", None)
-    assert "pinned" in {
-        item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"
-    }
+        assert await post(client, "messages", PIN) == PIN
 
 
-async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(
-    pipeline: ContextPipeline,
-) -> None:
+async def test_a_pin_is_shown_at_its_message(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "messages", PIN)
+        assert (await first_message(client))["preservation"] == "keep"
+
+
+async def test_a_pin_is_taken_back(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "messages", PIN)
+        await post(client, "messages", {**PIN, "preservation": None})
+        assert (await first_message(client))["preservation"] is None
+
+
+async def test_a_pin_changes_the_next_preview(pipeline: ContextPipeline) -> None:
+    query = {"session_id": "trip", "message": "And?", "budget": 690}
+    async with served(pipeline) as client:
+        await get(client, "preview", **query)
+        await post(client, "messages", PIN)
+        report = (await get(client, "preview", **query))["current_context"]
+
+    history = items_of(report, "L6")
+    assert "pinned" in [item["reason"] for item in history if item["id"] == "belem-q0"]
+
+
+# What is known
+
+
+@dataclass
+class Known:
+    """Something that is known about ada, how it is shown, and how it is corrected."""
+
+    pipeline: ContextPipeline
+    id: str
+    text: str
+    words: str
+    better: str
+
+    async def listed(self) -> list[dict[str, Any]]:
+        async with served(self.pipeline) as client:
+            return list((await get(client, "known"))["known"])
+
+    async def change(self, **changes: Any) -> None:
+        async with served(self.pipeline) as client:
+            await post(client, "known", {"item_id": self.id, **changes})
+
+
+@pytest.fixture(params=["fact", "topic", "entity"])
+def known(request: pytest.FixtureRequest, pipeline: ContextPipeline) -> Known:
     knowledge = pipeline.knowledge
-    ada = {"user_id": "ada"}
-    others = knowledge.add_fact("Lives in Zanzibar", user_id="bo")
-    rui = {"type": "person", "relationship": "uncle"}
-    for add, shown, words, better in (
-        (
-            lambda: knowledge.add_fact("Lives in Porto", **ada),
-            "Lives in Porto",
-            "Lives in Porto",
-            "Lives in Lisbon",
-        ),
-        (
-            lambda: knowledge.add_topic("Trams", compiled_context="On rails.", **ada),
-            "Trams; On rails.",
-            "Trams",
-            "Trains",
-        ),
-        (lambda: knowledge.add_entity("Rui", **rui, **ada), "Rui (person); uncle", "Rui", "Rui C"),
-    ):
-        item: Any = add()
-        async with served(pipeline) as client:
-            [listed] = (await get(client, "known"))["known"]
-            told = (item.id, shown, words, False, "by hand")
-            assert (
-                tuple(listed[name] for name in ("id", "text", "words", "pinned", "origin")) == told
-            )
-            assert await get(client, "known/why", item_id=item.id) == {"sources": []}
-            await post(client, "known", {"item_id": item.id, "pinned": True, "text": better})
-            [changed] = (await get(client, "known"))["known"]
-            assert (changed["words"], changed["pinned"], changed["origin"]) == (
-                better,
-                True,
-                "pinned, by hand",
-            )
-            await post(client, "known", {"item_id": item.id, "pinned": False})
-            assert [one["pinned"] for one in (await get(client, "known"))["known"]] == [False]
-            await post(client, "known", {"item_id": item.id, "forgotten": True})
-            assert (await get(client, "known"))["known"] == []
-            for foreign in (others.id, "fact/none"):
-                await get(client, "known/why", 404, item_id=foreign)
-                await post(client, "known", {"item_id": foreign, "forgotten": True}, 404)
-    item = knowledge.add_fact("Lives in Porto", **ada)
+    match request.param:
+        case "fact":
+            key = knowledge.add_fact("Lives in Porto", user_id="ada").id
+            return Known(pipeline, key, "Lives in Porto", "Lives in Porto", "Lives in Lisbon")
+        case "topic":
+            key = knowledge.add_topic("Trams", compiled_context="On rails.", user_id="ada").id
+            return Known(pipeline, key, "Trams; On rails.", "Trams", "Trains")
+        case _:
+            rui = {"type": "person", "relationship": "uncle"}
+            key = knowledge.add_entity("Rui", **rui, user_id="ada").id
+            return Known(pipeline, key, "Rui (person); uncle", "Rui", "Rui C")
+
+
+async def test_what_is_known_is_listed(known: Known) -> None:
+    [listed] = await known.listed()
+    assert listed["id"] == known.id
+    assert listed["text"] == known.text
+    assert listed["words"] == known.words
+    assert listed["pinned"] is False
+    assert listed["origin"] == "by hand"
+
+
+async def test_what_was_added_by_hand_has_no_sources(known: Known) -> None:
+    async with served(known.pipeline) as client:
+        assert await get(client, "known/why", item_id=known.id) == {"sources": []}
+
+
+async def test_what_is_known_is_corrected(known: Known) -> None:
+    await known.change(pinned=True, text=known.better)
+    [listed] = await known.listed()
+    assert listed["words"] == known.better
+
+
+async def test_what_is_known_is_pinned(known: Known) -> None:
+    await known.change(pinned=True, text=known.better)
+    [listed] = await known.listed()
+    assert listed["pinned"] is True
+    assert listed["origin"] == "pinned, by hand"
+
+
+async def test_what_is_known_is_no_longer_pinned(known: Known) -> None:
+    await known.change(pinned=True)
+    await known.change(pinned=False)
+    [listed] = await known.listed()
+    assert listed["pinned"] is False
+
+
+async def test_what_is_known_is_forgotten(known: Known) -> None:
+    await known.change(forgotten=True)
+    assert await known.listed() == []
+
+
+@pytest.fixture(params=["another user's", "unknown"])
+def foreign_id(request: pytest.FixtureRequest, pipeline: ContextPipeline) -> str:
+    if request.param == "unknown":
+        return "fact/none"
+    return pipeline.knowledge.add_fact("Lives in Zanzibar", user_id="bo").id
+
+
+async def test_what_is_not_known_about_a_user_is_not_explained(
+    pipeline: ContextPipeline, foreign_id: str
+) -> None:
+    async with served(pipeline) as client:
+        await get(client, "known/why", 404, item_id=foreign_id)
+
+
+async def test_what_is_not_known_about_a_user_is_not_forgotten(
+    pipeline: ContextPipeline, foreign_id: str
+) -> None:
+    async with served(pipeline) as client:
+        await post(client, "known", {"item_id": foreign_id, "forgotten": True}, 404)
+
+
+async def test_what_is_known_is_written_as_a_text(pipeline: ContextPipeline) -> None:
+    pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
     async with served(pipeline) as client:
         assert "- Lives in Porto (by hand, " in (await get(client, "known"))["text"]
+
+
+async def test_all_that_is_known_is_forgotten(pipeline: ContextPipeline) -> None:
+    pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
+    async with served(pipeline) as client:
         assert (await post(client, "known/forget", {}))["known"] == []
-    assert (knowledge.list_facts(**ada), len(pipeline.get_messages(**ADA)) > 0) == ([], True)
-    assert [one.text for one in knowledge.list_facts(user_id="bo")] == ["Lives in Zanzibar"]
+    assert pipeline.knowledge.list_facts(user_id="ada") == []
 
 
-# What is refused
-
-
-async def test_a_question_that_cannot_be_meant_is_refused(pipeline: ContextPipeline) -> None:
-    wrong: list[tuple[str, Any]] = [
-        *((path, query) for path in OF_SESSION for query in ({}, {"session_id": ""})),
-        ("status", {"session_id": "t" * (LONGEST_ID + 1)}),
-        *(("snapshots", {"session_id": "trip", "limit": limit}) for limit in ("abc", "0", "1001")),
-        *(
-            ("preview", {"session_id": "trip", "budget": budget})
-            for budget in ("0", "1.5", "9" * 40)
-        ),
-        *(
-            ("preview", {"session_id": "trip", "message": text})
-            for text in ("", " \n", "w" * 10_001)
-        ),
-        ("messages", {"session_id": "trip", "first": "0"}),
-        *((f"snapshots/{name}", {"session_id": "trip"}) for name in ("%00", "%20", "a" * 201)),
-    ]
+async def test_conversations_stay_when_all_is_forgotten(pipeline: ContextPipeline) -> None:
+    pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
     async with served(pipeline) as client:
-        for path, query in wrong:
-            answer = await client.get(f"{API}/{path}", params=query)
-            assert (answer.status_code, set(answer.json())) == (400, {"error"}), (path, query)
+        await post(client, "known/forget", {})
+    assert len(pipeline.get_messages(**ADA)) == 40
 
 
-async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(
-    pipeline: ContextPipeline,
-) -> None:
-    kept(pipeline, **BO)
-    [snapshot] = pipeline.snapshots.list(**BO)
+async def test_what_is_known_about_others_stays(pipeline: ContextPipeline) -> None:
+    pipeline.knowledge.add_fact("Lives in Zanzibar", user_id="bo")
     async with served(pipeline) as client:
-        for path in OF_SESSION:
-            unknown, foreign = [
-                await client.get(f"{API}/{path}", params={"session_id": name})
-                for name in ("nowhere", "secret plans")
-            ]
-            assert unknown.status_code == 404
-            assert (unknown.status_code, unknown.content) == (foreign.status_code, foreign.content)
-        await get(client, f"snapshots/{snapshot.id}", 404, session_id="trip")
-
-
-async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipeline) -> None:
-    pin = {"session_id": "trip", "message_id": "belem-q1", "preservation": "keep"}
-    fact = pipeline.knowledge.add_fact("Likes tea", user_id="ada")
-    wrong: list[tuple[str, object, int]] = [
-        ("messages", {**pin, "message_id": "nobody's"}, 404),
-        ("messages", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
-        ("known", {"item_id": "unknown", "pinned": True}, 404),
-        *(
-            ("known", body, 400)
-            for body in ([[1, 2]], *({"item_id": fact.id, "pinned": it} for it in ("yes", 1)))
-        ),
-        *(
-            ("messages", body, 400)
-            for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")
-        ),
-    ]
-    before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")
-    async with served(pipeline) as client:
-        for path, body, status in wrong:
-            await post(client, path, body, status)
-        for content, kind, status in [
-            *(
-                (content, "application/json", 400)
-                for content in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 5_000)
-            ),
-            *(
-                (json.dumps(pin).encode(), kind, 415)
-                for kind in ("text/plain", "multipart/form-data", "")
-            ),
-        ]:
-            answer = await client.post(
-                f"{API}/messages", content=content, headers={"Content-Type": kind}
-            )
-            assert answer.status_code == status
-        assert (await client.delete(f"{API}/status")).status_code == 405
-        assert (await client.get(f"{API}/nothing")).json() == {"error": "Not Found"}
-    assert (pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")) == before
-
-
-NAMED = "trip;secret plans;belem-q0;zanzibar-q0;ada;bo;keep;budget;fact;0;1;77777777777777777777777;;\x00".split(
-    ";"
-)
-"""Ids of both users, and junk."""
-values = st.sampled_from(NAMED) | st.text(max_size=4) | st.integers().map(str)
-bodies = st.recursive(
-    st.none() | st.booleans() | st.integers() | values,
-    lambda part: (
-        st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), part, max_size=4)
-    ),
-)
-
-
-def test_whatever_is_asked_is_answered_without_a_fault_and_without_anything_of_others() -> None:
-    pipeline = two_users()
-    kept(pipeline, **BO)
-    before = pipeline.export_user(user_id="bo")
-    app = create_app(pipeline, user_id="ada")
-
-    @given(
-        st.sampled_from(OPERATIONS),
-        st.dictionaries(st.sampled_from(FIELDS), values, max_size=5),
-        values,
-        bodies,
-    )
-    @settings(max_examples=150, deadline=None, derandomize=True)
-    def asked(operation: Any, query: dict[str, str], name: str, body: object) -> None:
-        method, path, _ = operation
-
-        async def ask() -> httpx.Response:
-            async with client_of(app) as client:
-                sent = {
-                    "content": json.dumps(body),
-                    "headers": {"Content-Type": "application/json"},
-                }
-                given: dict[str, Any] = sent if method == "POST" else {"params": query}
-                return await client.request(
-                    method, path.replace("{snapshot_id}", quote(name, safe="")), **given
-                )
-
-        answer = asyncio.run(ask())
-        assert answer.status_code in (200, 400, 404, 409), answer.text
-        assert "tower of zanzibar" not in answer.text
-
-    asked()
-    assert pipeline.export_user(user_id="bo") == before
-
-
-# Faults
-
-
-async def test_a_store_that_fails_is_told_plainly(caplog: pytest.LogCaptureFixture) -> None:
-    store = Failing()
-    pipeline = ContextPipeline({"learn": False}, store=store)
-    pipeline.add_messages(talk("belem", 2), **ADA)
-    store.fails = lambda _: True
-    async with served(pipeline) as client:
-        answer = await client.get(f"{API}/status", params={"session_id": "trip"})
-        assert (answer.status_code, set(answer.json())) == (503, {"error"})
-        assert "the disk is gone" not in answer.text
-        assert "the disk is gone" in caplog.text
-        store.fails = lambda _: False
-        pipeline.close()
-        await get(client, "sessions", 503)
-
-
-# Bodies
-
-
-async def in_pieces(size: int) -> AsyncIterator[bytes]:
-    """A body without a Content-Length."""
-    for _ in range(size // 1_000):
-        yield b" " * 1_000
-
-
-JSON_TYPE = {"Content-Type": "application/json"}
-
-
-async def test_a_body_that_says_it_is_too_large_is_refused(pipeline: ContextPipeline) -> None:
-    async with served(pipeline) as client:
-        answer = await client.post(f"{API}/known", content=b" " * 5_000_000, headers=JSON_TYPE)
-    assert answer.status_code == 413
-    assert answer.json() == {"error": "The body has 5,000,000 bytes; at most 262,144 are read"}
-
-
-async def test_a_chunked_body_is_read_up_to_the_limit(pipeline: ContextPipeline) -> None:
-    async with served(pipeline) as client:
-        answer = await client.post(f"{API}/known", content=in_pieces(5_000_000), headers=JSON_TYPE)
-    assert answer.status_code == 413
-    assert answer.json() == {
-        "error": "The body has 263,000 bytes or more; at most 262,144 are read"
-    }
-
-
-async def test_the_longest_text_that_is_taken_fits_the_limit(pipeline: ContextPipeline) -> None:
-    escaped = json.dumps({"item_id": "fact/none", "text": "\N{GRINNING FACE}" * LONGEST_TEXT})
-    assert len(escaped) > 12 * LONGEST_TEXT
-    async with served(pipeline) as client:
-        answer = await client.post(f"{API}/known", content=escaped, headers=JSON_TYPE)
-    assert answer.status_code == 404
-
-
-# Who is let in
-
-
-async def test_only_this_machine_by_its_own_names_is_answered(pipeline: ContextPipeline) -> None:
-    async with served(pipeline) as client:
-        for host in ("localhost:8642", "127.0.0.1", "LOCALHOST", "[::1]:80"):
-            assert (await client.get(f"{API}/sessions", headers={"Host": host})).status_code == 200
-        for host in ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "a b"):
-            for path in ("/", f"{API}/sessions"):
-                answer = await client.get(path, headers={"Host": host})
-                assert (answer.status_code, set(answer.json())) == (421, {"error"})
-    async with client_of(create_app(pipeline, user_id="ada"), machine="192.0.2.7") as client:
-        await get(client, "sessions", 403)
-        assert (await client.get("/")).status_code == 403
-
-
-async def test_pages_of_other_sites_are_refused(pipeline: ContextPipeline) -> None:
-    origins = ("https://evil.example", "null", "", "http://[", "localhost", "http://localhost:3000")
-    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
-    pin = {"session_id": "trip", "message_id": "belem-q0", "preservation": "keep"}
-    async with served(pipeline) as client:
-        for headers in (
-            *({"Origin": origin} for origin in origins),
-            *({**own, "Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
-        ):
-            changed = await client.post(f"{API}/messages", json=pin, headers=headers)
-            read = await client.get(f"{API}/sessions", headers=headers)
-            assert (changed.status_code, read.status_code) == (403, 403)
-        [first] = (await get(client, "messages", session_id="trip", last=1))["messages"]
-        assert first["preservation"] is None
-        assert (await client.post(f"{API}/messages", json=pin, headers=own)).status_code == 200
-        assert (
-            await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})
-        ).status_code == 200  # a link
-
-
-def by_header(request: Request) -> str | None:
-    return request.headers.get("x-user")
-
-
-async def test_every_request_is_for_the_user_whom_the_function_names(
-    pipeline: ContextPipeline,
-) -> None:
-    pipeline.add_messages(talk("mombasa"), user_id="bo", conversation_id="trip")
-    async with served(pipeline, user_id=by_header) as client:
-        for user, own, foreign in (("ada", "belem", "mombasa"), ("bo", "mombasa", "belem")):
-            listed = await client.get(f"{API}/sessions", headers={"X-User": user})
-            assert listed.json()["user_id"] == user
-            for path in ("status?", "preview?", "messages?", "preview?budget=400&"):
-                answer = await client.get(f"{API}/{path}session_id=trip", headers={"X-User": user})
-                assert (own in answer.text, foreign in answer.text) == (True, False)
-
-
-async def test_an_async_function_may_name_the_user(pipeline: ContextPipeline) -> None:
-    async def by_header_later(request: Request) -> str | None:
-        return by_header(request)
-
-    async with served(pipeline, user_id=by_header_later) as client:
-        answer = await client.get(f"{API}/sessions", headers={"X-User": "ada"})
-        assert (answer.status_code, answer.json()["user_id"]) == (200, "ada")
-
-
-@pytest.mark.parametrize("nobody", [None, "", 7])
-async def test_an_async_function_that_names_nobody_shows_nothing(
-    pipeline: ContextPipeline, nobody: Any
-) -> None:
-    async def names_nobody(_: Request) -> Any:
-        return nobody
-
-    async with served(pipeline, user_id=names_nobody) as client:
-        await get(client, "sessions", 401)
-
-
-async def test_nobody_is_shown_nothing(pipeline: ContextPipeline) -> None:
-    for nobody in (None, "", 7):
-        async with served(pipeline, user_id=lambda _, nobody=nobody: nobody) as client:
-            await get(client, "sessions", 401)
-            await post(client, "messages", {}, 401)
-
-    def fails(_: Request) -> str:
-        raise LookupError("the identity provider is down")
-
-    async with served(pipeline, user_id=fails) as client:
-        assert "identity" not in (await get(client, "sessions", 503))["error"]
-
-
-async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeline) -> None:
-    asked: list[tuple[str, str, dict[str, str]]] = [
-        *(
-            ("GET", path, {})
-            for path in ("/", "/assets/page.css", "/assets/nothing.js", f"{API}/sessions/")
-        ),
-        ("GET", f"{API}/status?session_id=%0d%0aX-Evil:1", {}),
-        ("POST", f"{API}/messages", {}),
-        ("GET", "/", {"Host": "evil.example"}),
-    ]
-    async with served(pipeline) as client:
-        for method, path, headers in asked:
-            answer = await client.request(method, path, headers=headers)
-            policy = dict(
-                part.strip().split(" ", 1)
-                for part in answer.headers["content-security-policy"].split(";")
-            )
-            assert (
-                policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-            )
-            assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["cache-control"] == "no-store"
-            assert "evil" not in str(answer.headers).lower()
-
-
-def test_an_application_that_would_let_anybody_in_is_not_made(pipeline: ContextPipeline) -> None:
-    for user in ("", None):
-        with pytest.raises(MissingScopeError):
-            create_app(pipeline, user_id=user)
-    with pytest.raises(InvalidSettingsError):
-        create_app("pipeline", user_id="ada")  # type: ignore[arg-type]
-
-
-# The command
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["dashboard", *map(str, arguments)]) == 1
-    return capsys.readouterr().err
-
-
-@LOOPBACK
-def test_the_command_says_why_it_does_not_begin(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "--store FOLDER, or --demo" in refused(capsys)
-    assert "--store FOLDER, or --demo" in refused(capsys, "--demo", "--store", tmp_path)
-    assert "StoreError: There is no store" in refused(capsys, "--store", tmp_path / "nothing")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "chroma.sqlite3").touch()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        problem = refused(capsys, "--store", tmp_path, "--port", taken.getsockname()[1])
-    assert "InvalidSettingsError: --port" in problem
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'langchain-ctxbudget[dashboard]'" in refused(capsys, "--store", tmp_path)
-
-
-@LOOPBACK
-@pytest.mark.parametrize("shows", ["a store", "the demo"])
-def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, shows: str) -> None:
-    with (
-        ChromaStore(tmp_path) as store,
-        ContextPipeline({"keep_snapshots": 3}, store=store) as pipeline,
-    ):
-        pipeline.add_messages(talk("belem", 3), user_id="me", conversation_id="trip")
-        pipeline.assemble("Where to?", user_id="me", conversation_id="trip")
-        assert pipeline.flush(30)
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "langchain_ctxbudget.cli",
-        "dashboard",
-        "--port",
-        "0",
-    ]
-    session, more = (
-        ("trip", ["--store", str(tmp_path)]) if shows == "a store" else ("tool-library", ["--demo"])
-    )
-    server = subprocess.Popen(
-        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        address = re.search(r"http://127\.0\.0\.1:\d+/", line)
-        assert address is not None
-        assert (f"#session={session}&message=" in line) == (shows == "the demo")
-        with httpx.Client(base_url=address[0], timeout=60, trust_env=False) as client:
-            status = client.get("api/context/status", params={"session_id": session})
-            page = client.get("")
-        assert (status.status_code, status.json()["source"]) == (200, "snapshot")
-        assert "<!doctype html>" in page.text
-    finally:
-        server.send_signal(signal.SIGINT)
-        _, problems = server.communicate(timeout=60)
-    assert (server.returncode, problems) == (0, "")
+        await post(client, "known/forget", {})
+    facts = pipeline.knowledge.list_facts(user_id="bo")
+    assert [fact.text for fact in facts] == ["Lives in Zanzibar"]
+    assert len(pipeline.get_messages(**BO)) == 40
