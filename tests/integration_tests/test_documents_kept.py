@@ -1,4 +1,4 @@
-"""Documents that several write at once, whose writers are killed, or whose store fails, stay whole."""
+"""Documents stay whole though several write at once, writers are killed, or the store fails."""
 
 import random
 import subprocess
@@ -22,14 +22,23 @@ from tests.log_contract import Elsewhere, Faulty
 def require_whole(store: BaseStore, documents: dict[str, str]) -> None:
     """The store has these documents, everything that belongs to them and nothing else."""
     knowledge = KnowledgeBase(store, user_id="ada")
-    whole = {info.source: knowledge.get(info.source) for info in knowledge.list()}
-    assert {source: it.page_content for source, it in whole.items() if it} == documents
+    whole = {info.source: text_of(knowledge, info.source) for info in knowledge.list()}
+    assert whole == documents
+
     items = everything(store)
-    manifest = [stored(item.value) for item in items if item.namespace[3:] == ("manifest",)]
-    keys = {(one["id"], key) for one in manifest for key in one["parts"]}
-    keys |= {(one["id"], one["hash"]) for one in manifest}
-    assert {(item.namespace[4], item.key) for item in items if item.namespace[3] == "parts"} == keys
-    assert len(items) == len(keys) + len(documents)
+    manifests = [stored(item.value) for item in items if item.namespace[3:] == ("manifest",)]
+    expected = set()
+    for manifest in manifests:
+        keys = [*manifest["parts"], manifest["hash"]]
+        expected |= {(manifest["id"], key) for key in keys}
+    parts = [item for item in items if item.namespace[3] == "parts"]
+    assert {(item.namespace[4], item.key) for item in parts} == expected
+    assert len(items) == len(expected) + len(documents)
+
+
+def text_of(knowledge: KnowledgeBase, source: str) -> str | None:
+    document = knowledge.get(source)
+    return None if document is None else document.page_content
 
 
 def small(store: BaseStore) -> KnowledgeBase:
@@ -39,86 +48,132 @@ def small(store: BaseStore) -> KnowledgeBase:
 # Writers who are cut off
 
 
-def test_whoever_is_cut_off_is_finished_by_the_next_change(store: BaseStore) -> None:
-    faulty = Faulty(store)
-    knowledge = small(faulty)
-    whole = words(1, 30)
-    knowledge.add(named(whole, "one"))
-    for writes in range(20):
-        faulty.writes_left = writes
-        text = words(2 * writes + 2, 30)
-        done = True
+class CutOff:
+    """A document of thirty words whose next change is cut off after some writes."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self.store = store
+        self.faulty = Faulty(store)
+        self.knowledge = small(self.faulty)
+        self.before = words(1, 30)
+        self.after = words(2, 30)
+        self.knowledge.add(named(self.before, "one"))
+
+    def change(self, writes: int) -> bool:
+        """Changes the document; returns whether that was done within so many writes."""
+        self.faulty.writes_left = writes
         try:
-            knowledge.add(named(text, "one"))
+            self.knowledge.add(named(self.after, "one"))
         except StoreError:
-            done = False
-        faulty.writes_left = None
-        shown = knowledge.get("one")
-        assert shown is not None
-        assert shown.page_content in ((text,) if done else (text, whole))
-        if writes % 2:  # what is there already clears up as well as what is new
-            knowledge.add(named(shown.page_content, "one"))
-            require_whole(store, {"one": shown.page_content})
-        whole = words(2 * writes + 3, 30)
-        knowledge.add(named(whole, "one"))
-        require_whole(store, {"one": whole})
-        if done:
-            return
-    pytest.fail("it was never done")
+            return False
+        finally:
+            self.faulty.writes_left = None
+        return True
+
+
+MOST_WRITES = 20
+"""More than a change needs."""
+
+
+@pytest.mark.parametrize("writes", range(MOST_WRITES))
+def test_a_change_that_is_cut_off_shows_the_old_or_the_new_text(
+    store: BaseStore, writes: int
+) -> None:
+    cut_off = CutOff(store)
+    done = cut_off.change(writes)
+    shown = text_of(cut_off.knowledge, "one")
+    if done:
+        assert shown == cut_off.after
+    else:
+        assert shown in (cut_off.after, cut_off.before)
+
+
+@pytest.mark.parametrize("writes", range(MOST_WRITES))
+def test_adding_what_is_shown_clears_up_after_a_cut(store: BaseStore, writes: int) -> None:
+    cut_off = CutOff(store)
+    cut_off.change(writes)
+    shown = text_of(cut_off.knowledge, "one") or ""
+    cut_off.knowledge.add(named(shown, "one"))
+    require_whole(store, {"one": shown})
+
+
+@pytest.mark.parametrize("writes", range(MOST_WRITES))
+def test_adding_another_text_clears_up_after_a_cut(store: BaseStore, writes: int) -> None:
+    cut_off = CutOff(store)
+    cut_off.change(writes)
+    text = words(3, 30)
+    cut_off.knowledge.add(named(text, "one"))
+    require_whole(store, {"one": text})
+
+
+def test_a_change_is_done_within_twenty_writes_and_not_without_any(store: BaseStore) -> None:
+    assert not CutOff(store).change(0)
+    assert CutOff(store).change(MOST_WRITES - 1)
 
 
 KILLED = """
 import sys
 from langchain_ctxbudget import ChromaStore
-from tests.integration_tests.test_documents_kept import given, small
+from tests.integration_tests.test_documents_kept import documents_of, small
 knowledge = small(ChromaStore(sys.argv[1]))
 print("ready", flush=True)
 for version in range(int(sys.argv[2]), 1000):
-    knowledge.add(given(version))
+    knowledge.add(documents_of(version))
 """
 
 
-def given(version: int) -> list[Document]:
+def documents_of(version: int) -> list[Document]:
     return [named(words(10 * version + number, 8), f"doc{number}") for number in range(4)]
+
+
+def write_and_be_killed(folder: Path, version: int, seconds: float) -> None:
+    """Lets another process write versions of documents, and kills it after a while."""
+    command = [sys.executable, "-c", KILLED, str(folder), str(version)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(seconds)
+        process.kill()
 
 
 @pytest.mark.slow
 def test_whoever_is_killed_at_any_moment_leaves_nothing_behind(tmp_path: Path) -> None:
     chance = random.Random(7)
-    for round_ in range(5):
-        arguments = [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(100 * round_)]
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            time.sleep(chance.uniform(0, 0.3))
-            process.kill()
-        with ChromaStore(tmp_path / "store") as store:
+    folder = tmp_path / "store"
+    documents = documents_of(99_999)
+    for kill in range(5):
+        write_and_be_killed(folder, 100 * kill, chance.uniform(0, 0.3))
+        with ChromaStore(folder) as store:
             knowledge = small(store)
-            assert all(knowledge.get(info.source) for info in knowledge.list())
-            knowledge.add(given(99_999))
-            require_whole(store, {it.metadata["source"]: it.page_content for it in given(99_999)})
+            texts = {info.source: text_of(knowledge, info.source) for info in knowledge.list()}
+            assert [source for source, text in texts.items() if not text] == []
+            knowledge.add(documents)
+            require_whole(store, {each.metadata["source"]: each.page_content for each in documents})
 
 
 # Several store objects over the same records, as where every request opens its own
 
 
 def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) -> None:
-    def work(number: int) -> None:
+    def work(number: int) -> list[str]:
+        """Adds, searches and deletes; returns what was found of its own document."""
         knowledge = small(Elsewhere(store))
+        found = []
         for part in range(4):
-            knowledge.add(
-                [
-                    named(words(10 * number + part, 3), f"shared {part % 2}"),
-                    named(words(number, 3), f"{number}"),
-                ]
-            )
-            assert f"Item {number}-0" in knowledge.search(f"m{number}x0", k=1)[0].page_content
+            shared = named(words(10 * number + part, 3), f"shared {part % 2}")
+            own = named(words(number, 3), f"{number}")
+            knowledge.add([shared, own])
+            found.append(knowledge.search(f"m{number}x0", k=1)[0].page_content)
             knowledge.delete(f"shared {number % 2}")
+        return found
 
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(6)))
-    for source in ("shared 0", "shared 1"):
-        small(store).delete(source)
+        found = list(pool.map(work, range(6)))
+    small(store).delete("shared 0")
+    small(store).delete("shared 1")
+
+    for number, texts in enumerate(found):
+        assert [text for text in texts if f"Item {number}-0" not in text] == []
     require_whole(store, {str(number): words(number, 3) for number in range(6)})
 
 
@@ -126,6 +181,8 @@ def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) 
 
 
 class Sometimes(LocalEmbeddings):
+    """Embeddings that fail until they are mended."""
+
     broken = True
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -134,15 +191,34 @@ class Sometimes(LocalEmbeddings):
         return super().embed_documents(texts)
 
 
-def test_a_store_whose_embeddings_fail_says_so_and_loses_nothing() -> None:
-    embeddings = Sometimes()
-    knowledge = KnowledgeBase(
-        InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]}), user_id="ada"
-    )
+@pytest.fixture
+def embeddings() -> Sometimes:
+    return Sometimes()
+
+
+@pytest.fixture
+def knowledge(embeddings: Sometimes) -> KnowledgeBase:
+    store = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]})
+    return KnowledgeBase(store, user_id="ada")
+
+
+def test_a_store_whose_embeddings_fail_says_so(knowledge: KnowledgeBase) -> None:
     with pytest.raises(StoreError, match="OSError: gone") as raised:
         knowledge.add(named(KETTLE, "kettle"))
     assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_a_document_that_could_not_be_embedded_is_not_listed(knowledge: KnowledgeBase) -> None:
+    with pytest.raises(StoreError):
+        knowledge.add(named(KETTLE, "kettle"))
     assert knowledge.list() == []
+
+
+def test_a_document_that_could_not_be_embedded_is_added_later(
+    knowledge: KnowledgeBase, embeddings: Sometimes
+) -> None:
+    with pytest.raises(StoreError):
+        knowledge.add(named(KETTLE, "kettle"))
     embeddings.broken = False
     assert knowledge.add(named(KETTLE, "kettle")).added
     assert knowledge.search("kettle", k=1)[0].metadata["dense"] is not None

@@ -1,12 +1,12 @@
-"""Messages of a user's other conversations as candidates.
+"""Messages of a user's other conversations are candidates; what is taken out, or others', is none.
 
-On every store, with an index and without.
+On every kind of store, with an index and without.
 """
 
 from collections.abc import Iterator, Sequence
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
@@ -18,7 +18,7 @@ from langchain_ctxbudget.retrieval import Other
 from tests import log_contract
 from tests.conversations import BagOfWords
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
+from tests.integration_tests.test_isolation import USERS, mark
 from tests.log_contract import Counting, said
 from tests.stores import blocking_stores, embed
 
@@ -32,8 +32,8 @@ STORES = ("memory", pytest.param("chroma-folder", marks=SLOW), "postgres")
 
 @pytest.fixture(autouse=True)
 def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = property(lambda wrapped: getattr(wrapped.store, "index_config", None))
-    monkeypatch.setattr(log_contract.Elsewhere, "index_config", told, raising=False)
+    index_config = property(lambda wrapped: getattr(wrapped.store, "index_config", None))
+    monkeypatch.setattr(log_contract.Elsewhere, "index_config", index_config, raising=False)
 
 
 def find(
@@ -43,17 +43,15 @@ def find(
     without: str = "open",
     cache: OtherConversations | None = None,
 ) -> list[Other]:
-    found = drive(
-        (cache or OtherConversations()).read(
-            store, user, Query(QUERY), without_conversation=without
-        )
-    )
-    return [*found.candidates]
+    """Returns the candidates for the query, of all conversations of a user but one."""
+    others = cache or OtherConversations()
+    reading = others.read(store, user, Query(QUERY), without_conversation=without)
+    return list(drive(reading).candidates)
 
 
 @pytest.fixture(params=["indexed", "plain"])
 def index(request: pytest.FixtureRequest) -> IndexConfig | None:
-    return INDEX if request.param == "indexed" else None
+    return {"indexed": INDEX, "plain": None}[request.param]
 
 
 @pytest.fixture(params=STORES)
@@ -66,114 +64,176 @@ def at(conversation: str, user: str = "ada") -> dict[str, str]:
     return {"user_id": user, "conversation_id": conversation}
 
 
-def texts(found: Sequence[Other]) -> list[str]:
-    return [candidate.text for candidate in found]
+def texts(candidates: Sequence[Other]) -> list[str]:
+    return [candidate.text for candidate in candidates]
 
 
-def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(
-    store: BaseStore, call: Call
-) -> None:
+def marked(text: str, preservation: str) -> HumanMessage:
+    """Returns a message that says itself how it is to be preserved."""
+    return HumanMessage(text, id=text, additional_kwargs={"ctxbudget": preservation})
+
+
+def test_what_says_it_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
-    given = said(
-        *(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned"))
-    )
-    given += [
-        HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how})
-        for how in ("drop", "summarize")
+    messages: list[BaseMessage] = [
+        HumanMessage("violet lantern harbour kept", id="kept"),
+        marked("violet lantern harbour drop", "drop"),
+        marked("violet lantern harbour summarize", "summarize"),
     ]
-    call(pipeline, "add_messages", given, **at("c1"))
+    call(pipeline, "add_messages", messages, **at("c1"))
+    assert texts(find(store)) == ["violet lantern harbour kept"]
+
+
+def test_what_was_taken_out_is_no_candidate(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(SETTINGS, store=store)
+    fates = ["kept", "archived", "forgotten", "dropped", "pinned"]
+    call(pipeline, "add_messages", said(*[f"{QUERY} {fate}" for fate in fates]), **at("c1"))
     assert len(find(store)) == 5
+
+    dropped = HumanMessage(f"{QUERY} dropped", additional_kwargs={"ctxbudget": "drop"})
     call(pipeline, "remove_messages", f"{QUERY} archived", **at("c1"))
     call(pipeline, "remove_messages", f"{QUERY} forgotten", on_removal="forget", **at("c1"))
-    quiet = HumanMessage(f"{QUERY} dropped", additional_kwargs={"ctxbudget": "drop"})
-    call(pipeline, "edit_message", f"{QUERY} dropped", quiet, **at("c1"))
+    call(pipeline, "edit_message", f"{QUERY} dropped", dropped, **at("c1"))
     call(pipeline, "pin", f"{QUERY} pinned", preservation="summarize", **at("c1"))
-    assert texts(find(store)) == [f"{QUERY} kept"]
+
+    assert texts(find(store)) == ["violet lantern harbour kept"]
 
 
 def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
+    own = {}
     for user in USERS:
-        given = [HumanMessage(f"{QUERY} {mark(user)}", id="m")]
-        for thread in CONVERSATIONS[:2]:
-            call(pipeline, "add_messages", given, **at(thread, user))
+        text = f"{QUERY} {mark(user)}"
+        own[user] = [("c.1", text)]
+        for conversation in ("c1", "c.1"):
+            message = HumanMessage(text, id="m")
+            call(pipeline, "add_messages", [message], **at(conversation, user))
+
+    found = {}
     for user in USERS:
-        found = find(store, user=user, without=CONVERSATIONS[0])
-        assert [(one.title, one.text) for one in found] == [
-            (CONVERSATIONS[1], f"{QUERY} {mark(user)}")
-        ]
-    for other in ("zoe", "zoexa3", "zoexa.", "z%"):
-        assert not find(store, user=other)
+        others = find(store, user=user, without="c1")
+        found[user] = [(candidate.title, candidate.text) for candidate in others]
+    strangers = ["zoe", "zoexa3", "zoexa.", "z%"]
+
+    assert found == own
+    assert {name: find(store, user=name) for name in strangers} == {
+        "zoe": [],
+        "zoexa3": [],
+        "zoexa.": [],
+        "z%": [],
+    }
 
 
-# -- read once
+# -- Read once
 
 
 def test_what_was_read_is_not_read_again(store: BaseStore, call: Call) -> None:
     counting = Counting(store)
     cache = OtherConversations()
     pipeline = ContextPipeline(SETTINGS, store=store)
-    for thread in ("c1", "c2"):
-        given = said(*(f"{thread} {number} lantern" for number in range(300)))
-        call(pipeline, "add_messages", given, **at(thread))
+    for conversation in ("c1", "c2"):
+        messages = said(*[f"{conversation} {number} lantern" for number in range(300)])
+        call(pipeline, "add_messages", messages, **at(conversation))
     find(counting, cache=cache)
     assert counting.records_read >= 600
+
     counting.reset()
     find(counting, cache=cache)
     assert counting.records_read <= 10
+
     call(pipeline, "add_messages", said("violet"), **at("c2"))
     counting.reset()
     assert "violet" in texts(find(counting, cache=cache))
     assert counting.records_read <= 20
 
 
-@pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
-def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
-    store = InMemoryStore()
-    cache = OtherConversations()
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
-    assert sorted(texts(find(store, cache=cache))) == ["harbour", "lantern"]
-    match change:
-        case "another conversation":
-            pipeline.add_messages(said("violet"), **at("c2"))
-            assert sorted(texts(find(store, cache=cache))) == ["harbour", "lantern", "violet"]
-        case "a pin":
-            pipeline.pin(["lantern"], preservation="drop", **at("c1"))
-            assert texts(find(store, cache=cache)) == ["harbour"]
-        case "a removal":
-            pipeline.remove_messages(["lantern"], **at("c1"))
-            assert texts(find(store, cache=cache)) == ["harbour"]
-        case "a clear":
-            pipeline.clear(**at("c1"))
-            assert texts(find(store, cache=cache)) == []
+class Remembered:
+    """Two messages of one conversation, which were read once and are remembered."""
+
+    def __init__(self) -> None:
+        self.store = InMemoryStore()
+        self.cache = OtherConversations()
+        self.pipeline = ContextPipeline(SETTINGS, store=self.store)
+        self.pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
+        assert self.texts() == ["harbour", "lantern"]
+
+    def texts(self) -> list[str]:
+        return sorted(texts(find(self.store, cache=self.cache)))
 
 
-def test_a_message_is_embedded_once_however_many_conversations_look_at_it() -> None:
+@pytest.fixture
+def remembered() -> Remembered:
+    return Remembered()
+
+
+def test_without_an_index_another_conversation_is_seen(remembered: Remembered) -> None:
+    remembered.pipeline.add_messages(said("violet"), **at("c2"))
+    assert remembered.texts() == ["harbour", "lantern", "violet"]
+
+
+def test_without_an_index_a_pin_elsewhere_is_seen(remembered: Remembered) -> None:
+    remembered.pipeline.pin(["lantern"], preservation="drop", **at("c1"))
+    assert remembered.texts() == ["harbour"]
+
+
+def test_without_an_index_a_removal_elsewhere_is_seen(remembered: Remembered) -> None:
+    remembered.pipeline.remove_messages(["lantern"], **at("c1"))
+    assert remembered.texts() == ["harbour"]
+
+
+def test_without_an_index_a_cleared_conversation_is_seen(remembered: Remembered) -> None:
+    remembered.pipeline.clear(**at("c1"))
+    assert remembered.texts() == []
+
+
+def test_a_message_is_embedded_once_whoever_looks_at_it() -> None:
     embeddings = BagOfWords()
     pipeline = ContextPipeline(SETTINGS, embeddings=embeddings)
     for number in range(6):
         context = pipeline.assemble(f"{QUERY} {number}", **at(f"c{number}"))
-        pipeline.add_messages(
-            [*context.turn, AIMessage(f"The lantern {number} is lit.")], **at(f"c{number}")
-        )
+        answer = AIMessage(f"The lantern {number} is lit.")
+        pipeline.add_messages([*context.turn, answer], **at(f"c{number}"))
     retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada")
-    assert retriever.invoke(QUERY) == retriever.invoke(QUERY)
-    assert len(embeddings.asked) == len({*embeddings.asked}) == 12
+
+    first = retriever.invoke(QUERY)
+    second = retriever.invoke(QUERY)
+
+    assert second == first
+    assert len(embeddings.asked) == 12
+    assert len(set(embeddings.asked)) == 12
 
 
-def test_what_the_prompt_says_already_speaks_for_nothing_of_another_conversation() -> None:
+# -- Beside what the prompt says already
+
+STAGES = [
+    f"Stage {number} of the bike tour: how far is it from Ghent, and where do I sleep?"
+    for number in range(30)
+]
+
+
+@pytest.fixture(scope="module")
+def two_subjects() -> ContextPipeline:
+    """A user who speaks of a tool library in one conversation, and of a bike tour in another."""
     pipeline = ContextPipeline(SETTINGS)
     pipeline.add_messages(demo_messages()[:150], **at("tools"))
-    asked = [
-        f"Stage {n} of the bike tour: how far is it from Ghent, and where do I sleep?"
-        for n in range(30)
-    ]
-    answers = [
-        f"It is {60 + n} km. Hotel De Brug has a room for {70 + n} euros." for n in range(30)
-    ]
-    turns = zip(map(HumanMessage, asked), map(AIMessage, answers), strict=True)
-    pipeline.add_messages([message for turn in turns for message in turn], **at("tour"))
-    assert pipeline.assemble(asked[7], **at("tour")).report.layer("L5").used_tokens == 0
-    about_labels = pipeline.assemble(DEMO_QUESTION, **at("tour")).report.layer("L5")
-    assert set(DEMO_EVIDENCE_IDS) <= {item.id.rpartition("/")[2] for item in about_labels.items}
+    tour: list[BaseMessage] = []
+    for number, question in enumerate(STAGES):
+        tour.append(HumanMessage(question))
+        tour.append(
+            AIMessage(f"It is {60 + number} km. Hotel De Brug has a room for {70 + number} euros.")
+        )
+    pipeline.add_messages(tour, **at("tour"))
+    return pipeline
+
+
+def test_what_the_prompt_says_already_is_not_looked_for_elsewhere(
+    two_subjects: ContextPipeline,
+) -> None:
+    report = two_subjects.assemble(STAGES[7], **at("tour")).report
+    assert report.layer("L5").used_tokens == 0
+
+
+def test_what_the_prompt_does_not_say_is_found_elsewhere(two_subjects: ContextPipeline) -> None:
+    report = two_subjects.assemble(DEMO_QUESTION, **at("tour")).report
+    ids = {item.id.rpartition("/")[2] for item in report.layer("L5").items}
+    assert ids >= set(DEMO_EVIDENCE_IDS)

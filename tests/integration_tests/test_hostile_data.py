@@ -1,12 +1,9 @@
-"""Whatever a message, an id or a name is made of, it is data.
+"""Whatever a message, an id or a name is made of is data: it is kept and given back equal."""
 
-Kept and given back equal, on every store.
-"""
-
-import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -99,19 +96,25 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "100 deep": (nested(100), nested(100)),
 }
 IDS = [
-    *(
-        "a/b",
-        "lane/0",
-        "joined",
-        "lanes",
-        "../..",
-        "a'b\"c",
-        "two\nlines",
-        "nul \0",
-        "half \ud800",
-        "\U0001f642",
-    ),
-    *("%", "_", "*", ".", "~", "a~2", "$eq", " ", "{}"),
+    "a/b",
+    "lane/0",
+    "joined",
+    "lanes",
+    "../..",
+    "a'b\"c",
+    "two\nlines",
+    "nul \0",
+    "half \ud800",
+    "\U0001f642",
+    "%",
+    "_",
+    "*",
+    ".",
+    "~",
+    "a~2",
+    "$eq",
+    " ",
+    "{}",
     "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=10_000)),
 ]
 """No compression makes the last one short enough for an index of PostgreSQL, which takes 2,704
@@ -132,8 +135,8 @@ def block(text: str) -> BaseMessage:
 
 
 def arguments(text: str) -> BaseMessage:
-    asked = {"query": text, encodable(text): [text]}
-    call = {"name": "look_up", "args": asked, "id": f"call {text}", "type": "tool_call"}
+    query = {"query": text, encodable(text): [text]}
+    call = {"name": "look_up", "args": query, "id": f"call {text}", "type": "tool_call"}
     return AIMessage(text, tool_calls=[call], name=text, response_metadata={encodable(text): text})
 
 
@@ -141,185 +144,370 @@ def result(text: str) -> BaseMessage:
     return ToolMessage(text, tool_call_id=text, name=text, artifact={encodable(text): text})
 
 
-def check_round(
-    store: BaseStore, call: Call, given: Sequence[BaseMessage], wanted: Sequence[BaseMessage]
-) -> None:
-    """Add, read with another pipeline, add again, edit, make a prompt, export, forget.
-
-    Args:
-        store: where to.
-        call: the form.
-        given: messages.
-        wanted: what they are when they come back.
-    """
-    pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=store)
-    ids = call(pipeline, "add_messages", given, **SCOPE)
-    named = [
-        message.model_copy(update={"id": key}) for message, key in zip(given, ids, strict=True)
-    ]
-    expected = [as_given(message) | {"id": key} for message, key in zip(wanted, ids, strict=True)]
-    other = ContextPipeline({"max_context_tokens": 2_000}, store=store)
-    assert [as_given(message) for message in call(other, "get_messages", **SCOPE)] == expected
-    assert [
-        as_given(message) for message in call(other, "get_page", limit=200, **SCOPE).messages
-    ] == expected
-    assert call(other, "add_messages", named, **SCOPE) == ids
-    assert call(other, "sync", named, **SCOPE) == ids
-    assert [message.id for message in call(other, "get_messages", **SCOPE)] == ids
-    report = call(pipeline, "assemble", "And now?", **SCOPE).report
-    assert report.failures == ()
-    assert report.total_tokens <= 2_000
-    call(other, "sync", [HumanMessage("Edited.", id=key) for key in ids], **SCOPE)
-    call(pipeline, "sync", [*named[:-1], HumanMessage("Edited.", id=ids[-1])], **SCOPE)
-    call(other, "edit_message", ids[-1], named[-1], **SCOPE)
-    assert [as_given(message) for message in call(pipeline, "get_messages", **SCOPE)] == expected
-    lines = [
-        json.loads(line)["value"]
-        for line in call(pipeline, "export_user", user_id=SCOPE["user_id"])
-    ]
-    exported = {
-        (data := line["message"]["data"])["id"]: data for line in lines if "message" in line
-    }
-    assert list(map(exported.get, ids)) == expected
-    call(pipeline, "remove_messages", ids, on_removal="forget", **SCOPE)
-    assert call(other, "get_messages", **SCOPE) == []
-
-
-def as_given(message: BaseMessage) -> dict[str, Any]:
+def data_of(message: BaseMessage) -> dict[str, Any]:
     data: dict[str, Any] = message_to_dict(message)["data"]
     return data
 
 
-def test_texts_come_back_as_they_were_given(store: BaseStore, call: Call) -> None:
-    given = [make(text) for text in TEXTS.values() for make in (content, block, arguments, result)]
-    check_round(store, call, given, given)
+def all_data_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
+    return [data_of(message) for message in messages]
 
 
-def test_values_come_back_as_json_can_hold_them(store: BaseStore, call: Call) -> None:
-    def made(data: object) -> list[BaseMessage]:
-        extra = {"data": data}
-        in_content = HumanMessage([{"type": "custom", "data": data}])
-        return [HumanMessage("hello", additional_kwargs=extra, response_metadata=extra), in_content]
+class Stored:
+    """Messages that one pipeline has added, and what they are when they come back."""
 
-    given, wanted = (
-        [one for pair in VALUES.values() for one in made(pair[place])] for place in (0, 1)
-    )
-    pair = HumanMessage("\ud83d" + "\ude42")
-    character = HumanMessage("\U0001f642")
-    check_round(store, call, [*given, pair], [*wanted, character])
+    def __init__(
+        self,
+        store: BaseStore,
+        call: Call,
+        messages: Sequence[BaseMessage],
+        returned: Sequence[BaseMessage],
+    ) -> None:
+        self.call = call
+        self.pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=store)
+        self.other = ContextPipeline({"max_context_tokens": 2_000}, store=store)
+        self.ids: list[str] = call(self.pipeline, "add_messages", messages, **SCOPE)
+        self.named: list[BaseMessage] = []
+        for message, key in zip(messages, self.ids, strict=True):
+            self.named.append(message.model_copy(update={"id": key}))
+        self.expected: list[dict[str, Any]] = []
+        for message, key in zip(returned, self.ids, strict=True):
+            self.expected.append({**data_of(message), "id": key})
+
+    def read(self, pipeline: ContextPipeline) -> list[dict[str, Any]]:
+        return all_data_of(self.call(pipeline, "get_messages", **SCOPE))
+
+    def require_same_in_another_pipeline(self) -> None:
+        assert self.read(self.other) == self.expected
+        page = self.call(self.other, "get_page", limit=200, **SCOPE)
+        assert all_data_of(page.messages) == self.expected
+
+    def require_nothing_new_when_added_again(self) -> None:
+        assert self.call(self.other, "add_messages", self.named, **SCOPE) == self.ids
+        assert self.call(self.other, "sync", self.named, **SCOPE) == self.ids
+        messages = self.call(self.other, "get_messages", **SCOPE)
+        assert [message.id for message in messages] == self.ids
+
+    def require_a_prompt(self) -> None:
+        report = self.call(self.pipeline, "assemble", "And now?", **SCOPE).report
+        assert report.failures == ()
+        assert report.total_tokens <= 2_000
+
+    def require_same_after_edits(self) -> None:
+        """All are edited and brought back, but the last one, which is edited back by hand."""
+        edited = [HumanMessage("Edited.", id=key) for key in self.ids]
+        self.call(self.other, "sync", edited, **SCOPE)
+        self.call(self.pipeline, "sync", [*self.named[:-1], edited[-1]], **SCOPE)
+        self.call(self.other, "edit_message", self.ids[-1], self.named[-1], **SCOPE)
+        assert self.read(self.pipeline) == self.expected
+
+    def require_same_in_an_export(self) -> None:
+        lines = self.call(self.pipeline, "export_user", user_id="ada")
+        exported = {}
+        for line in lines:
+            value = json.loads(line)["value"]
+            if "message" in value:
+                data = value["message"]["data"]
+                exported[data["id"]] = data
+        assert [exported.get(key) for key in self.ids] == self.expected
+
+    def require_nothing_when_forgotten(self) -> None:
+        self.call(self.pipeline, "remove_messages", self.ids, on_removal="forget", **SCOPE)
+        assert self.call(self.other, "get_messages", **SCOPE) == []
+
+    def require_the_whole_way(self) -> None:
+        self.require_same_in_another_pipeline()
+        self.require_nothing_new_when_added_again()
+        self.require_a_prompt()
+        self.require_same_after_edits()
+        self.require_same_in_an_export()
+        self.require_nothing_when_forgotten()
 
 
-def test_any_text_is_a_message_id(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
-    messages = [HumanMessage(f"number {n}", id=key) for n, key in enumerate(IDS)]
-    assert call(pipeline, "add_messages", messages, **SCOPE) == IDS
-    assert call(ContextPipeline(store=store), "get_messages", **SCOPE) == messages
-    for n, key in enumerate(IDS):
-        call(pipeline, "pin", key, **SCOPE)
-        call(pipeline, "edit_message", key, HumanMessage(f"edited {n}"), **SCOPE)
-    other = ContextPipeline(store=store)
-    edited = [HumanMessage(f"edited {n}", id=key) for n, key in enumerate(IDS)]
-    assert call(other, "get_messages", **SCOPE) == edited
-    assert call(other, "sync", edited[::2], on_removal="forget", **SCOPE) == IDS[::2]
-    assert call(pipeline, "get_messages", **SCOPE) == edited[::2]
-    assert sorted(itertools.chain(*call(other, "coverage", **SCOPE).values())) == sorted(IDS[::2])
-    assert call(other, "assemble", "And now?", **SCOPE).report.failures == ()
+def messages_with(text: str) -> list[BaseMessage]:
+    """Returns messages that have a text everywhere."""
+    return [content(text), block(text), arguments(text), result(text)]
 
 
-@pytest.mark.parametrize("name", ["user_id", "conversation_id"])
-def test_any_text_is_a_user_and_a_conversation(store: BaseStore, call: Call, name: str) -> None:
-    pipeline = ContextPipeline(
-        {"learn": False}, store=store
-    )  # else what it writes comes in between
-    for n, key in enumerate(IDS):
-        call(
-            pipeline, "add_messages", [HumanMessage(f"number {n}", id="m")], **{**SCOPE, name: key}
-        )
-    call(pipeline, "clear", **{**SCOPE, name: IDS[0]})
-    for n, key in enumerate(IDS):
-        found = call(ContextPipeline(store=store), "get_messages", **{**SCOPE, name: key})
-        assert [message.text for message in found] == [f"number {n}"] * (n > 0)
-    for n, key in enumerate(IDS):
-        call(pipeline, "assemble", "And now?", **{**SCOPE, name: key})
-        if name == "user_id":
-            assert len(call(pipeline, "export_user", user_id=key)) == (4 if n else 0)
-            assert call(pipeline, "erase_user", user_id=key) == (4 if n else 0)
-        else:
-            call(pipeline, "clear", **{**SCOPE, name: key})
-    assert not call(store, "search", ())
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_a_text_comes_back_as_it_was_given(store: BaseStore, call: Call, text: str) -> None:
+    messages = messages_with(text)
+    Stored(store, call, messages, messages).require_the_whole_way()
 
 
-def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call) -> None:
-    itself: dict[str, Any] = {}
-    itself["again"] = itself
-    for value in (nested(100_000), 10**5_000, itself):
-        store = InMemoryStore()
-        pipeline = ContextPipeline(store=store)
-        bad = HumanMessage("hello")
-        bad.additional_kwargs["data"] = value
-        with pytest.raises(CtxBudgetError):
-            call(pipeline, "add_messages", [HumanMessage("good"), bad], **SCOPE)
-        assert store.search(()) == []
-        assert call(pipeline, "get_messages", **SCOPE) == []
+def test_texts_of_all_kinds_come_back_from_one_conversation(store: BaseStore, call: Call) -> None:
+    messages: list[BaseMessage] = []
+    for text in TEXTS.values():
+        messages += messages_with(text)
+    Stored(store, call, messages, messages).require_the_whole_way()
+
+
+def messages_of_value(value: object) -> list[BaseMessage]:
+    """Returns messages that have a value beside their text and in it."""
+    extra = {"data": value}
+    beside = HumanMessage("hello", additional_kwargs=extra, response_metadata=extra)
+    return [beside, HumanMessage([{"type": "custom", "data": value}])]
+
+
+@pytest.mark.parametrize(("value", "returned"), VALUES.values(), ids=list(VALUES))
+def test_a_value_comes_back_as_json_can_hold_it(
+    store: BaseStore, call: Call, value: object, returned: object
+) -> None:
+    messages = messages_of_value(value)
+    Stored(store, call, messages, messages_of_value(returned)).require_the_whole_way()
+
+
+def test_two_halves_of_a_pair_come_back_as_their_character(store: BaseStore, call: Call) -> None:
+    halves = [HumanMessage("\ud83d" + "\ude42")]
+    Stored(store, call, halves, [HumanMessage("\U0001f642")]).require_the_whole_way()
+
+
+def test_values_of_all_kinds_come_back_from_one_conversation(store: BaseStore, call: Call) -> None:
+    messages: list[BaseMessage] = []
+    expected: list[BaseMessage] = []
+    for value, returned in VALUES.values():
+        messages += messages_of_value(value)
+        expected += messages_of_value(returned)
+    Stored(store, call, messages, expected).require_the_whole_way()
+
+
+# -- Ids and names
+
+
+@dataclass
+class Keyed:
+    """A conversation with a message of each id."""
+
+    store: BaseStore
+    call: Call
+    ids: list[str]
+
+    def pipeline(self) -> ContextPipeline:
+        return ContextPipeline(store=self.store)
+
+    def edit_all(self) -> list[BaseMessage]:
+        """Pins and edits every message, and returns what they are then."""
+        pipeline = self.pipeline()
+        edited: list[BaseMessage] = []
+        for number, key in enumerate(IDS):
+            self.call(pipeline, "pin", key, **SCOPE)
+            text = f"edited {number}"
+            self.call(pipeline, "edit_message", key, HumanMessage(text), **SCOPE)
+            edited.append(HumanMessage(text, id=key))
+        return edited
+
+
+def numbered() -> list[BaseMessage]:
+    return [HumanMessage(f"number {number}", id=key) for number, key in enumerate(IDS)]
+
+
+@pytest.fixture
+def keyed(store: BaseStore, call: Call) -> Keyed:
+    ids = call(ContextPipeline(store=store), "add_messages", numbered(), **SCOPE)
+    return Keyed(store, call, ids)
+
+
+def test_any_text_is_a_message_id(keyed: Keyed, call: Call) -> None:
+    assert keyed.ids == IDS
+    assert call(keyed.pipeline(), "get_messages", **SCOPE) == numbered()
+
+
+def test_a_message_of_any_id_is_pinned_and_edited(keyed: Keyed, call: Call) -> None:
+    edited = keyed.edit_all()
+    assert call(keyed.pipeline(), "get_messages", **SCOPE) == edited
+
+
+def test_a_message_of_any_id_is_synced_and_removed(keyed: Keyed, call: Call) -> None:
+    half = keyed.edit_all()[::2]
+    assert call(keyed.pipeline(), "sync", half, on_removal="forget", **SCOPE) == IDS[::2]
+    assert call(keyed.pipeline(), "get_messages", **SCOPE) == half
+
+
+def test_a_message_of_any_id_is_covered(keyed: Keyed, call: Call) -> None:
+    covered = []
+    for ids in call(keyed.pipeline(), "coverage", **SCOPE).values():
+        covered += ids
+    assert sorted(covered) == sorted(IDS)
+
+
+def test_messages_of_any_ids_make_a_prompt(keyed: Keyed, call: Call) -> None:
+    keyed.edit_all()
+    assert call(keyed.pipeline(), "assemble", "And now?", **SCOPE).report.failures == ()
+
+
+class Named:
+    """A pipeline with one message for each user, or in each conversation, of any name."""
+
+    def __init__(self, store: BaseStore, call: Call, part: str) -> None:
+        self.store = store
+        self.call = call
+        self.part = part
+        # What it learns would come in between.
+        self.pipeline = ContextPipeline({"learn": False}, store=store)
+        for number, name in enumerate(IDS):
+            message = HumanMessage(f"number {number}", id="m")
+            call(self.pipeline, "add_messages", [message], **self.scope(name))
+
+    def scope(self, name: str) -> dict[str, str]:
+        return {**SCOPE, self.part: name}
+
+    def texts(self) -> list[list[str]]:
+        """Returns the texts of the messages under each name, read by another pipeline."""
+        texts = []
+        for name in IDS:
+            other = ContextPipeline(store=self.store)
+            messages = self.call(other, "get_messages", **self.scope(name))
+            texts.append([message.text for message in messages])
+        return texts
+
+    def assemble_all(self) -> None:
+        for name in IDS:
+            self.call(self.pipeline, "assemble", "And now?", **self.scope(name))
+
+
+@pytest.mark.parametrize("part", ["user_id", "conversation_id"])
+def test_any_text_is_a_user_and_a_conversation(store: BaseStore, call: Call, part: str) -> None:
+    named = Named(store, call, part)
+    assert named.texts() == [[f"number {number}"] for number in range(20)]
+
+
+@pytest.mark.parametrize("part", ["user_id", "conversation_id"])
+def test_what_is_cleared_under_one_name_stays_under_others(
+    store: BaseStore, call: Call, part: str
+) -> None:
+    named = Named(store, call, part)
+    call(named.pipeline, "clear", **named.scope(IDS[0]))
+    assert named.texts() == [[], *([f"number {number}"] for number in range(1, 20))]
+
+
+def test_a_user_of_any_name_is_exported_and_erased(store: BaseStore, call: Call) -> None:
+    named = Named(store, call, "user_id")
+    call(named.pipeline, "clear", **named.scope(IDS[0]))
+    named.assemble_all()
+    exported = [len(call(named.pipeline, "export_user", user_id=name)) for name in IDS]
+    erased = [call(named.pipeline, "erase_user", user_id=name) for name in IDS]
+    assert exported == [0] + [4] * 19
+    assert erased == [0] + [4] * 19
+    assert call(store, "search", ()) == []
+
+
+def test_a_conversation_of_any_name_is_cleared(store: BaseStore, call: Call) -> None:
+    named = Named(store, call, "conversation_id")
+    named.assemble_all()
+    for name in IDS:
+        call(named.pipeline, "clear", **named.scope(name))
+    assert call(store, "search", ()) == []
 
 
 # -- Bad input: a clear error, and nothing lost
 
 
-EMPTY = HumanMessage(" ")
-RESULT = ToolMessage("x", tool_call_id="a")
-NO_TURN: list[tuple[Any, type[Exception], str]] = [
-    *(
-        (it, EmptyMessageError, "message")
-        for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY)
-    ),
-    *(
-        (it, EmptyMessageError, "message")
-        for it in ([], [EMPTY], [HumanMessage("hi"), EMPTY], [RESULT])
-    ),
-    *(
-        (it, UnsupportedContentError, "message")
-        for it in (42, None, b"hello", {"role": "user"}, [42])
-    ),
-    *(
-        (it, UnsupportedContentError, f"not a single {type(it).__name__}")
-        for it in (AIMessage("x"), RESULT)
-    ),
-    ([RemoveMessage(id="x")], UnsupportedContentError, "message"),
-]
+def holding_itself() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["again"] = value
+    return value
 
 
-def test_a_turn_with_nothing_to_answer_or_of_an_unknown_kind_is_an_error_that_says_what_it_was(
-    call: Call,
+@pytest.mark.parametrize(
+    "value",
+    [nested(100_000), 10**5_000, holding_itself()],
+    ids=["100,000 deep", "5,000 digits", "holds itself"],
+)
+def test_what_json_cannot_hold_is_refused_before_anything_is_written(
+    call: Call, value: object
 ) -> None:
-    for turn, error, told in NO_TURN:
-        with pytest.raises(error, match=told):
-            call(ContextPipeline(store=InMemoryStore()), "assemble", turn, **SCOPE)
-
-
-def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out_and_nothing_is_stored(
-    call: Call,
-) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
-        with pytest.raises(
-            UnsupportedContentError, match="messages must be a list of LangChain messages"
-        ):
-            call(pipeline, "add_messages", wrong, **SCOPE)
-    for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
-        with pytest.raises(
-            UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"
-        ):
-            call(pipeline, "add_messages", [HumanMessage("x"), wrong], **SCOPE)
-    with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
-        call(pipeline, "add_messages", [RemoveMessage(id="a")], **SCOPE)
+    store = InMemoryStore()
+    pipeline = ContextPipeline(store=store)
+    bad = HumanMessage("hello")
+    bad.additional_kwargs["data"] = value
+    with pytest.raises(CtxBudgetError):
+        call(pipeline, "add_messages", [HumanMessage("good"), bad], **SCOPE)
+    assert store.search(()) == []
     assert call(pipeline, "get_messages", **SCOPE) == []
 
 
-def test_an_unknown_content_block_is_sent_and_counted(call: Call) -> None:
-    message = HumanMessage([{"type": "hologram", "data": "x" * 400}])
-    context = call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
-    assert context.messages[0].content == message.content
+EMPTY = HumanMessage(" ")
+RESULT = ToolMessage("x", tool_call_id="a")
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "",
+        "  \n",
+        HumanMessage(""),
+        HumanMessage([]),
+        EMPTY,
+        [],
+        [EMPTY],
+        [HumanMessage("hi"), EMPTY],
+        [RESULT],
+    ],
+    ids=repr,
+)
+def test_a_turn_with_nothing_to_answer_is_refused(call: Call, turn: Any) -> None:
+    with pytest.raises(EmptyMessageError, match="message"):
+        call(ContextPipeline(store=InMemoryStore()), "assemble", turn, **SCOPE)
+
+
+@pytest.mark.parametrize(
+    ("turn", "problem"),
+    [
+        (42, "message"),
+        (None, "message"),
+        (b"hello", "message"),
+        ({"role": "user"}, "message"),
+        ([42], "message"),
+        ([RemoveMessage(id="x")], "message"),
+        (AIMessage("x"), "not a single AIMessage"),
+        (RESULT, "not a single ToolMessage"),
+    ],
+    ids=repr,
+)
+def test_a_turn_of_an_unknown_kind_is_refused(call: Call, turn: Any, problem: str) -> None:
+    with pytest.raises(UnsupportedContentError, match=problem):
+        call(ContextPipeline(store=InMemoryStore()), "assemble", turn, **SCOPE)
+
+
+def require_refused(call: Call, messages: Any, problem: str) -> None:
+    """Adding is refused, and nothing is stored."""
+    pipeline = ContextPipeline(store=InMemoryStore())
+    with pytest.raises(UnsupportedContentError, match=problem):
+        call(pipeline, "add_messages", messages, **SCOPE)
+    assert call(pipeline, "get_messages", **SCOPE) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_what_is_no_list_of_messages_is_refused(call: Call, wrong: Any) -> None:
+    require_refused(call, wrong, "messages must be a list of LangChain messages")
+
+
+@pytest.mark.parametrize(
+    "wrong", [("user", "hi"), {"role": "user", "content": "hi"}, "hi", None], ids=repr
+)
+def test_what_is_no_message_is_refused_with_its_place_and_a_way_out(call: Call, wrong: Any) -> None:
+    problem = r"messages\[1\] is a \w+.*convert_to_messages"
+    require_refused(call, [HumanMessage("x"), wrong], problem)
+
+
+def test_a_removal_is_refused_with_a_way_out(call: Call) -> None:
+    require_refused(call, [RemoveMessage(id="a")], r"messages\[0\] is a RemoveMessage.*sync")
+
+
+HOLOGRAM = HumanMessage([{"type": "hologram", "data": "x" * 400}])
+
+
+def test_an_unknown_content_block_is_sent(call: Call) -> None:
+    context = call(ContextPipeline(store=InMemoryStore()), "assemble", HOLOGRAM, **SCOPE)
+    assert context.messages[0].content == [{"type": "hologram", "data": "x" * 400}]
+
+
+def test_an_unknown_content_block_is_counted(call: Call) -> None:
+    context = call(ContextPipeline(store=InMemoryStore()), "assemble", HOLOGRAM, **SCOPE)
     assert context.report.total_tokens > 40
 
 
@@ -333,16 +521,57 @@ def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> Non
         call(ContextPipeline(store=store), "get_messages", **SCOPE)
 
 
-def test_a_closed_pipeline_says_so_and_those_that_share_its_store_go_on(call: Call) -> None:
-    first = ContextPipeline({"learn": False})
-    second = ContextPipeline({"learn": False}, store=first.store)
-    call(first, "add_messages", [HumanMessage("a", id="1")], **SCOPE)
-    for closed, still in ((first, second), (second, None)):
-        for _ in range(2):
-            closed.close()
-        for name, given in (("assemble", ["Hello"]), ("get_messages", []), ("add_messages", [[]])):
-            with pytest.raises(StoreError, match="closed"):
-                call(closed, name, *given, **SCOPE)
-        assert still is None or [
-            message.id for message in call(still, "get_messages", **SCOPE)
-        ] == ["1"]
+# -- Closed pipelines
+
+
+@pytest.fixture
+def first(call: Call) -> ContextPipeline:
+    """A pipeline with a store of its own and a message, whose id is "1"."""
+    pipeline = ContextPipeline({"learn": False})
+    call(pipeline, "add_messages", [HumanMessage("a", id="1")], **SCOPE)
+    return pipeline
+
+
+@pytest.fixture
+def second(first: ContextPipeline) -> ContextPipeline:
+    """Another pipeline over the store of the first."""
+    return ContextPipeline({"learn": False}, store=first.store)
+
+
+every_method = pytest.mark.parametrize(
+    ("name", "values"), [("assemble", ["Hello"]), ("get_messages", []), ("add_messages", [[]])]
+)
+
+
+@every_method
+def test_a_closed_pipeline_says_that_it_is_closed(
+    first: ContextPipeline, call: Call, name: str, values: list[Any]
+) -> None:
+    first.close()
+    with pytest.raises(StoreError, match="closed"):
+        call(first, name, *values, **SCOPE)
+
+
+@every_method
+def test_a_closed_pipeline_that_shared_a_store_says_that_it_is_closed(
+    first: ContextPipeline, second: ContextPipeline, call: Call, name: str, values: list[Any]
+) -> None:
+    first.close()
+    second.close()
+    with pytest.raises(StoreError, match="closed"):
+        call(second, name, *values, **SCOPE)
+
+
+def test_a_pipeline_may_be_closed_twice(first: ContextPipeline, second: ContextPipeline) -> None:
+    first.close()
+    first.close()
+    second.close()
+    second.close()
+
+
+def test_pipelines_that_share_a_store_go_on_when_one_is_closed(
+    first: ContextPipeline, second: ContextPipeline, call: Call
+) -> None:
+    first.close()
+    messages = call(second, "get_messages", **SCOPE)
+    assert [message.id for message in messages] == ["1"]
