@@ -1,5 +1,6 @@
-"""The context graph: alone, as a node, as a hook; sync and async."""
+"""The context graph gives the pipeline's prompts: alone, as a node, in a chain, as a hook."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -40,56 +41,78 @@ def test_it_has_the_six_named_nodes_in_order() -> None:
 
 def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
     messages = chat(80)
+    question = HumanMessage("And now?", id="q")
     pipeline = make_pipeline()
     pipeline.add_messages(messages, user_id="ada", conversation_id="t1")
-    direct = pipeline.assemble(
-        HumanMessage("And now?", id="q"), user_id="ada", conversation_id="t1"
-    )
-    state = invoke(
-        build_context_graph(make_pipeline(), report="numbers"),
-        {"messages": [*messages, HumanMessage("And now?", id="q")]},
-        CONFIG,
-    )
+    direct = pipeline.assemble(question, user_id="ada", conversation_id="t1")
+
+    graph = build_context_graph(make_pipeline(), report="numbers")
+    state = invoke(graph, {"messages": [*messages, question]}, CONFIG)
+
     assert state["llm_input_messages"] == direct.messages
     assert state["context_report"]["total_tokens"] == direct.report.total_tokens
 
 
-def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile() -> None:
+def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation() -> None:
     graph = build_context_graph(make_pipeline(4_000))
-    other = [
+    others = [
         HumanMessage("another run's", id="o"),
         AIMessage("fine", id="f"),
         HumanMessage("go", id="g"),
     ]
-    given: Any = {"messages": [*chat(2), HumanMessage("And now?", id="q")]}
+    own: Any = {"messages": [*chat(2), HumanMessage("And now?", id="q")]}
+
     updates: dict[str, Any] = {}
-    for update in graph.stream(given, CONFIG, stream_mode="updates"):
+    for update in graph.stream(own, CONFIG, stream_mode="updates"):
         if "fetch_bundles" in update:
-            graph.invoke({"messages": other}, CONFIG)
+            graph.invoke({"messages": others}, CONFIG)
         updates |= update
-    sent = updates["assemble"]["llm_input_messages"]
-    assert [message.id for message in sent[1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
+
+    prompt = updates["assemble"]["llm_input_messages"]
+    ids = [message.id for message in prompt[1:]]
+    assert ids == ["h0", "a0", "h1", "a1", "o", "f", "q"]
 
 
-@pytest.mark.parametrize(
-    "prompt", ["Be brief. " * 30, SystemMessage("Be brief. " * 30)], ids=["text", "message"]
+# A prompt and tools of the hook
+
+INSTRUCTION = "Be brief. " * 30
+
+
+@pytest.fixture(
+    scope="module", params=[INSTRUCTION, SystemMessage(INSTRUCTION)], ids=["text", "message"]
 )
-def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(
-    invoke: Invoke, prompt: Any
-) -> None:
-    graph = build_context_graph(make_pipeline(), prompt=prompt, tools=[look_up], report="numbers")
-    state = invoke(graph, {"messages": [*chat(80), HumanMessage("And now?")]}, CONFIG)
-    system = state["llm_input_messages"][0].text
-    assert (system.count("You help."), system.count("Be brief.")) == (1, 30)
-    tools = state["context_report"]["overhead_tokens"]["tool schemas"]
-    assert tools > 0
-    assert (
-        TiktokenCounter().count_messages(state["llm_input_messages"]) + tools
-        == state["context_report"]["total_tokens"]
-        <= 800
+def with_prompt_and_tools(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The state after a hook that was given a prompt and tools."""
+    graph = build_context_graph(
+        make_pipeline(), prompt=request.param, tools=[look_up], report="numbers"
     )
+    messages: Any = {"messages": [*chat(80), HumanMessage("And now?")]}
+    return dict(asyncio.run(graph.ainvoke(messages, CONFIG)))
+
+
+def test_a_prompt_that_the_hook_was_given_stands_once(
+    with_prompt_and_tools: dict[str, Any],
+) -> None:
+    system = with_prompt_and_tools["llm_input_messages"][0].text
+    assert system.count("You help.") == 1
+    assert system.count("Be brief.") == 30
+
+
+def test_tools_that_the_hook_was_given_are_counted(with_prompt_and_tools: dict[str, Any]) -> None:
+    messages = TiktokenCounter().count_messages(with_prompt_and_tools["llm_input_messages"])
+    report = with_prompt_and_tools["context_report"]
+    tools = report["overhead_tokens"]["tool schemas"]
+    assert tools > 0
+    assert report["total_tokens"] == messages + tools
+    assert report["total_tokens"] <= 800
+
+
+def test_a_prompt_that_is_a_function_is_refused() -> None:
     with pytest.raises(InvalidSettingsError, match="prompt must be a string"):
         build_context_graph(make_pipeline(), prompt=lambda state: state["messages"])  # type: ignore[arg-type]
+
+
+# As a node, in a chain, as a hook
 
 
 class WithPlace(MessagesState):
@@ -108,7 +131,7 @@ def test_a_state_without_a_place_for_the_messages_is_refused(invoke: Invoke) -> 
         invoke(outer, {"messages": [HumanMessage("Hello")]}, CONFIG)
 
 
-def test_steps_as_nodes_refuse_a_state_without_a_place(invoke: Invoke) -> None:
+def test_single_nodes_refuse_a_state_without_a_place(invoke: Invoke) -> None:
     outer = as_node(MessagesState, context_nodes(make_pipeline())["assemble"])
     with pytest.raises(InvalidSettingsError, match="'llm_input_messages'"):
         invoke(outer, {"messages": [HumanMessage("Hello")]}, CONFIG)
@@ -122,16 +145,15 @@ def test_a_state_with_a_place_for_the_messages_gets_them(invoke: Invoke) -> None
 
 def test_a_node_that_calls_the_graph_itself_needs_no_place() -> None:
     graph = build_context_graph(make_pipeline())
-    given: list[str] = []
+    contents: list[str] = []
 
     def node(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        given.append(
-            graph.invoke({"messages": state["messages"]}, config)["llm_input_messages"][-1].content
-        )
+        prompt = graph.invoke({"messages": state["messages"]}, config)["llm_input_messages"]
+        contents.append(prompt[-1].content)
         return {}
 
     as_node(MessagesState, node).invoke({"messages": [HumanMessage("Hello")]}, CONFIG)
-    assert given == ["Hello"]
+    assert contents == ["Hello"]
 
 
 def test_a_graph_in_a_chain_within_a_node_needs_no_place(invoke: Invoke) -> None:
@@ -147,7 +169,5 @@ def test_a_graph_in_a_chain_within_a_node_needs_no_place(invoke: Invoke) -> None
 def test_a_hook_of_an_agent_has_a_place_from_the_agent(invoke: Invoke) -> None:
     hook = build_context_graph(make_pipeline())
     agent = create_react_agent(scripted("Hello!"), [], pre_model_hook=hook)
-    assert (
-        invoke(agent, {"messages": [HumanMessage("Hi")]}, CONFIG)["messages"][-1].content
-        == "Hello!"
-    )
+    state = invoke(agent, {"messages": [HumanMessage("Hi")]}, CONFIG)
+    assert state["messages"][-1].content == "Hello!"

@@ -1,7 +1,4 @@
-"""Users never see each other.
-
-Random work of many users through every public way in, on every store.
-"""
+"""Users never see each other, whatever they do through any public way in, on any store."""
 
 import inspect
 import json
@@ -34,22 +31,24 @@ from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, learned, summary, words
 
 USERS = [
-    *(
-        "zoexa",
-        "zoexa2",
-        "zoex",
-        "zoexa.b",
-        "zoexa~",
-        "zoexa%",
-        "zoexa_",
-        "zoexa*",
-        "%",
-        "_",
-        "*",
-        "~",
-        "'zoexa\"",
-    ),
-    *("zoexa'; DROP TABLE store; --", "zoexa\U0001f642", "zoexa\0", "zoexa/c1", "zoexa=7E"),
+    "zoexa",
+    "zoexa2",
+    "zoex",
+    "zoexa.b",
+    "zoexa~",
+    "zoexa%",
+    "zoexa_",
+    "zoexa*",
+    "%",
+    "_",
+    "*",
+    "~",
+    "'zoexa\"",
+    "zoexa'; DROP TABLE store; --",
+    "zoexa\U0001f642",
+    "zoexa\0",
+    "zoexa/c1",
+    "zoexa=7E",
 ]
 CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
 PERSONAS = [None, "p", "p~"]
@@ -58,8 +57,17 @@ MARK = re.compile(r"OWNER\d\dX")
 SETTINGS = {"max_context_tokens": 700, "span_messages": 4, "keep_messages": 4, "keep_snapshots": 2}
 QUESTION = "What did we say about the river and the morning train?"
 
-WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}
-WITHOUT_SCOPE |= {"hand_over", "ahand_over", "shared_conversation"}
+WITHOUT_SCOPE = {
+    "as_runnable",
+    "observe_usage",
+    "what_if",
+    "flush",
+    "aflush",
+    "close",
+    "hand_over",
+    "ahand_over",
+    "shared_conversation",
+}
 """What is about the pipeline as a whole, about the last prompt that it made, takes its scope from a
 run, or is about threads of several users (`test_thread_owners`)."""
 
@@ -69,6 +77,7 @@ def mark(user: str) -> str:
 
 
 def spellings(user: str) -> list[str]:
+    """Returns the ways in which a user's name may be written, the longest first."""
     forms = {
         user,
         label(user),
@@ -81,7 +90,9 @@ def spellings(user: str) -> list[str]:
 
 def answer(prompt: str) -> str:
     marks = sorted(set(MARK.findall(prompt)))
-    return learned(*marks) if asks_to_learn(prompt) else summary(f"Seen: {' '.join(marks)}.")
+    if asks_to_learn(prompt):
+        return learned(*marks)
+    return summary(f"Seen: {' '.join(marks)}.")
 
 
 def require_own(user: str, returned: object) -> None:
@@ -95,13 +106,15 @@ def require_own(user: str, returned: object) -> None:
         )
     text = repr(returned)
     assert set(MARK.findall(text)) <= {mark(user)}
-    for own in spellings(user):
-        text = text.replace(own, "") if "zoex" in own else text
-    for other in USERS:
-        if "zoex" in other and other != user:
-            assert not any(form in text for form in spellings(other)), (
-                f"{other!r} in what {user!r} got"
-            )
+    if "zoex" in user:
+        for spelling in spellings(user):
+            text = text.replace(spelling, "")
+    assert [name for name in USERS if name != user and is_named(name, text)] == []
+
+
+def is_named(user: str, text: str) -> bool:
+    """Whether a text has the name of a user; names like "%" stand in any text."""
+    return "zoex" in user and any(spelling in text for spelling in spellings(user))
 
 
 @dataclass
@@ -129,12 +142,10 @@ class World:
 
     def step(self) -> None:
         """One random thing, by a random user; what it returns or raises is looked at."""
+        self.user = self.rng.choice(USERS)
         # Few conversations that much happens in find more than many that are empty.
-        user = self.rng.choice(USERS)
-        self.user, self.conversation = (
-            user,
-            self.rng.choice(CONVERSATIONS[: 1 + USERS.index(user) % 5]),
-        )
+        conversations = CONVERSATIONS[: 1 + USERS.index(self.user) % 5]
+        self.conversation = self.rng.choice(conversations)
         self.pipeline = self.rng.choice(self.pipelines)
         name = self.rng.choice(list(OPERATIONS))
         self.done.add(name)
@@ -142,7 +153,7 @@ class World:
             returned = OPERATIONS[name](self)
         except (BudgetTooSmallError, InputError) as error:
             returned = (str(error), str(error.__cause__), str(error.__context__))
-        require_own(user, returned)
+        require_own(self.user, returned)
 
     @property
     def scope(self) -> dict[str, str]:
@@ -163,11 +174,13 @@ class World:
         return f"{mark(self.user)} {self.number}: {words(self.number, 12)}"
 
     def new(self) -> list[BaseMessage]:
-        at = self.user, self.conversation
-        first, self.sizes[at] = self.sizes[at], self.sizes[at] + 4
-        kinds = (HumanMessage, AIMessage)
+        first = self.sizes[self.user, self.conversation]
+        self.sizes[self.user, self.conversation] += 4
         return [
-            kinds[number % 2](self.text(), id=f"m{number}") for number in range(first, first + 4)
+            HumanMessage(self.text(), id=f"m{first}"),
+            AIMessage(self.text(), id=f"m{first + 1}"),
+            HumanMessage(self.text(), id=f"m{first + 2}"),
+            AIMessage(self.text(), id=f"m{first + 3}"),
         ]
 
     def key(self) -> str:
@@ -177,28 +190,28 @@ class World:
         return self.rng.choice(choices)
 
     def other(self, kind: str, own: Sequence[str]) -> str:
+        """Returns an id of one's own, or now and then one that anybody has seen."""
         self.foreign[kind] += own
-        return self.rng.choice(own if own and self.rng.random() < 0.8 else self.foreign[kind][-40:])
+        if own and self.rng.random() < 0.8:
+            return self.rng.choice(own)
+        return self.rng.choice(self.foreign[kind][-40:])
 
     def item(self) -> str:
-        return self.other(
-            "item",
-            [it.id for kind in ("facts", "topics", "entities") for it in self.know(f"list_{kind}")],
-        )
+        own = [*self.know("list_facts"), *self.know("list_topics"), *self.know("list_entities")]
+        return self.other("item", [item.id for item in own])
 
     def state(self) -> dict[str, Any]:
-        return {
-            "messages": [
-                *self.ask("get_messages")[-8:],
-                HumanMessage(f"{mark(self.user)} {QUESTION}"),
-            ]
-        }
+        question = HumanMessage(f"{mark(self.user)} {QUESTION}")
+        return {"messages": [*self.ask("get_messages")[-8:], question]}
 
     def page(self) -> object:
         bookmark = self.rng.choice([None, *self.foreign["page"][-40:]])
-        where = {} if bookmark is None else {"before": bookmark}
-        page = self.ask("get_page", limit=self.rng.randint(1, 30), **where)
-        self.foreign["page"] += [page.before] if page.before else []
+        where = {"limit": self.rng.randint(1, 30)}
+        if bookmark is not None:
+            where["before"] = bookmark
+        page = self.ask("get_page", **where)
+        if page.before:
+            self.foreign["page"].append(page.before)
         return page.messages
 
     def clear(self) -> object:
@@ -226,22 +239,24 @@ class World:
         return context
 
     def save_settings(self) -> object:
-        said = (
-            {"preferences": [f"Answer {mark(self.user)} shortly."]}
-            if self.rng.random() < 0.8
-            else {}
-        )
+        settings = {}
+        if self.rng.random() < 0.8:
+            settings = {"preferences": [f"Answer {mark(self.user)} shortly."]}
         return self.pipeline.save_settings(
-            said, user_id=self.user, persona_id=self.one_of(*PERSONAS)
+            settings, user_id=self.user, persona_id=self.one_of(*PERSONAS)
         )
 
     def recall(self) -> object:
         recall = create_recall_tool(self.pipeline, default_user=self.one_of(None, "zoex"))
         foreign = f"{mark(self.rng.choice(USERS))} river"
-        asked = self.one_of(
+        arguments = self.one_of(
             {"query": foreign}, {"reference": "1-40"}, {"reference": "m2"}, {"reference": "3@5"}
         )
-        return str(recall.invoke(asked, self.config)).replace(foreign, "")
+        return str(recall.invoke(arguments, self.config)).replace(foreign, "")
+
+    def last_report(self) -> object:
+        report = self.ask("last_report")
+        return None if report is None else report.to_dict()
 
     def record(self) -> object:
         tokens = self.rng.randrange(1, 1_000)
@@ -252,22 +267,23 @@ class World:
 
     def used(self) -> object:
         usage = self.pipeline.usage
-        found = usage.of_session(**self.scope), usage.of_month(user_id=self.user)
-        assert [one.total_tokens for one in found] == [
-            self.spent[self.user, at] for at in (self.conversation, None)
-        ]
-        assert (
-            usage.standing(limits={"month_tokens": 100}, **self.scope).used
-            == self.spent[self.user, None]
-        )  # type: ignore[union-attr]
-        return found
+        session = usage.of_session(**self.scope)
+        month = usage.of_month(user_id=self.user)
+        standing = usage.standing(limits={"month_tokens": 100}, **self.scope)
+        assert session.total_tokens == self.spent[self.user, self.conversation]
+        assert month.total_tokens == self.spent[self.user, None]
+        assert standing is not None
+        assert standing.used == self.spent[self.user, None]
+        return session, month
 
     def snapshots(self) -> object:
         book = self.pipeline.snapshots
-        found = book.list(**self.scope)
-        one = book.get(self.other("snapshot", [it.id for it in found]), **self.scope)
-        assert all(it.report.user_id == self.user for it in (*found, one) if it)
-        return found, one
+        snapshots = book.list(**self.scope)
+        ids = [snapshot.id for snapshot in snapshots]
+        snapshot = book.get(self.other("snapshot", ids), **self.scope)
+        seen = snapshots if snapshot is None else [*snapshots, snapshot]
+        assert {each.report.user_id for each in seen} <= {self.user}
+        return snapshots, snapshot
 
 
 Way = Callable[[World], object]
@@ -315,7 +331,7 @@ OPERATIONS: dict[str, Way] = {
         it.one_of(f"{mark(it.user)} {QUESTION}", it.state()), it.config
     ),
     "recall": World.recall,
-    "last_report": lambda it: (report := it.ask("last_report")) and report.to_dict(),
+    "last_report": World.last_report,
     "end_session": lambda it: it.ask("end_session"),
     "knowledge_list_facts": lambda it: it.know("list_facts", include_ended=it.one_of(True, False)),
     "knowledge_list_topics": lambda it: it.know("list_topics"),
@@ -389,18 +405,23 @@ def walk(store: BaseStore, steps: int, seed: int) -> None:
     for _ in range(steps):
         world.step()
     assert all(pipeline.flush(60) for pipeline in world.pipelines)
-    known = []
-    for world.user in USERS:
-        known += [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")]
-        require_own(world.user, known[-4:])
-        quiet = ContextPipeline(store=store).get_messages(
-            user_id=world.user, conversation_id="quiet"
-        )
-        assert [message.text for message in quiet] == (
-            [] if world.user in world.erased else [mark(world.user)]
-        )
-    assert sum(map(len, known)) > len(USERS)
+    items = 0
+    for user in USERS:
+        world.user = user
+        known = [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")]
+        require_own(user, known)
+        items += sum(len(each) for each in known)
+        require_quiet_conversation(world, user)
+    assert items > len(USERS)
     assert world.done == set(OPERATIONS)
+
+
+def require_quiet_conversation(world: World, user: str) -> None:
+    """The conversation that nobody worked on is as it was, unless its user was erased."""
+    pipeline = ContextPipeline(store=world.store)
+    messages = pipeline.get_messages(user_id=user, conversation_id="quiet")
+    expected = [] if user in world.erased else [mark(user)]
+    assert [message.text for message in messages] == expected
 
 
 @pytest.mark.parametrize("steps", [600, pytest.param(2_500, marks=pytest.mark.slow)])
@@ -416,32 +437,35 @@ def test_random_operations_on_every_store_show_nothing_of_another_user(store: Ba
 # Without a scope
 
 
+ARGUMENTS = {
+    "messages": [HumanMessage("hello")],
+    "message": HumanMessage("hello"),
+    "message_ids": ["m"],
+    "message_id": "m",
+    "new_conversation_id": "new",
+    "settings": {"keep_messages": 4},
+    "user_id": "zoexa",
+    "conversation_id": "c1",
+    "text": "Likes trains",
+    "label": "Trains",
+    "name": "Zoe",
+    "item_id": "f1",
+    "device_id": "d1",
+    "usage_metadata": {"input_tokens": 5, "output_tokens": 1, "total_tokens": 6},
+    "snapshot_id": "s1",
+}
+"""Something for every argument that a method needs."""
+PARTS = ("user_id", "conversation_id", "new_conversation_id")
+
+
+def is_needed(parameter: inspect.Parameter) -> bool:
+    has_no_default = parameter.default is parameter.empty
+    return has_no_default and parameter.kind is not parameter.VAR_KEYWORD
+
+
 def arguments(method: Callable[..., Any]) -> dict[str, Any]:
-    """Something for every argument that a method needs."""
-    given = {
-        "messages": [HumanMessage("hello")],
-        "message": HumanMessage("hello"),
-        "message_ids": ["m"],
-        "message_id": "m",
-        "new_conversation_id": "new",
-        "settings": {"keep_messages": 4},
-        "user_id": "zoexa",
-        "conversation_id": "c1",
-        "text": "Likes trains",
-        "label": "Trains",
-        "name": "Zoe",
-        "item_id": "f1",
-        "device_id": "d1",
-        "usage_metadata": {"input_tokens": 5, "output_tokens": 1, "total_tokens": 6},
-        "snapshot_id": "s1",
-    }
     parameters = inspect.signature(method).parameters.values()
-    wanted = [
-        p.name
-        for p in parameters
-        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name != "self"
-    ]
-    return {name: given[name] for name in wanted}
+    return {each.name: ARGUMENTS[each.name] for each in parameters if is_needed(each)}
 
 
 async def finished(method: Callable[..., Any], **given: Any) -> Any:
@@ -449,37 +473,60 @@ async def finished(method: Callable[..., Any], **given: Any) -> Any:
     return await returned if inspect.isawaitable(returned) else returned
 
 
-PARTS = ("user_id", "conversation_id", "new_conversation_id")
+def test_every_other_method_wants_a_user() -> None:
+    without_user = set()
+    for name, method in methods():
+        if "user_id" not in inspect.signature(method).parameters:
+            without_user.add(name)
+    assert without_user == WITHOUT_SCOPE
 
 
-def test_every_other_method_wants_a_user_and_has_no_default_for_its_scope() -> None:
-    asks = {name: inspect.signature(method).parameters for name, method in methods()}
-    assert {
-        name for name, parameters in asks.items() if "user_id" not in parameters
-    } == WITHOUT_SCOPE
-    assert {it[part].default for it in asks.values() for part in PARTS if part in it} == {
-        inspect.Parameter.empty
-    }
+def parts_of_scopes() -> list[tuple[str, str]]:
+    """Returns each part of the scope of each method that has one, after the method's name."""
+    parts = []
+    for name, method in methods():
+        if name not in WITHOUT_SCOPE:
+            parameters = inspect.signature(method).parameters
+            parts += [(name, part) for part in PARTS if part in parameters]
+    return parts
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_part_of_a_scope_has_a_default(part: str) -> None:
+    parameters = [inspect.signature(method).parameters for _, method in methods()]
+    defaults = [each[part].default for each in parameters if part in each]
+    assert set(defaults) == {inspect.Parameter.empty}
+
+
+async def is_refused(method: Callable[..., Any], part: str, value: object) -> bool:
+    """Whether a value in a part of the scope is refused, in words that name the part."""
+    try:
+        await finished(method, **{**arguments(method), part: value})
+    except MissingScopeError as error:
+        return part.removeprefix("new_") in str(error)
+    return False
+
+
+@pytest.mark.parametrize(("name", "part"), parts_of_scopes())
+async def test_a_wrong_part_of_a_scope_is_an_error(name: str, part: str) -> None:
+    store = InMemoryStore()
+    method = attrgetter(name)(ContextPipeline(store=store))
+    wrong = [None, "", 7, b"zoexa", ["zoexa"]]
+    if name in ("snapshots.analytics", "snapshots.aanalytics") and part == "conversation_id":
+        wrong.remove(None)  # all conversations
+    accepted = [value for value in wrong if not await is_refused(method, part, value)]
+    assert accepted == []
+    assert store.search(()) == []
 
 
 @pytest.mark.parametrize("name", [name for name, _ in methods() if name not in WITHOUT_SCOPE])
-async def test_a_missing_scope_is_an_error(name: str) -> None:
+async def test_a_missing_user_is_an_error(name: str) -> None:
     store = InMemoryStore()
     method = attrgetter(name)(ContextPipeline(store=store))
-    given = arguments(method)
-    for part in (part for part in PARTS if part in inspect.signature(method).parameters):
-        all_of_them = (
-            name.startswith("snapshots.")
-            and name.endswith("analytics")
-            and part == "conversation_id"
-        )
-        for missing in (*([] if all_of_them else [None]), "", 7, b"zoexa", ["zoexa"]):
-            with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
-                await finished(method, **{**given, part: missing})
+    without_user = arguments(method)
+    del without_user["user_id"]
     with pytest.raises(MissingScopeError, match="user_id"):
-        await finished(
-            method, **{name: value for name, value in given.items() if name != "user_id"}
-        )
+        await finished(method, **without_user)
     assert store.search(()) == []
 
 
@@ -498,15 +545,19 @@ WITHOUT_A_THREAD: Sequence[dict[str, Any]] = [
 none to read."""
 
 
-def test_a_run_without_a_scope_is_an_error() -> None:
+@pytest.mark.parametrize("configurable", RUNS, ids=str)
+def test_a_graph_in_a_run_without_a_user_is_an_error(configurable: dict[str, Any]) -> None:
     store = InMemoryStore()
-    pipeline = ContextPipeline(store=store)
-    graph = build_context_graph(pipeline)
-    recall = create_recall_tool(pipeline)
-    for run_of in RUNS:
-        with pytest.raises(MissingScopeError):
-            graph.invoke({"messages": [("human", "hello")]}, {"configurable": run_of})
-    for run_of in (*RUNS, *WITHOUT_A_THREAD):
-        with pytest.raises(MissingScopeError):
-            recall.invoke({"query": "hello"}, {"configurable": run_of})
+    graph = build_context_graph(ContextPipeline(store=store))
+    with pytest.raises(MissingScopeError):
+        graph.invoke({"messages": [("human", "hello")]}, {"configurable": configurable})
+    assert store.search(()) == []
+
+
+@pytest.mark.parametrize("configurable", [*RUNS, *WITHOUT_A_THREAD], ids=str)
+def test_a_tool_in_a_run_without_a_scope_is_an_error(configurable: dict[str, Any]) -> None:
+    store = InMemoryStore()
+    recall = create_recall_tool(ContextPipeline(store=store))
+    with pytest.raises(MissingScopeError):
+        recall.invoke({"query": "hello"}, {"configurable": configurable})
     assert store.search(()) == []
