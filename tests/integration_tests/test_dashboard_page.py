@@ -634,7 +634,8 @@ CONTRAST = """() => {
         const a = light(paint([...under, getComputedStyle(node).color]));
         const b = light(paint(under));
         const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (contrast < 4.5) low.push(`${contrast.toFixed(2)} ${node.className} ${text.slice(0, 40)}`);
+        const place = `${node.className} ${text.slice(0, 40)}`;
+        if (contrast < 4.5) low.push(`${contrast.toFixed(2)} ${place}`);
     }
     return low;
 }"""
