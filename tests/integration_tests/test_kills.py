@@ -1,12 +1,12 @@
 """A writer is killed at a random point, again and again.
 
-What it was told is there stays there, and work goes on.
+What was written before stays, what it was doing is done or not, and work goes on.
 """
 
 import random
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import count, product
 from multiprocessing.connection import Connection
@@ -27,47 +27,71 @@ from tests.processes import FORKED
 from tests.servers import new_postgres_schema
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-SETTINGS = {"max_context_tokens": 700, "span_messages": 4, "keep_messages": 4, "learn": False}
+MAX_TOKENS = 700
+SETTINGS = {
+    "max_context_tokens": MAX_TOKENS,
+    "span_messages": 4,
+    "keep_messages": 4,
+    "learn": False,
+}
+QUESTION = "What did we say?"
 KILL_WITHIN_SECONDS = 0.3
-"""After the first thing that a writer has done."""
+"""After the first change of a writer."""
 SETTLE_SECONDS = 0.2
 """What a server has been sent is done by then, also when the sender is gone."""
 
 DONE = "done"
-"""What the writer tells when it has done what it told of before."""
+"""What the writer sends when it has done the change that it sent before."""
 
 Shown = tuple[str, str]
 """A message's id and text."""
 
 
-class Doing(NamedTuple):
-    name: str
+class Change(NamedTuple):
+    """A method that the writer calls, and what the call is to do with the conversation."""
+
+    method: str
     new: Sequence[Shown] = ()
     edited: Sequence[Shown] = ()
     removed: Sequence[str] = ()
     moved: Sequence[str] = ()
+    """Ids of messages that go to the end."""
 
 
-def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
-    """What the conversation may be when it is interrupted.
+def outcome(
+    before: Sequence[Shown],
+    change: Change,
+    *,
+    appends: bool = True,
+    moves: bool = True,
+    edits: bool = True,
+    removes: bool = True,
+) -> list[Shown]:
+    """The conversation after a change of which some parts were done."""
+    texts = dict(before)
+    if edits:
+        texts.update(change.edited)
+    if removes:
+        for key in change.removed:
+            del texts[key]
+    if moves:
+        for key in change.moved:
+            texts[key] = texts.pop(key)
 
-    The last one is what it is when it is done.
+    conversation = list(texts.items())
+    if appends:
+        conversation += change.new
+    return conversation
+
+
+def outcomes(before: Sequence[Shown], change: Change) -> list[list[Shown]]:
+    """What the conversation may be when a change is interrupted.
 
     Only `sync` does several things: each of them is done or not.
     """
-
-    def after(*, appends: bool, moves: bool, edits: bool, removes: bool) -> list[Shown]:
-        edited = dict(doing.edited) if edits else {}
-        gone = set(doing.removed) if removes else set()
-        last = doing.moved if moves else ()
-        texts = {key: edited.get(key, text) for key, text in shown if key not in gone}
-        stay = [(key, text) for key, text in texts.items() if key not in last]
-        return [*stay, *((key, texts[key]) for key in last), *(doing.new if appends else ())]
-
-    names = ("appends", "moves", "edits", "removes")
     return [
-        after(**dict(zip(names, each, strict=True)))
-        for each in product([False, True], repeat=len(names))
+        outcome(before, change, appends=appends, moves=moves, edits=edits, removes=removes)
+        for appends, moves, edits, removes in product([False, True], repeat=4)
     ]
 
 
@@ -75,12 +99,13 @@ def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
 
 
 def opened(kind: str, place: str) -> AbstractContextManager[BaseStore]:
+    """Opens a store: in a folder, or on a server at an address (with Chroma, and a database)."""
     if kind == "postgres":
         return PostgresStore.from_conn_string(place)
-    url, _, database = place.partition(" ")
-    return (
-        ChromaStore(url=url, database=database) if kind == "chroma-server" else ChromaStore(place)
-    )
+    if kind == "chroma-server":
+        url, _, database = place.partition(" ")
+        return ChromaStore(url=url, database=database)
+    return ChromaStore(place)
 
 
 def new_pipeline(store: BaseStore) -> ContextPipeline:
@@ -88,11 +113,14 @@ def new_pipeline(store: BaseStore) -> ContextPipeline:
     return ContextPipeline(SETTINGS, store=store, summary_model=model)
 
 
-def said(pairs: Sequence[Shown]) -> list[BaseMessage]:
-    return [
-        AIMessage(text, id=key) if key.startswith("a") else HumanMessage(text, id=key)
-        for key, text in pairs
-    ]
+def message(key: str, text: str) -> BaseMessage:
+    if key.startswith("a"):
+        return AIMessage(text, id=key)
+    return HumanMessage(text, id=key)
+
+
+def messages(conversation: Sequence[Shown]) -> list[BaseMessage]:
+    return [message(key, text) for key, text in conversation]
 
 
 def exchange(number: int) -> list[Shown]:
@@ -102,137 +130,153 @@ def exchange(number: int) -> list[Shown]:
     ]
 
 
-def chosen(rng: random.Random, known: Sequence[Shown], number: int) -> Doing:
+def next_change(rng: random.Random, conversation: Sequence[Shown], number: int) -> Change:
     """What the writer does next; mostly it appends an exchange."""
-    name = rng.choices(
-        ("add", "edit", "forget", "archive", "sync", "assemble"), (8, 2, 1, 1, 2, 2)
-    )[0]
-    if name == "add" or len(known) < 6:
-        return Doing("add", new=exchange(number))
-    one, two, three = (key for key, _ in rng.sample(known, 3))
-    if name == "edit":
-        return Doing(name, edited=[(one, f"Edited to {number}.")])
-    if name in ("forget", "archive"):
-        return Doing(name, removed=[one])
-    if name == "sync":
-        edited = [(two, f"Made equal to {number}.")]
-        return Doing(
-            name,
+    methods = ("add", "edit", "forget", "archive", "sync", "assemble")
+    [method] = rng.choices(methods, (8, 2, 1, 1, 2, 2))
+    if method == "add" or len(conversation) < 6:
+        return Change("add", new=exchange(number))
+
+    first, second, third = (key for key, _ in rng.sample(conversation, 3))
+    if method == "edit":
+        return Change("edit", edited=[(first, f"Edited to {number}.")])
+    if method in ("forget", "archive"):
+        return Change(method, removed=[first])
+    if method == "sync":
+        moved = [third] if number % 2 else []
+        return Change(
+            "sync",
             new=exchange(number),
-            edited=edited,
-            removed=[one],
-            moved=[three] if number % 2 else [],
+            edited=[(second, f"Made equal to {number}.")],
+            removed=[first],
+            moved=moved,
         )
-    return Doing(name)
+    return Change("assemble")
 
 
-def do(pipeline: ContextPipeline, known: Sequence[Shown], doing: Doing) -> None:
-    if doing.name == "add":
-        pipeline.add_messages(said(doing.new), **SCOPE)
-    elif doing.name == "edit":
-        [(key, text)] = doing.edited
-        pipeline.edit_message(key, said([(key, text)])[0], **SCOPE)
-    elif doing.name == "forget":
-        pipeline.remove_messages(doing.removed, on_removal="forget", **SCOPE)
-    elif doing.name == "archive":
-        pipeline.remove_messages(doing.removed, on_removal="archive", **SCOPE)
-    elif doing.name == "sync":
-        pipeline.sync(said(outcomes(known, doing)[-1]), on_removal="forget", **SCOPE)
+def make(pipeline: ContextPipeline, before: Sequence[Shown], change: Change) -> None:
+    """Makes a change in the conversation as it was before."""
+    if change.method == "add":
+        pipeline.add_messages(messages(change.new), **SCOPE)
+    elif change.method == "edit":
+        [(key, text)] = change.edited
+        pipeline.edit_message(key, message(key, text), **SCOPE)
+    elif change.method in ("forget", "archive"):
+        how: Any = change.method
+        pipeline.remove_messages(change.removed, on_removal=how, **SCOPE)
+    elif change.method == "sync":
+        pipeline.sync(messages(outcome(before, change)), on_removal="forget", **SCOPE)
     else:
-        pipeline.assemble("What did we say?", **SCOPE)
+        pipeline.assemble(QUESTION, **SCOPE)
 
 
-def write(kind: str, place: str, seed: int, told: Connection) -> None:
-    """Write without end.
+def write(kind: str, place: str, seed: int, pipe: Connection) -> None:
+    """Writes without end.
 
-    Tells what it finds, then what it does, one thing after another, and that it is done.
+    Sends the conversation as it finds it, then each change before it makes it, and `DONE` after.
     """
     rng = random.Random(seed)
     with opened(kind, place) as store, new_pipeline(store) as pipeline:
-        known = shown(pipeline.get_messages(**SCOPE))
-        told.send(known)
-        number = seed * 10_000
-        while True:
-            doing = chosen(rng, known, number := number + 1)
-            told.send(doing)
-            do(pipeline, known, doing)
-            known = outcomes(known, doing)[-1]
-            told.send(DONE)
+        conversation = shown(pipeline.get_messages(**SCOPE))
+        pipe.send(conversation)
+        for number in count(seed * 10_000 + 1):
+            change = next_change(rng, conversation, number)
+            pipe.send(change)
+            make(pipeline, conversation, change)
+            conversation = outcome(conversation, change)
+            pipe.send(DONE)
 
 
 # The killer
 
 
-def killed(
-    kind: str, place: str, seed: int, after_seconds: float
-) -> tuple[list[Shown], list[Doing | str]]:
-    """Let a process write, and kill it so long after the first thing that it did.
+class LastWords(NamedTuple):
+    """What a writer sent until it was killed."""
 
-    What it found, and what it told.
-    """
-    told, tells = FORKED.Pipe(duplex=False)
-    with told:
-        process = FORKED.Process(target=write, args=(kind, place, seed, tells))
+    found: list[Shown]
+    lines: list[Change | str]
+    """Each change, and `DONE` after those that were done."""
+
+    def possible_ends(self) -> list[list[Shown]]:
+        """What the conversation may be now."""
+        ends = [self.found]
+        for line in self.lines:
+            last = ends[-1]
+            ends = outcomes(last, line) if isinstance(line, Change) else [last]
+        return ends
+
+
+def killed_writer(kind: str, place: str, seed: int, after_seconds: float) -> LastWords:
+    """Lets a process write, and kills it so long after its first change."""
+    receiver, sender = FORKED.Pipe(duplex=False)
+    with receiver:
+        process = FORKED.Process(target=write, args=(kind, place, seed, sender))
         process.start()
-        tells.close()  # the end of what it tells is its end
-        found, *lines = told.recv(), told.recv(), told.recv()
+        sender.close()  # the end of what the process sends is its end
+        found = receiver.recv()
+        lines = [receiver.recv(), receiver.recv()]
         time.sleep(after_seconds)
         process.kill()
         with suppress(EOFError):
             while True:
-                lines.append(told.recv())
+                lines.append(receiver.recv())
     process.join()
+
     assert process.exitcode == -signal.SIGKILL, f"the writer ended by itself after {lines[-2:]}"
-    return found, lines
+    return LastWords(found, lines)
 
 
-def possible(known: Sequence[Shown], lines: Sequence[Doing | str]) -> list[list[Shown]]:
-    now = [list(known)]
-    for line in lines:
-        now = outcomes(now[-1], line) if isinstance(line, Doing) else now[-1:]
-    return now
+def check_prompt(pipeline: ContextPipeline) -> None:
+    report = pipeline.assemble(QUESTION, **SCOPE).report
+    assert report.failures == ()
+    assert report.total_tokens <= MAX_TOKENS
 
 
 def check_works(store: BaseStore) -> list[Shown]:
-    """Every way to read the conversation gives the same, a prompt can be made, and what is derived can be read."""
+    """Returns the conversation, which every way to read it gives, and of which prompts are made."""
     with new_pipeline(store) as pipeline:
-        found = shown(pipeline.get_messages(**SCOPE))
-        assert len({key for key, _ in found}) == len(found)
-        assert set(shown(pipeline.get_page(limit=40, **SCOPE).messages)) <= set(found)
-        report = pipeline.assemble("What did we say?", **SCOPE).report
-        assert report.failures == ()
-        assert report.total_tokens <= SETTINGS["max_context_tokens"]
-        covered = [key for keys in pipeline.coverage(**SCOPE).values() for key in keys]
-        assert sorted(covered) == sorted(key for key, _ in found)
-        for record in pipeline.get_compactions(**SCOPE):
-            assert record.original_token_count
+        conversation = shown(pipeline.get_messages(**SCOPE))
+        ids = [key for key, _ in conversation]
+        assert len(set(ids)) == len(ids)
+        page = pipeline.get_page(limit=40, **SCOPE)
+        assert set(shown(page.messages)) <= set(conversation)
+        check_prompt(pipeline)
+
+        coverage = pipeline.coverage(**SCOPE)
+        assert sorted(key for keys in coverage.values() for key in keys) == sorted(ids)
+        compactions = pipeline.get_compactions(**SCOPE)
+        assert all(record.original_token_count for record in compactions)
+
         assert pipeline.flush(30)
-        assert pipeline.assemble("What did we say?", **SCOPE).report.failures == ()
-    return found
+        check_prompt(pipeline)
+    return conversation
 
 
 def kill_again_and_again(kind: str, place: str, kills: int, seed: int) -> None:
     rng = random.Random(seed)
-    known: list[Shown] = []
+    conversation: list[Shown] = []
     for kill in range(1, kills + 1):
-        begun, lines = killed(kind, place, seed * 1_000 + kill, rng.uniform(0, KILL_WITHIN_SECONDS))
-        time.sleep(0 if kind == "chroma-folder" else SETTLE_SECONDS)
-        assert begun == known
+        after_seconds = rng.uniform(0, KILL_WITHIN_SECONDS)
+        last_words = killed_writer(kind, place, seed * 1_000 + kill, after_seconds)
+        if kind != "chroma-folder":
+            time.sleep(SETTLE_SECONDS)
+
+        assert last_words.found == conversation
         with opened(kind, place) as store:
-            found = check_works(store)
-        assert found in possible(known, lines), f"kill {kill} of seed {seed}: {lines[-2:]}"
-        known = found
+            conversation = check_works(store)
+        where = f"kill {kill} of seed {seed}: {last_words.lines[-2:]}"
+        assert conversation in last_words.possible_ends(), where
 
 
 def test_a_writer_of_a_folder_is_killed_again_and_again(tmp_path: Path) -> None:
-    kill_again_and_again("chroma-folder", str(tmp_path), 6, 2)
+    kill_again_and_again("chroma-folder", str(tmp_path), kills=6, seed=2)
 
 
 def test_a_writer_to_postgres_is_killed_again_and_again(postgres: str) -> None:
     with new_postgres_schema(postgres) as dsn:
         with PostgresStore.from_conn_string(dsn) as store:
             store.setup()
-        kill_again_and_again("postgres", dsn, 4, 5)
+        kill_again_and_again("postgres", dsn, kills=4, seed=5)
 
 
 # The same without a process: cut short after every single write
@@ -255,106 +299,160 @@ class Mortal(InMemoryStore):
         self.deletes_first = False
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        every = list(ops)
-        puts = [[op] for op in every if isinstance(op, PutOp) and op.value is not None]
-        deletions = [op for op in every if isinstance(op, PutOp) and op.value is None]
-        for write in [deletions, *puts] if self.deletes_first else [*puts, deletions]:
-            if write and not self.writes_left:
+        operations = list(ops)
+        for write in self._writes(operations):
+            if not self.writes_left:
                 raise Killed
-            self.writes_left -= bool(write)
+            self.writes_left -= 1
             super().batch(write)
-        return super().batch([op for op in every if not isinstance(op, PutOp)]) or [None] * len(
-            every
-        )
+
+        reads = [op for op in operations if not isinstance(op, PutOp)]
+        return super().batch(reads) or [None] * len(operations)
+
+    def _writes(self, operations: Sequence[Op]) -> list[list[Op]]:
+        puts = [op for op in operations if isinstance(op, PutOp)]
+        writes: list[list[Op]] = [[op] for op in puts if op.value is not None]
+        deletions: list[Op] = [op for op in puts if op.value is None]
+        if not deletions:
+            return writes
+        return [deletions, *writes] if self.deletes_first else [*writes, deletions]
 
 
-BEGUN = [pair for number in range(6) for pair in exchange(number)]
-DOINGS = {
-    "append": Doing("add", new=exchange(100)),
-    "edit": Doing("edit", edited=[("q2", "Edited.")]),
-    "forget": Doing("forget", removed=["q2"]),
-    "archive": Doing("archive", removed=["q2"]),
-    "sync edits, removes and appends": Doing(
+BEFORE = [
+    *exchange(0),
+    *exchange(1),
+    *exchange(2),
+    *exchange(3),
+    *exchange(4),
+    *exchange(5),
+]
+CHANGES = {
+    "append": Change("add", new=exchange(100)),
+    "edit": Change("edit", edited=[("q2", "Edited.")]),
+    "forget": Change("forget", removed=["q2"]),
+    "archive": Change("archive", removed=["q2"]),
+    "sync edits, removes and appends": Change(
         "sync", new=exchange(100), edited=[("q3", "Edited.")], removed=["q2"]
     ),
-    "sync moves and edits": Doing("sync", edited=[("q3", "Edited.")], moved=["q2"]),
+    "sync moves and edits": Change("sync", edited=[("q3", "Edited.")], moved=["q2"]),
 }
 
 
-def cut_short(doing: Doing, writes: int, *, deletes_first: bool) -> tuple[Mortal, bool]:
-    """A store whose writer died after so many writes, and whether it had something left to do."""
+class Interruption(NamedTuple):
+    """A store whose writer died after so many writes, or came to its end."""
+
+    store: Mortal
+    writes: int
+    killed: bool
+    """Whether the writer had something left to do."""
+
+
+def interrupted(
+    work: Callable[[ContextPipeline], object], writes: int, *, deletes_first: bool = False
+) -> Interruption:
     store = Mortal()
     with new_pipeline(store) as pipeline:
-        pipeline.add_messages(said(BEGUN), **SCOPE)
-        pipeline.assemble("What did we say?", **SCOPE)
+        pipeline.add_messages(messages(BEFORE), **SCOPE)
+        pipeline.assemble(QUESTION, **SCOPE)
         pipeline.flush()
+
         store.writes_left = writes
         store.deletes_first = deletes_first
+        killed = False
         try:
-            do(pipeline, BEGUN, doing)
+            work(pipeline)
         except Killed:
-            return store, True
-        finally:
-            store.writes_left = float("inf")
-        return store, False
+            killed = True
+        store.writes_left = float("inf")
+    return Interruption(store, writes, killed)
 
 
-@pytest.mark.parametrize("name", DOINGS)
-def test_cut_short_after_every_write_it_is_whole_pages_agree_and_it_can_be_done_again(
-    name: str,
-) -> None:
-    doing = DOINGS[name]
-    for deletes_first in (False, True):
-        for writes in count():
-            store, killed = cut_short(doing, writes, deletes_first=deletes_first)
-            found = check_works(store)
-            where = f"after {writes} writes, {deletes_first=}"
-            assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), (
-                where
-            )
-            if not killed:
-                break
-            with (
-                new_pipeline(store) as pipeline,
-                suppress(InputError),
-            ):  # what is removed already cannot be removed
-                do(pipeline, BEGUN, doing)
-            assert check_works(store) == outcomes(BEGUN, doing)[-1], where
-            if deletes_first:
-                continue
-            store, _ = cut_short(doing, writes, deletes_first=False)
-            with new_pipeline(
-                store
-            ) as pipeline:  # a page shows no message twice after the next write
-                pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
-                page = pipeline.get_page(limit=4, **SCOPE)
-                pages = list(page.messages)
-                while page.before:
-                    page = pipeline.get_page(limit=4, before=page.before, **SCOPE)
-                    pages[:0] = page.messages
-                assert shown(pages) == shown(pipeline.get_messages(**SCOPE)), where
-        assert writes > 1
-
-
-@pytest.mark.parametrize("method", ["clear", "erase_user"])
-def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
-    scope = SCOPE if method == "clear" else {"user_id": SCOPE["user_id"]}
+def interruptions(
+    work: Callable[[ContextPipeline], object], *, deletes_first: bool = False
+) -> Iterator[Interruption]:
+    """One after no write, one after the first, and so on; the last one came to its end."""
     for writes in count():
-        store = Mortal()
-        with new_pipeline(store) as pipeline:
-            pipeline.add_messages(said(BEGUN), **SCOPE)
-            pipeline.assemble("What did we say?", **SCOPE)
-            pipeline.flush()
-            store.writes_left = writes
-            with suppress(Killed):
-                getattr(pipeline, method)(**scope)
-            killed = not store.writes_left
-            store.writes_left = float("inf")
-        assert set(check_works(store)) <= set(BEGUN)
-        with new_pipeline(store) as pipeline:
-            getattr(pipeline, method)(**scope)
-            assert not store.search(())
-            pipeline.add_messages(said(exchange(100)), **SCOPE)
-        assert check_works(store) == exchange(100)
+        interruption = interrupted(work, writes, deletes_first=deletes_first)
+        yield interruption
+        if not interruption.killed:
+            assert writes > 1
+            return
+
+
+def interrupted_changes(change: Change, *, deletes_first: bool) -> Iterator[Interruption]:
+    return interruptions(
+        lambda pipeline: make(pipeline, BEFORE, change), deletes_first=deletes_first
+    )
+
+
+every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+both_orders = pytest.mark.parametrize(
+    "deletes_first", [False, True], ids=["deletions last", "deletions first"]
+)
+
+
+@both_orders
+@every_change
+def test_each_part_of_a_change_cut_short_is_done_or_not(
+    change: Change, deletes_first: bool
+) -> None:
+    for store, writes, killed in interrupted_changes(change, deletes_first=deletes_first):
+        possible = outcomes(BEFORE, change) if killed else [outcome(BEFORE, change)]
+        assert check_works(store) in possible, f"after {writes} writes"
+
+
+@both_orders
+@every_change
+def test_a_change_that_was_cut_short_can_be_done_again(change: Change, deletes_first: bool) -> None:
+    for store, writes, killed in interrupted_changes(change, deletes_first=deletes_first):
         if not killed:
-            break
+            continue
+        check_works(store)
+
+        # What is removed already cannot be removed.
+        with new_pipeline(store) as pipeline, suppress(InputError):
+            make(pipeline, BEFORE, change)
+
+        assert check_works(store) == outcome(BEFORE, change), f"after {writes} writes"
+
+
+@every_change
+def test_pages_show_no_message_twice_after_a_change_cut_short(change: Change) -> None:
+    for store, writes, _ in interrupted_changes(change, deletes_first=False):
+        with new_pipeline(store) as pipeline:
+            pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
+
+            pages = shown(all_pages(pipeline))
+            assert pages == shown(pipeline.get_messages(**SCOPE)), f"after {writes} writes"
+
+
+def all_pages(pipeline: ContextPipeline) -> list[BaseMessage]:
+    page = pipeline.get_page(limit=4, **SCOPE)
+    conversation = list(page.messages)
+    while page.before:
+        page = pipeline.get_page(limit=4, before=page.before, **SCOPE)
+        conversation = [*page.messages, *conversation]
+    return conversation
+
+
+def clear(pipeline: ContextPipeline) -> None:
+    pipeline.clear(**SCOPE)
+
+
+def erase_user(pipeline: ContextPipeline) -> None:
+    pipeline.erase_user(user_id="ada")
+
+
+@pytest.mark.parametrize("delete", [clear, erase_user])
+def test_a_deletion_that_was_cut_short_can_be_done_again(
+    delete: Callable[[ContextPipeline], None],
+) -> None:
+    for store, _, _ in interruptions(delete):
+        assert set(check_works(store)) <= set(BEFORE)
+
+        with new_pipeline(store) as pipeline:
+            delete(pipeline)
+            assert not store.search(())
+            pipeline.add_messages(messages(exchange(100)), **SCOPE)
+
+        assert check_works(store) == exchange(100)
