@@ -1,6 +1,6 @@
-"""A database whose connections are cut is a typed error, and a pipeline over a pool goes on by itself."""
+"""Lost connections: a typed error says so, and a pipeline over a pool goes on by itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -21,15 +21,6 @@ SETTINGS = {"learn": False}
 APPLICATION = "ctxbudget-lost"
 """The name by which the server knows the connections that are cut."""
 
-USES: dict[str, Callable[[ContextPipeline], object]] = {
-    "adding": lambda pipeline: pipeline.add_messages([HumanMessage("two")], **SCOPE),
-    "reading": lambda pipeline: pipeline.get_messages(**SCOPE),
-    "a page": lambda pipeline: pipeline.get_page(**SCOPE),
-    "settings": lambda pipeline: pipeline.save_settings({"learn": False}, user_id="ada"),
-    "an export": lambda pipeline: pipeline.export_user(user_id="ada"),
-    "erasing": lambda pipeline: pipeline.erase_user(user_id="ada"),
-}
-
 
 @pytest.fixture
 def schema(postgres: str) -> Iterator[str]:
@@ -39,35 +30,59 @@ def schema(postgres: str) -> Iterator[str]:
         yield f"{dsn}&application_name={APPLICATION}"
 
 
-def cut(postgres: str) -> None:
+def cut_connections(postgres: str) -> None:
+    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
     with psycopg.connect(postgres, autocommit=True) as connection:
-        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-        assert connection.execute(query, (APPLICATION,)).fetchall()
+        connections = connection.execute(query, (APPLICATION,)).fetchall()
+    assert connections
 
 
-@pytest.mark.parametrize("use", USES)
-def test_a_lost_connection_is_a_store_error(schema: str, postgres: str, use: str) -> None:
+# A connection to Postgres
+
+
+CALLS: dict[str, Callable[[ContextPipeline], object]] = {
+    "adding": lambda pipeline: pipeline.add_messages([HumanMessage("two")], **SCOPE),
+    "reading": lambda pipeline: pipeline.get_messages(**SCOPE),
+    "a page": lambda pipeline: pipeline.get_page(**SCOPE),
+    "settings": lambda pipeline: pipeline.save_settings({"learn": False}, user_id="ada"),
+    "an export": lambda pipeline: pipeline.export_user(user_id="ada"),
+    "erasing": lambda pipeline: pipeline.erase_user(user_id="ada"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_lost_connection_is_a_store_error(
+    schema: str, postgres: str, call: Callable[[ContextPipeline], object]
+) -> None:
     with PostgresStore.from_conn_string(schema) as store:
-        pipeline = ContextPipeline(SETTINGS, store=store)
-        pipeline.add_messages([HumanMessage("one")], **SCOPE)
-        cut(postgres)
-        with pytest.raises(StoreError, match=r"PostgresStore.*opened again") as lost:
-            USES[use](ContextPipeline(SETTINGS, store=store))
-        assert isinstance(lost.value.__cause__, psycopg.Error)
+        ContextPipeline(SETTINGS, store=store).add_messages([HumanMessage("one")], **SCOPE)
+        cut_connections(postgres)
+
+        with pytest.raises(StoreError, match=r"PostgresStore.*opened again") as raised:
+            call(ContextPipeline(SETTINGS, store=store))
+
+    assert isinstance(raised.value.__cause__, psycopg.Error)
 
 
-async def test_a_lost_connection_is_a_store_error_when_awaited(schema: str, postgres: str) -> None:
+AWAITED_CALLS: dict[str, Callable[[ContextPipeline], Awaitable[object]]] = {
+    "adding": lambda pipeline: pipeline.aadd_messages([HumanMessage("two")], **SCOPE),
+    "an export": lambda pipeline: pipeline.aexport_user(user_id="ada"),
+}
+
+
+@pytest.mark.parametrize("call", AWAITED_CALLS.values(), ids=AWAITED_CALLS)
+async def test_a_lost_connection_is_a_store_error_when_awaited(
+    schema: str, postgres: str, call: Callable[[ContextPipeline], Awaitable[object]]
+) -> None:
     async with AsyncPostgresStore.from_conn_string(schema) as store:
         pipeline = ContextPipeline(SETTINGS, store=store)
         await pipeline.aadd_messages([HumanMessage("one")], **SCOPE)
-        cut(postgres)
-        for attempt in (
-            pipeline.aadd_messages([HumanMessage("two")], **SCOPE),
-            pipeline.aexport_user(user_id="ada"),
-        ):
-            with pytest.raises(StoreError, match="AsyncPostgresStore") as lost:
-                await attempt
-            assert isinstance(lost.value.__cause__, psycopg.Error)
+        cut_connections(postgres)
+
+        with pytest.raises(StoreError, match="AsyncPostgresStore") as raised:
+            await call(pipeline)
+
+    assert isinstance(raised.value.__cause__, psycopg.Error)
 
 
 def test_over_a_pool_it_goes_on_and_nothing_is_lost(schema: str, postgres: str) -> None:
@@ -75,11 +90,17 @@ def test_over_a_pool_it_goes_on_and_nothing_is_lost(schema: str, postgres: str) 
     with ConnectionPool(schema, min_size=1, max_size=1, kwargs=options) as pool:
         pipeline = ContextPipeline(SETTINGS, store=PostgresStore(pool))
         pipeline.add_messages([HumanMessage("one")], **SCOPE)
-        cut(postgres)
+        cut_connections(postgres)
         with pytest.raises(StoreError):
             pipeline.add_messages([HumanMessage("two")], **SCOPE)
+
         pipeline.add_messages([HumanMessage("two")], **SCOPE)
-        assert [one.text for one in pipeline.get_messages(**SCOPE)] == ["one", "two"]
+
+        texts = [message.text for message in pipeline.get_messages(**SCOPE)]
+        assert texts == ["one", "two"]
+
+
+# Any other store
 
 
 class Raising(InMemoryStore):
@@ -99,15 +120,18 @@ class DriverError(Exception):
 
 def test_errors_of_any_driver_are_store_errors() -> None:
     error = DriverError("gone")
+
     with pytest.raises(StoreError, match="gone") as raised:
         ContextPipeline(SETTINGS, store=Raising(error)).get_messages(**SCOPE)
+
     assert raised.value.__cause__ is error
 
 
 @pytest.mark.parametrize(
-    "error", [TypeError("wrong"), OSError("chosen"), InvalidNamespaceError("wrong")]
+    "error", [TypeError("wrong"), OSError("chosen"), InvalidNamespaceError("wrong")], ids=repr
 )
 def test_errors_of_no_driver_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         ContextPipeline(SETTINGS, store=Raising(error)).get_messages(**SCOPE)
+
     assert raised.value is error

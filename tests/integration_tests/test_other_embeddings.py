@@ -1,53 +1,100 @@
-"""A store whose vectors were made by other embeddings than those that it is opened with."""
+"""A store whose vectors were made by other embeddings than those that it is opened with.
 
+Words serve until the vectors are made anew.
+"""
+
+import copy
 from typing import Any
 
-from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
-from tests.integration_tests.conftest import Call
+from langchain_ctxbudget import AssembledContext, ContextPipeline
 
+ADA: Any = {"user_id": "ada"}
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-SAID = (
-    "I am learning home brewing. The home brewing kettle is new.",
-    "Sarah likes my home brewing.",
-    "Today the home brewing went well.",
-    "I am learning bike touring. The bike touring tent is new.",
-    "Sarah likes my bike touring.",
-    "Today the bike touring went well.",
-)
+QUESTION = "How is my home brewing?"
+TEXTS = {
+    "c1": [
+        "I am learning home brewing. The home brewing kettle is new.",
+        "I am learning bike touring. The bike touring tent is new.",
+    ],
+    "c2": ["Sarah likes my home brewing.", "Sarah likes my bike touring."],
+    "c3": ["Today the home brewing went well.", "Today the bike touring went well."],
+}
 
 
 class Named(DeterministicFakeEmbedding):
     model: str
 
 
-def opened(store: InMemoryStore, embeddings: Embeddings) -> ContextPipeline:
+def opened(store: InMemoryStore, model: str) -> ContextPipeline:
+    embeddings = Named(model=model, size=16)
     return ContextPipeline({"learn_every": 1}, store=store, embeddings=embeddings)
 
 
-def test_vectors_of_other_embeddings_are_made_anew_and_words_serve_until_then(call: Call) -> None:
+@pytest.fixture(scope="module")
+def learned() -> InMemoryStore:
+    """A store in which topics were learned with the embeddings "one"."""
     store = InMemoryStore()
-    with opened(store, Named(model="one", size=16)) as before:
-        for where, said in {"c1": SAID[::3], "c2": SAID[1::3], "c3": SAID[2::3]}.items():
-            before.add_messages(
-                [HumanMessage(text) for text in said], user_id="ada", conversation_id=where
-            )
-        assert before.flush(30)
-        topics = before.knowledge.list_topics(user_id="ada")
+    with opened(store, "one") as pipeline:
+        for conversation, texts in TEXTS.items():
+            messages = [HumanMessage(text) for text in texts]
+            pipeline.add_messages(messages, user_id="ada", conversation_id=conversation)
+        assert pipeline.flush(30)
+
+        topics = pipeline.knowledge.list_topics(**ADA)
         assert len(topics) > 1
         assert {len(topic.embedding) for topic in topics} == {16}
-    with opened(store, Named(model="two", size=16)) as after:
-        context = call(after, "assemble", "How is my home brewing?", **SCOPE)
-        assert [item.id for item in context.report.layer("L2").items if item.status == "included"]
-        [failure] = [one for one in context.report.failures if one.startswith("topics")]
-        assert all(f"{model} (16 dimensions)" in failure for model in ("one", "two"))
-        for _ in range(4):
-            after.add_messages([HumanMessage("Good.")], **SCOPE)
-        assert call(after, "flush", 30)
-        now = after.knowledge.list_topics(user_id="ada")
-        assert {(topic.embedding_model, len(topic.embedding)) for topic in now} == {("two", 16)}
-        context = call(after, "assemble", "How is my home brewing?", **SCOPE)
-        assert not context.report.failures
+    return store
+
+
+@pytest.fixture
+def store(learned: InMemoryStore) -> InMemoryStore:
+    return copy.deepcopy(learned)
+
+
+def failures_of_topics(context: AssembledContext) -> list[str]:
+    return [failure for failure in context.report.failures if failure.startswith("topics")]
+
+
+def learn_again(pipeline: ContextPipeline) -> None:
+    for _ in range(4):
+        pipeline.add_messages([HumanMessage("Good.")], **SCOPE)
+    assert pipeline.flush(30)
+
+
+def test_words_find_topics_whose_vectors_other_embeddings_made(store: InMemoryStore) -> None:
+    with opened(store, "two") as pipeline:
+        context = pipeline.assemble(QUESTION, **SCOPE)
+
+    assert any(item.status == "included" for item in context.report.layer("L2").items)
+
+
+def test_the_report_names_both_embeddings_and_their_dimensions(store: InMemoryStore) -> None:
+    with opened(store, "two") as pipeline:
+        context = pipeline.assemble(QUESTION, **SCOPE)
+
+    [failure] = failures_of_topics(context)
+    assert "one (16 dimensions)" in failure
+    assert "two (16 dimensions)" in failure
+
+
+def test_learning_makes_vectors_of_the_new_embeddings(store: InMemoryStore) -> None:
+    with opened(store, "two") as pipeline:
+        pipeline.assemble(QUESTION, **SCOPE)
+        learn_again(pipeline)
+        topics = pipeline.knowledge.list_topics(**ADA)
+
+    assert {(topic.embedding_model, len(topic.embedding)) for topic in topics} == {("two", 16)}
+
+
+def test_nothing_fails_once_vectors_were_made_anew(store: InMemoryStore) -> None:
+    with opened(store, "two") as pipeline:
+        pipeline.assemble(QUESTION, **SCOPE)
+        learn_again(pipeline)
+        context = pipeline.assemble(QUESTION, **SCOPE)
+
+    assert context.report.failures == ()
