@@ -4,11 +4,11 @@ Nothing lost or doubled, one order.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Barrier as ThreadBarrier
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -26,23 +26,47 @@ from tests.stores import new_stores
 SETTINGS = {"learn": False}
 """Of thousands of messages: eight that learn from all of them take longer than all that is looked
 at here."""
+WRITERS = 8
+LONGEST_SECONDS = 120
 
 Address = tuple[str, ...]
 """The kind of a store on a server, and where it is."""
 
 
 def message(writer: int, number: int) -> BaseMessage:
-    return (
-        HumanMessage("yes")
-        if number % 10 == 9
-        else HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
-    )
+    """A message with an id; every tenth says the same as others, without one."""
+    if number % 10 == 9:
+        return HumanMessage("yes")
+    return HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
 
 
-def spoken(writers: int, each: int) -> list[str]:
-    return sorted(
-        message(writer, number).text for writer in range(writers) for number in range(each)
-    )
+def all_texts(each: int) -> list[str]:
+    """What the writers say when each writes so many messages, sorted."""
+    written: list[BaseMessage] = []
+    for writer in range(WRITERS):
+        written += [message(writer, number) for number in range(each)]
+    return sorted(texts(written))
+
+
+def check_order(messages: Sequence[BaseMessage], writer: int) -> None:
+    """The numbered messages of a writer stand in their order."""
+    own = [message for message in messages if message.text.startswith(f"{writer} ")]
+    numbers = [int(message.text.split()[1]) for message in own]
+    assert numbers == sorted(numbers)
+
+
+def check_views(views: Sequence[Sequence[BaseMessage]], each: int) -> None:
+    """All views are the same, and have what every writer wrote, once and in its order."""
+    first = views[0]
+    pairs = shown(first)
+    assert sorted(texts(first)) == all_texts(each)
+    assert len({key for key, _ in pairs}) == WRITERS * each
+    assert all(shown(view) == pairs for view in views)
+    for writer in range(WRITERS):
+        check_order(first, writer)
+
+
+# Processes
 
 
 @contextmanager
@@ -53,28 +77,6 @@ def connected(address: Address) -> Iterator[BaseStore]:
     else:
         with ChromaStore(url=address[1], database=address[2]) as store:
             yield store
-
-
-def write(address: Address, writer: int, each: int, start: Any) -> None:
-    with connected(address) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
-        start.wait(120)
-        for number in range(each):
-            pipeline.add_messages([message(writer, number)], **ADA)
-        in_order(pipeline.get_messages(**ADA), writer)
-
-
-def in_order(messages: Sequence[BaseMessage], writer: int) -> None:
-    own = [int(m.text.split()[1]) for m in messages if m.text.startswith(f"{writer} ")]
-    assert own == sorted(own)
-
-
-def check(views: Sequence[Sequence[BaseMessage]], writers: int, each: int) -> None:
-    first = shown(views[0])
-    assert sorted(texts(views[0])) == spoken(writers, each)
-    assert len({key for key, _ in first}) == writers * each
-    assert all(shown(view) == first for view in views)
-    for writer in range(writers):
-        in_order(views[0], writer)
 
 
 @pytest.fixture(params=[pytest.param("chroma-server", marks=LOOPBACK), "postgres"])
@@ -90,40 +92,64 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
             yield ("chroma-server", url, stack.enter_context(new_chroma_database(url)))
 
 
+def write(address: Address, writer: int, each: int, start: Any) -> None:
+    with connected(address) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
+        start.wait(LONGEST_SECONDS)
+        for number in range(each):
+            pipeline.add_messages([message(writer, number)], **ADA)
+        check_order(pipeline.get_messages(**ADA), writer)
+
+
+def read_while_alive(pipeline: ContextPipeline, processes: Sequence[Any]) -> int:
+    """Reads until all processes have ended; returns how often. What was seen is never lost."""
+    reads = 0
+    seen: set[str] = set()
+    while any(process.is_alive() for process in processes):
+        begun = time.monotonic()
+        messages = pipeline.get_messages(**ADA)
+        ids = {str(message.id) for message in messages if message.text != "yes"}
+        assert seen <= ids
+        seen = ids
+        reads += 1
+        time.sleep(4 * (time.monotonic() - begun))  # time is for those who write
+    return reads
+
+
 def test_eight_processes_append_to_one_conversation(address: Address) -> None:
-    writers = 8
     each = 10
-    start = FORKED.Barrier(writers + 1)
+    start = FORKED.Barrier(WRITERS + 1)
     processes = [
         FORKED.Process(target=write, args=(address, writer, each, start))
-        for writer in range(writers)
+        for writer in range(WRITERS)
     ]
-    with connected(address) as store, connected(address) as another:
-        before = ContextPipeline(SETTINGS, store=store)
-        during = ContextPipeline(SETTINGS, store=another)
-        assert before.get_messages(**ADA) == []
+    with connected(address) as store, connected(address) as another_store:
+        early = ContextPipeline(SETTINGS, store=store)
+        meanwhile = ContextPipeline(SETTINGS, store=another_store)
+        assert early.get_messages(**ADA) == []
+
         for process in processes:
             process.start()
-        start.wait(120)
-        reads = 0
-        seen: set[str] = set()
-        while any(process.is_alive() for process in processes):
-            begun = time.monotonic()
-            now = {str(m.id) for m in during.get_messages(**ADA) if m.text != "yes"}
-            assert seen <= now
-            seen = now
-            reads += 1
-            time.sleep(4 * (time.monotonic() - begun))  # time is for those who write
+        start.wait(LONGEST_SECONDS)
+        reads = read_while_alive(meanwhile, processes)
         for process in processes:
             process.join(60)
-        assert [process.exitcode for process in processes] == [0] * writers
+
+        assert [process.exitcode for process in processes] == [0, 0, 0, 0, 0, 0, 0, 0]
         assert reads > 2
-        new = ContextPipeline(SETTINGS, store=Elsewhere(store))
-        check([pipeline.get_messages(**ADA) for pipeline in (before, during, new)], writers, each)
+        late = ContextPipeline(SETTINGS, store=Elsewhere(store))
+        views = [pipeline.get_messages(**ADA) for pipeline in (early, meanwhile, late)]
+        check_views(views, each)
 
 
-def ask(address: Address, first: int, end: int) -> tuple[int, tuple[str, ...]]:
-    """Appends messages and asks; returns how many texts were embedded for it, and what failed."""
+class Prompt(NamedTuple):
+    """How many texts were embedded for a prompt, and what failed."""
+
+    embedded: int
+    failures: tuple[str, ...]
+
+
+def add_and_ask(address: Address, first: int, end: int) -> Prompt:
+    """Appends the messages of these numbers and makes a prompt."""
     embeddings = BagOfWords()
     settings = {**SETTINGS, "max_context_tokens": 1_000}
     with (
@@ -133,31 +159,31 @@ def ask(address: Address, first: int, end: int) -> tuple[int, tuple[str, ...]]:
         pipeline.add_messages([message(0, number) for number in range(first, end)], **ADA)
         context = pipeline.assemble("What of 7?", **ADA)
         assert pipeline.flush(60)
-    return len(embeddings.asked), context.report.failures
+    return Prompt(len(embeddings.asked), context.report.failures)
 
 
-def test_processes_read_the_blocks_that_others_have_written(address: Address) -> None:
+def test_processes_read_the_segments_that_others_have_written(address: Address) -> None:
     with FORKED.Pool(1, maxtasksperchild=1) as processes:  # each a new one
-        asked = [
-            processes.apply(ask, (address, *part))
-            for part in ((0, 700), (700, 1_300), (1_300, 1_302))
-        ]
-    (embedded, then, last), failures = zip(*asked, strict=True)
-    assert failures == ((), (), ())
-    assert embedded >= 700
-    assert then <= 1_300 - SEGMENT_MESSAGES
-    assert last <= 1_302 - 2 * SEGMENT_MESSAGES
+        first = processes.apply(add_and_ask, (address, 0, 700))
+        second = processes.apply(add_and_ask, (address, 700, 1_300))
+        third = processes.apply(add_and_ask, (address, 1_300, 1_302))
+
+    assert first.failures == second.failures == third.failures == ()
+    assert first.embedded >= 700
+    assert second.embedded <= 1_300 - SEGMENT_MESSAGES
+    assert third.embedded <= 1_302 - 2 * SEGMENT_MESSAGES
 
 
-def pipelines_of(
-    kind: str, store: BaseStore, count: int, settings: Mapping[str, Any] | None = None
-) -> list[ContextPipeline]:
-    if kind == "one pipeline":
-        return [ContextPipeline(settings, store=store)] * count
-    return [
-        ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store))
-        for _ in range(count)
-    ]
+# Threads
+
+
+def pipelines_of(shared: str, store: BaseStore) -> list[ContextPipeline]:
+    """A pipeline for each writer, of which all are the same, or have one store, or none of it."""
+    if shared == "one pipeline":
+        return [ContextPipeline(SETTINGS, store=store)] * WRITERS
+    if shared == "one store":
+        return [ContextPipeline(SETTINGS, store=store) for _ in range(WRITERS)]
+    return [ContextPipeline(SETTINGS, store=Elsewhere(store)) for _ in range(WRITERS)]
 
 
 @pytest.mark.parametrize(
@@ -168,17 +194,18 @@ async def test_eight_threads_append_to_one_conversation(
     request: pytest.FixtureRequest, kind: str, shared: str
 ) -> None:
     each = 20
-    async with new_stores(kind, request) as new:
-        store = new()
-        known = pipelines_of(shared, store, 8, SETTINGS)
-        start = ThreadBarrier(8)
+    async with new_stores(kind, request) as new_store:
+        store = new_store()
+        pipelines = pipelines_of(shared, store)
+        start = ThreadBarrier(WRITERS)
 
         def work(writer: int) -> None:
             start.wait()
             for number in range(each):
-                known[writer].add_messages([message(writer, number)], **ADA)
+                pipelines[writer].add_messages([message(writer, number)], **ADA)
 
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(work, range(8)))
-        readers = [*known, ContextPipeline(SETTINGS, store=Elsewhere(store))]
-        check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
+        with ThreadPoolExecutor(WRITERS) as threads:
+            list(threads.map(work, range(WRITERS)))
+
+        readers = [*pipelines, ContextPipeline(SETTINGS, store=Elsewhere(store))]
+        check_views([pipeline.get_messages(**ADA) for pipeline in readers], each)
