@@ -5,6 +5,7 @@ Digests on every way out, in every form of a call.
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
 from langchain_ctxbudget import (
+    AssembledContext,
     BudgetedChatMessageHistory,
     BudgetedMemory,
     ContextBudgetMiddleware,
     ContextPipeline,
     build_context_graph,
-)  # fmt: skip
+)
 from langchain_ctxbudget.errors import BudgetTooSmallError, MessageConflictError
 from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
 
@@ -40,13 +42,13 @@ AZURE = AzureChatOpenAI(
 )
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
 CALL = {"name": "look", "args": {"place": "shed"}, "id": LONG}
-SAID: list[BaseMessage] = [
+HISTORY: list[BaseMessage] = [
     HumanMessage("How long is it?", id="h1"),
     AIMessage("", tool_calls=[CALL], id="a1"),
     ToolMessage("5 m.", tool_call_id=LONG, id="t1"),
     AIMessage("It is 5 m long.", id="a2"),
 ]
-ASKED = HumanMessage("And how wide?", id="h2")
+QUESTION = HumanMessage("And how wide?", id="h2")
 
 
 def ids_of(messages: Sequence[BaseMessage]) -> list[str]:
@@ -55,48 +57,63 @@ def ids_of(messages: Sequence[BaseMessage]) -> list[str]:
     ids: list[str] = []
     for message in body["messages"]:
         ids += [call["id"] for call in message.get("tool_calls") or ()]
-        ids += [message["tool_call_id"]] if "tool_call_id" in message else []
+        if "tool_call_id" in message:
+            ids.append(message["tool_call_id"])
     return ids
 
 
-def with_history(model: Any) -> ContextPipeline:
+def check_short(messages: Sequence[BaseMessage]) -> None:
+    """One call and its result have the same id, which is short enough."""
+    id_of_call, id_of_result = ids_of(messages)
+    assert id_of_call == id_of_result
+    assert len(id_of_call) <= LONGEST
+
+
+def pipeline_with_history(model: Any) -> ContextPipeline:
     pipeline = ContextPipeline(model=model, store=InMemoryStore())
-    pipeline.add_messages(SAID, **SCOPE)
+    pipeline.add_messages(HISTORY, **SCOPE)
     return pipeline
 
 
+def chat_history(model: Any) -> BudgetedChatMessageHistory:
+    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline_with_history(model))
+
+
+# Ways out
+
+
 def assembled(model: Any) -> list[BaseMessage]:
-    return with_history(model).assemble(ASKED, **SCOPE).messages
+    return pipeline_with_history(model).assemble(QUESTION, **SCOPE).messages
 
 
 def window(model: Any) -> list[BaseMessage]:
-    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).window(
-        1_000
-    )
+    return chat_history(model).window(1_000)
 
 
 def whole_history(model: Any) -> list[BaseMessage]:
-    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).messages
+    return chat_history(model).messages
 
 
 def memory(model: Any) -> list[BaseMessage]:
-    kept = BudgetedMemory(
-        pipeline=with_history(model), user_id="ada", conversation_id="c1", max_tokens=1_000
+    memory = BudgetedMemory(
+        pipeline=pipeline_with_history(model),
+        user_id="ada",
+        conversation_id="c1",
+        max_tokens=1_000,
     )
-    messages: list[BaseMessage] = kept.load_memory_variables({})["history"]
+    messages: list[BaseMessage] = memory.load_memory_variables({})["history"]
     return messages
 
 
 def runnable(model: Any) -> list[BaseMessage]:
-    state = {"messages": [*SAID, ASKED]}
-    return ContextPipeline(model=model, store=InMemoryStore()).as_runnable().invoke(state, RUN)
+    pipeline = ContextPipeline(model=model, store=InMemoryStore())
+    return pipeline.as_runnable().invoke({"messages": [*HISTORY, QUESTION]}, RUN)
 
 
 def graph(model: Any) -> list[BaseMessage]:
-    built = build_context_graph(ContextPipeline(model=model, store=InMemoryStore()))
-    messages: list[BaseMessage] = built.invoke({"messages": [*SAID, ASKED]}, RUN)[
-        "llm_input_messages"
-    ]
+    graph = build_context_graph(ContextPipeline(model=model, store=InMemoryStore()))
+    state = graph.invoke({"messages": [*HISTORY, QUESTION]}, RUN)
+    messages: list[BaseMessage] = state["llm_input_messages"]
     return messages
 
 
@@ -115,9 +132,7 @@ WAYS_OUT: list[Callable[[Any], list[BaseMessage]]] = [
 def test_every_way_out_sends_short_ids(
     way_out: Callable[[Any], list[BaseMessage]], model: Any
 ) -> None:
-    called, answered = ids_of(way_out(model))
-    assert called == answered
-    assert len(called) <= LONGEST
+    check_short(way_out(model))
 
 
 class Seeing(FakeListChatModel):
@@ -134,62 +149,83 @@ class Seeing(FakeListChatModel):
 
 def test_the_middleware_sends_short_ids_to_the_model_of_the_run() -> None:
     model = Seeing()
-    budget = ContextBudgetMiddleware({"learn": False}, recall_tool=False)
-    create_agent(model, middleware=[budget]).invoke({"messages": [*SAID, ASKED]}, RUN)
-    called, answered = ids_of(model.seen)
-    assert called == answered
-    assert len(called) <= LONGEST
+    middleware = ContextBudgetMiddleware({"learn": False}, recall_tool=False)
+
+    create_agent(model, middleware=[middleware]).invoke({"messages": [*HISTORY, QUESTION]}, RUN)
+
+    check_short(model.seen)
 
 
-def test_a_forecast_has_short_ids_too() -> None:
-    pipeline = with_history("gpt-4o")
-    total = pipeline.assemble(ASKED, **SCOPE).report.total_tokens
-    [other] = pipeline.what_if([pipeline.settings.max_context_tokens])
-    assert ([it.kind for it in other.repairs], other.total_tokens) == (["call_id"], total)
+async def test_a_whole_history_read_async_is_the_same() -> None:
+    history = chat_history("gpt-4o")
+
+    assert await history.aget_messages() == history.messages
+
+
+def test_a_whole_history_does_not_have_the_long_id() -> None:
+    assert LONG not in ids_of(chat_history("gpt-4o").messages)
+
+
+def test_without_a_known_model_ids_stay_as_they_are() -> None:
+    assert ids_of(assembled(None)) == [LONG, LONG]
+
+
+# Forecast and report
+
+
+def test_a_forecast_tells_of_short_ids_and_counts_them() -> None:
+    pipeline = pipeline_with_history("gpt-4o")
+    report = pipeline.assemble(QUESTION, **SCOPE).report
+
+    [forecast] = pipeline.what_if([pipeline.settings.max_context_tokens])
+
+    assert [repair.kind for repair in forecast.repairs] == ["call_id"]
+    assert forecast.total_tokens == report.total_tokens
 
 
 def test_the_report_tells_which_message_was_repaired() -> None:
-    context = with_history("gpt-4o").assemble(
-        [ASKED, SAID[1].model_copy(update={"id": "a3"})], **SCOPE
-    )
-    repaired = [it.message_id for it in context.report.repairs if it.kind == "call_id"]
-    assert repaired[:2] == ["a1", "a3"]
+    another_call = HISTORY[1].model_copy(update={"id": "a3"})
+
+    context = pipeline_with_history("gpt-4o").assemble([QUESTION, another_call], **SCOPE)
+
+    repairs = [repair for repair in context.report.repairs if repair.kind == "call_id"]
+    assert [repair.message_id for repair in repairs[:2]] == ["a1", "a3"]
+
+
+# What is stored
 
 
 def test_the_stored_messages_keep_their_ids() -> None:
-    pipeline = with_history("gpt-4o")
-    pipeline.assemble(ASKED, **SCOPE)
-    assert pipeline.get_messages(**SCOPE) == SAID
+    pipeline = pipeline_with_history("gpt-4o")
+    pipeline.assemble(QUESTION, **SCOPE)
 
-
-async def test_a_whole_history_read_async_has_short_ids() -> None:
-    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history("gpt-4o"))
-    assert await history.aget_messages() == history.messages
-    assert LONG not in ids_of(history.messages)
+    assert pipeline.get_messages(**SCOPE) == HISTORY
 
 
 def test_all_messages_of_a_history_keep_their_ids() -> None:
-    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history("gpt-4o"))
-    assert history.all_messages == SAID
+    assert chat_history("gpt-4o").all_messages == HISTORY
 
 
 @pytest.mark.parametrize("way_out", [whole_history, window])
 def test_what_a_history_gave_is_known_when_it_is_added(
     way_out: Callable[[Any], list[BaseMessage]],
 ) -> None:
-    pipeline = with_history("gpt-4o")
-    pipeline.add_messages([*way_out("gpt-4o"), ASKED], **SCOPE)
-    assert pipeline.get_messages(**SCOPE) == [*SAID, ASKED]
+    pipeline = pipeline_with_history("gpt-4o")
+
+    pipeline.add_messages([*way_out("gpt-4o"), QUESTION], **SCOPE)
+
+    assert pipeline.get_messages(**SCOPE) == [*HISTORY, QUESTION]
 
 
 def test_another_call_under_the_id_of_a_message_is_refused() -> None:
-    other = SAID[1].model_copy(update={"tool_calls": [{**CALL, "id": "call_" + "M" * 61}]})
+    another_call = {**CALL, "id": "call_" + "M" * 61}
+    message = HISTORY[1].model_copy(update={"tool_calls": [another_call]})
+
     with pytest.raises(MessageConflictError):
-        with_history("gpt-4o").add_messages([other], **SCOPE)
+        pipeline_with_history("gpt-4o").add_messages([message], **SCOPE)
 
 
-def test_without_a_known_model_ids_stay_as_they_are() -> None:
-    assert ids_of(assembled(None)) == [LONG, LONG]
+# Forms of a call
 
 
 def function_call() -> dict[str, Any]:
@@ -227,18 +263,35 @@ FORMS: dict[str, AIMessage] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_ids_are_short_in_every_form_of_a_call(form: str) -> None:
-    turn = [ASKED, FORMS[form], ToolMessage("2 m.", tool_call_id=LONG)]
-    context = ContextPipeline(model="gpt-4o", store=InMemoryStore()).assemble(turn, **SCOPE)
-    sent = str([vars(message) for message in context.messages])
-    assert LONG not in sent
-    if form != "non_standard":  # which Responses alone reads
-        assert not chat_problems(AZURE._get_request_payload(context.messages))
-    assert not responses_problems(
-        json.loads(json.dumps(RESPONSES._get_request_payload(context.messages)))
-    )
-    assert [it.kind for it in context.report.repairs][:1] == ["call_id"]
+@pytest.fixture(scope="module", params=FORMS)
+def context_of_form(request: pytest.FixtureRequest) -> AssembledContext:
+    turn = [QUESTION, FORMS[request.param], ToolMessage("2 m.", tool_call_id=LONG)]
+    return ContextPipeline(model="gpt-4o", store=InMemoryStore()).assemble(turn, **SCOPE)
+
+
+def test_no_form_of_a_call_is_sent_with_its_long_id(context_of_form: AssembledContext) -> None:
+    assert LONG not in str([vars(message) for message in context_of_form.messages])
+
+
+@pytest.mark.parametrize(
+    "context_of_form",
+    ["tool_use", "function_call", "tool_call", "invalid", "raw"],  # Responses alone reads the other
+    indirect=True,
+)
+def test_chat_completions_accepts_every_form_of_a_call(context_of_form: AssembledContext) -> None:
+    payload = AZURE._get_request_payload(context_of_form.messages)
+
+    assert not chat_problems(payload)
+
+
+def test_responses_accepts_every_form_of_a_call(context_of_form: AssembledContext) -> None:
+    payload = RESPONSES._get_request_payload(context_of_form.messages)
+
+    assert not responses_problems(json.loads(json.dumps(payload)))
+
+
+def test_the_report_tells_of_every_form_of_a_call(context_of_form: AssembledContext) -> None:
+    assert context_of_form.report.repairs[0].kind == "call_id"
 
 
 def test_the_id_of_a_computer_call_is_short() -> None:
@@ -248,36 +301,50 @@ def test_the_id_of_a_computer_call_is_short() -> None:
         "call_id": LONG,
         "action": {"type": "screenshot"},
     }
-    context = ContextPipeline(model="gpt-4o").assemble([ASKED, AIMessage([call])], **SCOPE)
+
+    context = ContextPipeline(model="gpt-4o").assemble([QUESTION, AIMessage([call])], **SCOPE)
+
     [block] = context.messages[-1].content
     assert isinstance(block, dict)
     assert len(block["call_id"]) <= LONGEST
 
 
 def test_an_id_of_40_characters_that_comes_twice_gets_a_short_one() -> None:
-    call = {**CALL, "id": "L" * LONGEST}
-    turn = [
-        ASKED,
-        *[AIMessage("", tool_calls=[call]), ToolMessage("2 m.", tool_call_id=call["id"])] * 3,
-    ]
+    call = {**CALL, "id": "L" * 40}
+    round_ = [AIMessage("", tool_calls=[call]), ToolMessage("2 m.", tool_call_id="L" * 40)]
+    turn = [QUESTION, *round_, *round_, *round_]
+
     ids = ids_of(ContextPipeline(model="gpt-4o").assemble(turn, **SCOPE).messages)
-    assert ids[::2] == ids[1::2]
-    assert len({*ids[::2]}) == len(turn) // 2
-    assert max(map(len, ids)) <= LONGEST
+
+    ids_of_calls = ids[::2]
+    assert ids_of_calls == ids[1::2]
+    assert len(set(ids_of_calls)) == 3
+    assert max(len(key) for key in ids) <= LONGEST
 
 
-def test_an_agents_turn_is_read_on_and_not_anew_at_each_step() -> None:
-    pipeline = ContextPipeline(model="gpt-4o", store=InMemoryStore())
-    turn: list[BaseMessage] = [ASKED]
-    for step in range(3):
-        call = {**CALL, "id": f"{step}{LONG}"}
-        turn += [
-            AIMessage("", tool_calls=[call], id=f"a{step}"),
-            ToolMessage("2 m.", tool_call_id=call["id"]),
-        ]
-        context = pipeline.assemble(turn, **SCOPE)
-    assert [it.message_id for it in context.report.repairs] == ["a0", "a1", "a2"]
-    assert len(ids_of(context.messages)) == len(turn) - 1
+class TestAnAgentsTurn:
+    """It is read on, and not anew, at each of three rounds."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls) -> AssembledContext:
+        pipeline = ContextPipeline(model="gpt-4o", store=InMemoryStore())
+        turn: list[BaseMessage] = [QUESTION]
+        for number in range(3):
+            key = f"{number}{LONG}"
+            turn += [
+                AIMessage("", tool_calls=[{**CALL, "id": key}], id=f"a{number}"),
+                ToolMessage("2 m.", tool_call_id=key),
+            ]
+            context = pipeline.assemble(turn, **SCOPE)
+        return context
+
+    def test_each_call_was_repaired(self, context: AssembledContext) -> None:
+        repaired = [repair.message_id for repair in context.report.repairs]
+        assert repaired == ["a0", "a1", "a2"]
+
+    def test_every_call_and_result_is_there(self, context: AssembledContext) -> None:
+        assert len(ids_of(context.messages)) == 6
 
 
 # -- totals, and what is sent, on generated conversations
@@ -290,23 +357,24 @@ id_lengths = st.integers(1, 200)
 @st.composite
 def rounds(draw: st.DrawFn) -> list[BaseMessage]:
     """An assistant's message with up to three calls, and most of their results."""
-    lengths = draw(st.lists(id_lengths, min_size=1, max_size=3))
-    tags = [f"{draw(st.integers(0, 10**6))}_{number}_" for number in range(len(lengths))]
-    ids = [tag + "L" * length for tag, length in zip(tags, lengths, strict=True)]
-    calls = [{"name": "search", "args": {"q": draw(texts)}, "id": key} for key in ids]
-    answers = [ToolMessage(draw(texts), tool_call_id=key) for key in ids if draw(st.booleans())]
-    return [AIMessage(draw(st.one_of(st.just(""), texts)), tool_calls=calls), *answers]
+    calls: list[dict[str, Any]] = []
+    results: list[BaseMessage] = []
+    for number in range(draw(st.integers(1, 3))):
+        key = f"{draw(st.integers(0, 10**6))}_{number}_" + "L" * draw(id_lengths)
+        calls.append({"name": "search", "args": {"q": draw(texts)}, "id": key})
+        if draw(st.booleans()):
+            results.append(ToolMessage(draw(texts), tool_call_id=key))
+    text = draw(st.just("") | texts)
+    return [AIMessage(text, tool_calls=calls), *results]
 
 
-answers = st.one_of(texts.map(lambda text: [AIMessage(text)]), rounds())
+answers = texts.map(lambda text: [AIMessage(text)]) | rounds()
 turns = st.builds(
-    lambda text, parts: [HumanMessage(text), *(message for part in parts for message in part)],
+    lambda text, parts: [HumanMessage(text), *chain.from_iterable(parts)],
     texts,
     st.lists(answers, max_size=4),
 )
-histories = st.lists(turns, max_size=8).map(
-    lambda parts: [message for part in parts for message in part]
-)
+histories = st.lists(turns, max_size=8).map(lambda parts: list(chain.from_iterable(parts)))
 
 
 @settings(
@@ -325,16 +393,16 @@ def test_totals_are_those_of_an_independent_count(
     budget: int,
     model: str | None,
 ) -> None:
-    chat = ContextPipeline({"learn": False}, model=model, store=InMemoryStore()).conversation(
-        "c", user_id="u"
-    )
-    chat.add(*history)
+    pipeline = ContextPipeline({"learn": False}, model=model, store=InMemoryStore())
+    conversation = pipeline.conversation("c", user_id="u")
+    conversation.add(*history)
     try:
-        context = chat.assemble(turn, settings={"max_context_tokens": budget})
+        context = conversation.assemble(turn, settings={"max_context_tokens": budget})
     except BudgetTooSmallError:
         return
+
     counted = chat_openai.get_num_tokens_from_messages(context.messages)
     assert context.report.total_tokens == counted <= budget
-    assert not [line for line in context.report.failures if "made again" in line]
-    ids = ids_of(context.messages)
-    assert model is None or all(len(key) <= LONGEST for key in ids)
+    assert not any("made again" in failure for failure in context.report.failures)
+    if model is not None:
+        assert all(len(key) <= LONGEST for key in ids_of(context.messages))
