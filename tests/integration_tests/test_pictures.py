@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,8 +27,8 @@ from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
 SCOPE = {"user_id": "ada", "conversation_id": "screen"}
-STEPS = {8_000: 25, 16_000: 40, 32_000: 60}
-"""Steps of a turn with a picture each, by budget: more than fit together."""
+ROUNDS = {8_000: 25, 16_000: 40, 32_000: 60}
+"""Rounds of a turn with a picture each, by budget: more than fit together."""
 
 
 @cache
@@ -90,154 +90,224 @@ OTHER_MEDIA: dict[str, Any] = {
     },
 }
 MEDIA = PICTURES | OTHER_MEDIA
-MANY_STEPS = ("image_url with bytes", "image with an address")
-"""Forms that are tried at every budget; the others at the smallest one."""
 
 
-def pipeline(budget: int, **changes: Any) -> ContextPipeline:
-    given_settings = {"max_context_tokens": budget, "learn": False, **changes}
+def new_pipeline(budget: int, **changes: Any) -> ContextPipeline:
     return ContextPipeline(
-        given_settings, model="gpt-4o", system_prompt="You operate a screen.", store=InMemoryStore()
+        {"max_context_tokens": budget, "learn": False, **changes},
+        model="gpt-4o",
+        system_prompt="You operate a screen.",
+        store=InMemoryStore(),
     )
 
 
-def step(number: int, *blocks: Any) -> list[BaseMessage]:
+def round_with(number: int, *blocks: Any) -> list[BaseMessage]:
+    """A click, and what the screen shows then."""
     call = {"name": "click", "args": {"x": number}, "id": f"call-{number}"}
-    shown = [{"type": "text", "text": f"Screen {number}"}, *blocks]
-    return [AIMessage("", tool_calls=[call]), ToolMessage(shown, tool_call_id=f"call-{number}")]
+    content = [{"type": "text", "text": f"Screen {number}"}, *blocks]
+    return [AIMessage("", tool_calls=[call]), ToolMessage(content, tool_call_id=f"call-{number}")]
 
 
-def fits(made: ContextPipeline, context: AssembledContext, budget: int) -> bool:
-    counted = made.token_counter.count_messages(context.messages)
-    return counted == context.report.total_tokens <= budget
+def results_of(messages: Sequence[BaseMessage]) -> list[ToolMessage]:
+    return [message for message in messages if isinstance(message, ToolMessage)]
 
 
-def said_in(context: AssembledContext) -> str:
+def kinds_of(message: BaseMessage) -> list[str]:
+    """The types of a message's blocks."""
+    return [block["type"] for block in message.content if isinstance(block, dict)]
+
+
+def text_of(context: AssembledContext) -> str:
     return "\n".join(message.text for message in context.messages)
+
+
+def check_fits(pipeline: ContextPipeline, context: AssembledContext, budget: int) -> None:
+    counted = pipeline.token_counter.count_messages(context.messages)
+    assert counted == context.report.total_tokens <= budget
+
+
+def check_has(context: AssembledContext, *texts: str) -> None:
+    prompt = text_of(context)
+    assert [text for text in texts if text not in prompt] == []
 
 
 # An agent that looks at a screen
 
 
-def looked_at(made: ContextPipeline, block: Any, steps: int) -> list[AssembledContext]:
-    """The prompts of a turn with so many steps, each with a picture."""
-    turn: list[BaseMessage] = [HumanMessage("Book the flight.")]
+class Turn(NamedTuple):
+    """The prompts of a turn in which each round has the same block."""
+
+    block: Any
+    budget: int
+    pipeline: ContextPipeline
+    contexts: list[AssembledContext]
+
+
+def turn_with(block: Any, budget: int) -> Turn:
+    pipeline = new_pipeline(budget)
+    messages: list[BaseMessage] = [HumanMessage("Book the flight.")]
     contexts = []
-    for number in range(steps):
-        turn += step(number, block)
-        contexts.append(made.assemble(turn, **SCOPE))
-    return contexts
+    for number in range(ROUNDS[budget]):
+        messages += round_with(number, block)
+        contexts.append(pipeline.assemble(messages, **SCOPE))
+    return Turn(block, budget, pipeline, contexts)
 
 
-@pytest.mark.parametrize(
-    ("form", "budget"),
-    [
-        *((form, 8_000) for form in MEDIA),
-        *(
-            pytest.param(form, budget, marks=pytest.mark.slow)
-            for form in MANY_STEPS
-            for budget in (16_000, 32_000)
-        ),
-    ],
-)
-def test_every_step_of_a_turn_sees_its_newest_picture(form: str, budget: int) -> None:
-    made = pipeline(budget)
-    contexts = looked_at(made, MEDIA[form], STEPS[budget])
-    newest = [context.messages[-1].content[-1] for context in contexts]
-    assert [number for number, block in enumerate(newest) if block != MEDIA[form]] == []
-    assert all(fits(made, context, budget) for context in contexts)
+FORMS_AND_BUDGETS = [
+    *((form, 8_000) for form in MEDIA),
+    pytest.param(("image_url with bytes", 16_000), marks=pytest.mark.slow),
+    pytest.param(("image_url with bytes", 32_000), marks=pytest.mark.slow),
+    pytest.param(("image with an address", 16_000), marks=pytest.mark.slow),
+    pytest.param(("image with an address", 32_000), marks=pytest.mark.slow),
+]
+"""Every form at the smallest budget, two of them at every budget."""
+
+
+def form_and_budget(param: tuple[str, int]) -> str:
+    form, budget = param
+    return f"{form} at {budget}"
+
+
+@pytest.fixture(scope="module", params=FORMS_AND_BUDGETS, ids=form_and_budget)
+def turn(request: pytest.FixtureRequest) -> Turn:
+    form, budget = request.param
+    return turn_with(MEDIA[form], budget)
+
+
+def test_every_round_of_a_turn_sees_its_newest_picture(turn: Turn) -> None:
+    newest = [context.messages[-1].content[-1] for context in turn.contexts]
+
+    assert newest == [turn.block] * len(newest)
+
+
+def test_every_prompt_of_a_turn_with_pictures_fits(turn: Turn) -> None:
+    for context in turn.contexts:
+        check_fits(turn.pipeline, context, turn.budget)
+
+
+class TestPicturesGiveWay:
+    """In a turn with a picture each round, the oldest are left out."""
+
+    @pytest.fixture(scope="class", params=ROUNDS)
+    @classmethod
+    def rewritten(cls, request: pytest.FixtureRequest) -> list[bool]:
+        """Whether a prompt begins otherwise than the one before."""
+        contexts = turn_with(PICTURES["image_url with bytes"], request.param).contexts
+        return [not begins_with(new, old) for old, new in pairwise(contexts)]
+
+    def test_several_do_at_once(self, rewritten: list[bool]) -> None:
+        rounds = len(rewritten) + 1
+        assert 0 < rewritten.count(True) <= rounds / 5
+
+    def test_never_in_two_rounds_after_each_other(self, rewritten: list[bool]) -> None:
+        assert (True, True) not in pairwise(rewritten)
 
 
 def begins_with(context: AssembledContext, before: AssembledContext) -> bool:
-    beginning = context.messages[: len(before.messages)]
-    return [message.content for message in beginning] == [
-        message.content for message in before.messages
-    ]
+    contents = [message.content for message in context.messages]
+    beginning = [message.content for message in before.messages]
+    return contents[: len(beginning)] == beginning
 
 
-@pytest.mark.parametrize("budget", STEPS)
-def test_pictures_give_way_several_at_once(budget: int) -> None:
-    contexts = looked_at(pipeline(budget), PICTURES["image_url with bytes"], STEPS[budget])
-    grown = [begins_with(new, old) for old, new in pairwise(contexts)]
-    rewritten = grown.count(False)
-    assert 0 < rewritten <= STEPS[budget] / 5
-    assert "\0\0" not in "".join("." if same else "\0" for same in grown), "never twice in a row"
+class TestOlderPictures:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls) -> AssembledContext:
+        return turn_with(PICTURES["image with bytes"], 8_000).contexts[-1]
+
+    def test_they_are_told_in_a_line(self, context: AssembledContext) -> None:
+        without_picture = results_without_picture(context)
+
+        assert len(without_picture) > 10
+        assert without_picture[0].text.startswith("Screen ")
+        assert "[image left out: image/png, 2 KB" in without_picture[0].text
+
+    def test_they_are_told_in_the_report(self, context: AssembledContext) -> None:
+        shrunk = [
+            item
+            for item in context.report.layer("L7").items
+            if item.status is Status.SHRUNK and item.reason is Reason.CLIPPED
+        ]
+
+        assert len(shrunk) == len(results_without_picture(context))
 
 
-def test_older_pictures_are_told_in_a_line_and_in_the_report() -> None:
-    context = looked_at(pipeline(8_000), PICTURES["image with bytes"], 25)[-1]
-    results = [message for message in context.messages if isinstance(message, ToolMessage)]
-    shown = [message.text for message in results if message.content[-1]["type"] == "text"]
-    assert len(shown) > 10
-    assert shown[0].startswith("Screen ")
-    assert "[image left out: image/png, 2 KB" in shown[0]
-    items = context.report.layer("L7").items
-    clipped = [
-        item for item in items if (item.status, item.reason) == (Status.SHRUNK, Reason.CLIPPED)
-    ]
-    assert len(clipped) == len(shown)
+def results_without_picture(context: AssembledContext) -> list[ToolMessage]:
+    return [result for result in results_of(context.messages) if kinds_of(result)[-1] == "text"]
 
 
 def test_the_newest_pictures_of_parallel_calls_stay() -> None:
+    rounds = [round_with(number, PICTURES["image with bytes"]) for number in range(5)]
+    results = [result for _, result in rounds]
     calls = [{"name": "look", "args": {}, "id": f"call-{number}"} for number in range(5)]
-    results = [step(number, PICTURES["image with bytes"])[1] for number in range(5)]
-    context = pipeline(3_000).assemble(
-        [HumanMessage("Look."), AIMessage("", tool_calls=calls), *results], **SCOPE
+    question = HumanMessage("Look.")
+
+    context = new_pipeline(3_000).assemble(
+        [question, AIMessage("", tool_calls=calls), *results], **SCOPE
     )
-    kinds = [message.content[1]["type"] for message in context.messages[-5:]]
-    assert kinds == ["text", "text", "image", "image", "image"]
-    assert all(f"Screen {number}" in said_in(context) for number in range(5))
+
+    last_blocks = [kinds_of(message)[1] for message in context.messages[-5:]]
+    assert last_blocks == ["text", "text", "image", "image", "image"]
+    check_has(context, "Screen 0", "Screen 1", "Screen 2", "Screen 3", "Screen 4")
 
 
 def test_a_result_keeps_the_last_of_its_pictures_that_fit() -> None:
     blocks = [PICTURES["image with bytes"]] * 5
-    context = pipeline(3_000).assemble([HumanMessage("Look."), *step(0, *blocks)], **SCOPE)
-    kinds = [block["type"] for block in context.messages[-1].content]
-    assert kinds == ["text", "image", "image"]
+
+    context = new_pipeline(3_000).assemble(
+        [HumanMessage("Look."), *round_with(0, *blocks)], **SCOPE
+    )
+
+    assert kinds_of(context.messages[-1]) == ["text", "image", "image"]
     assert context.messages[-1].text.startswith("Screen 0")
 
 
 def test_a_long_text_gives_way_before_the_picture_beside_it() -> None:
-    turn = [
-        HumanMessage("Look."),
-        *step(0, {"type": "text", "text": "word " * 9_000}, PICTURES["image with bytes"]),
-    ]
-    context = pipeline(3_000).assemble(turn, **SCOPE)
-    assert context.messages[-1].content[-1] == PICTURES["image with bytes"]
+    text = {"type": "text", "text": "word " * 9_000}
+    picture = PICTURES["image with bytes"]
+
+    context = new_pipeline(3_000).assemble(
+        [HumanMessage("Look."), *round_with(0, text, picture)], **SCOPE
+    )
+
+    assert context.messages[-1].content[-1] == picture
     assert context.messages[-1].text.startswith("Screen 0\nword")
 
 
-SIZES = st.tuples(st.integers(64, 2_000), st.integers(64, 1_500))
+def picture_of_size(width: int, height: int) -> dict[str, Any]:
+    """In steps of 64 pixels, so that pictures are made once for many tests."""
+    data = png(width // 64 * 64, height // 64 * 64)
+    return {"type": "image", "base64": data, "mime_type": "image/png"}
+
+
+pictures = st.builds(picture_of_size, st.integers(64, 2_000), st.integers(64, 1_500))
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
-    sizes=st.lists(SIZES, min_size=1, max_size=30),
+    blocks=st.lists(pictures, min_size=1, max_size=30),
     words=st.integers(1, 1_200),
     budget=st.integers(2_000, 20_000),
 )
 def test_the_newest_picture_is_whole_whenever_it_fits(
-    sizes: list[Any], words: int, budget: int
+    blocks: list[Any], words: int, budget: int
 ) -> None:
-    made = pipeline(budget)
-    turn: list[BaseMessage] = [HumanMessage("go " * words)]
-    bare_tokens = made.assemble(turn, **SCOPE).report.total_tokens
-    for number, (width, height) in enumerate(sizes):
-        block = {
-            "type": "image",
-            "base64": png(width // 64 * 64, height // 64 * 64),
-            "mime_type": "image/png",
-        }
-        newest = step(number, block)
-        turn += newest
-        context = made.assemble(turn, **SCOPE)
-        assert fits(made, context, budget)
-        step_tokens = sum(map(made.token_counter.count_message, newest))
-        if bare_tokens + step_tokens <= budget:
+    pipeline = new_pipeline(budget)
+    messages: list[BaseMessage] = [HumanMessage("go " * words)]
+    bare_tokens = pipeline.assemble(messages, **SCOPE).report.total_tokens
+
+    for number, block in enumerate(blocks):
+        newest = round_with(number, block)
+        messages += newest
+        context = pipeline.assemble(messages, **SCOPE)
+
+        check_fits(pipeline, context, budget)
+        round_tokens = sum(map(pipeline.token_counter.count_message, newest))
+        if bare_tokens + round_tokens <= budget:
             assert context.messages[-1].content == newest[-1].content
 
 
-class _Looking(GenericFakeChatModel):
+class Looking(GenericFakeChatModel):
     """A model that looks at the screen again and again, and keeps what it was sent."""
 
     seen: list[list[BaseMessage]] = []  # noqa: RUF012 - a field of a pydantic model
@@ -256,60 +326,77 @@ def look(number: int) -> list[dict[str, Any]]:
     return [{"type": "text", "text": f"Screen {number}"}, PICTURES["image_url with bytes"]]
 
 
+def call_of_look(number: int) -> AIMessage:
+    call = {"name": "look", "args": {"number": number}, "id": f"c{number}"}
+    return AIMessage("", tool_calls=[call])
+
+
 def test_an_agent_with_the_middleware_is_never_blind() -> None:
-    calls = [
-        AIMessage("", tool_calls=[{"name": "look", "args": {"number": n}, "id": f"c{n}"}])
-        for n in range(25)
-    ]
-    model = _Looking(messages=iter([*calls, AIMessage("Booked.")]), seen=[])
-    agent = create_agent(model, [look], middleware=[ContextBudgetMiddleware(pipeline(8_000))])
+    answers = [*(call_of_look(number) for number in range(25)), AIMessage("Booked.")]
+    model = Looking(messages=iter(answers), seen=[])
+    agent = create_agent(model, [look], middleware=[ContextBudgetMiddleware(new_pipeline(8_000))])
     config: Any = {
         "configurable": {"user_id": "ada", "thread_id": "screen"},
         "recursion_limit": 200,
     }
+
     agent.invoke({"messages": [HumanMessage("Book the flight.")]}, config)
-    results = [messages[-1] for messages in model.seen if isinstance(messages[-1], ToolMessage)]
-    assert [message.content[-1] for message in results] == [PICTURES["image_url with bytes"]] * 25
+
+    newest = [messages[-1] for messages in model.seen]
+    blocks = [result.content[-1] for result in results_of(newest)]
+    assert blocks == [PICTURES["image_url with bytes"]] * 25
 
 
 # Pictures in the history
 
 
+PICTURE = PICTURES["image with bytes"]
+every_budget = pytest.mark.parametrize("budget", [2_500, 4_000, 8_000, 16_000])
+
+
 def has_picture(message: BaseMessage) -> bool:
-    return not isinstance(message.content, str) and PICTURES["image with bytes"] in message.content
+    return not isinstance(message.content, str) and PICTURE in message.content
 
 
-@pytest.mark.parametrize("budget", [2_500, 4_000, 8_000, 16_000])
+def shows_screen(context: AssembledContext, number: int) -> bool:
+    """Whether the newest result is that of a screen, with its picture."""
+    results = results_of(context.messages)
+    if not results:
+        return False
+    return has_picture(results[-1]) and f"Screen {number}" in results[-1].text
+
+
+@every_budget
 def test_the_newest_picture_of_earlier_turns_stays(budget: int) -> None:
-    made = pipeline(budget)
+    pipeline = new_pipeline(budget)
     blind = []
     for number in range(20):
-        context = made.assemble(f"What is on screen {number}?", **SCOPE)
-        results = [message for message in context.messages if isinstance(message, ToolMessage)]
-        if number and not (
-            results and has_picture(results[-1]) and f"Screen {number - 1}" in results[-1].text
-        ):
+        question = f"What is on screen {number}?"
+        context = pipeline.assemble(question, **SCOPE)
+        if number > 0 and not shows_screen(context, number - 1):
             blind.append(number)
-        assert fits(made, context, budget)
-        asked = HumanMessage(f"What is on screen {number}?")
-        made.add_messages(
-            [asked, *step(number, PICTURES["image with bytes"]), AIMessage("A form. " * 9)], **SCOPE
+        check_fits(pipeline, context, budget)
+        answer = AIMessage("A form. " * 9)
+        pipeline.add_messages(
+            [HumanMessage(question), *round_with(number, PICTURE), answer], **SCOPE
         )
+
     assert blind == []
 
 
-@pytest.mark.parametrize("budget", [2_500, 4_000, 8_000, 16_000])
+@every_budget
 def test_a_picture_of_the_user_in_every_turn_fits(budget: int) -> None:
-    made = pipeline(budget)
+    pipeline = new_pipeline(budget)
     for number in range(20):
-        block = {"type": "text", "text": f"Here is screen {number}."}
-        question = HumanMessage([block, PICTURES["image with bytes"]])
-        context = made.assemble([question], **SCOPE)
+        text = {"type": "text", "text": f"Here is screen {number}."}
+        question = HumanMessage([text, PICTURE])
+        context = pipeline.assemble([question], **SCOPE)
+
         assert has_picture(context.messages[-1])
-        assert fits(made, context, budget)
-        made.add_messages([question, AIMessage(f"I see screen {number}.")], **SCOPE)
-        if number:
-            assert f"I see screen {number - 1}." in said_in(context)
+        check_fits(pipeline, context, budget)
+        if number > 0:
+            check_has(context, f"I see screen {number - 1}.")
+        pipeline.add_messages([question, AIMessage(f"I see screen {number}.")], **SCOPE)
 
 
 # One block that does not fit
@@ -374,28 +461,28 @@ def exchange(by: str, blocks: Sequence[Any]) -> list[BaseMessage]:
         return [HumanMessage(content), AIMessage("I have read it.")]
     if by == "tool":
         call = {"name": "fetch", "args": {}, "id": "call-1"}
-        asked = [HumanMessage("Fetch it."), AIMessage("", tool_calls=[call])]
-        return [*asked, ToolMessage(content, tool_call_id="call-1"), AIMessage("I have read it.")]
+        return [
+            HumanMessage("Fetch it."),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage(content, tool_call_id="call-1"),
+            AIMessage("I have read it."),
+        ]
     return [HumanMessage("Fetch it."), AIMessage(content)]
 
 
-def asked_after(budget: int, by: str, blocks: Sequence[Any], **changes: Any) -> AssembledContext:
-    made = pipeline(budget, **changes)
-    said = [HumanMessage("My locker code is 4711."), AIMessage("OK"), *exchange(by, blocks)]
-    made.add_messages(said, **SCOPE)
-    context = made.assemble("What is my locker code?", **SCOPE)
-    assert fits(made, context, budget)
+CODE = [HumanMessage("My locker code is 4711."), AIMessage("OK")]
+
+
+def ask_for_code(history: Sequence[BaseMessage], budget: int, **changes: Any) -> AssembledContext:
+    """The prompt of a question after a conversation that has told a code and more."""
+    pipeline = new_pipeline(budget, **changes)
+    pipeline.add_messages([*CODE, *history], **SCOPE)
+    context = pipeline.assemble("What is my locker code?", **SCOPE)
+    check_fits(pipeline, context, budget)
     return context
 
 
-CASES = [
-    *(("user", name) for name in LARGE),
-    *(("tool", name) for name in LARGE),
-    *(("assistant", name) for name in LARGE | OF_AN_ASSISTANT),
-]
-
-
-@pytest.mark.parametrize(
+every_budget_of_a_large_block = pytest.mark.parametrize(
     "budget",
     [
         pytest.param(1_000, marks=pytest.mark.slow),
@@ -403,89 +490,120 @@ CASES = [
         pytest.param(128_000, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize(("by", "name"), CASES)
-def test_one_large_block_takes_neither_text_nor_neighbours(by: str, name: str, budget: int) -> None:
-    context = asked_after(budget, by, [(LARGE | OF_AN_ASSISTANT)[name]])
-    said = said_in(context)
-    neighbours = [
-        "My locker code is 4711.",
-        "Fetch it." if by != "user" else "I have read it.",
-        WORDS.strip(),
-    ]
-    assert [text for text in neighbours if text not in said] == []
+LARGE_OF_AN_ASSISTANT = LARGE | OF_AN_ASSISTANT
+
+
+@every_budget_of_a_large_block
+@pytest.mark.parametrize("block", LARGE.values(), ids=LARGE)
+def test_a_large_block_of_a_user_takes_neither_text_nor_neighbours(block: Any, budget: int) -> None:
+    context = ask_for_code(exchange("user", [block]), budget)
+
+    check_has(context, "My locker code is 4711.", "I have read it.", WORDS.strip())
+
+
+@every_budget_of_a_large_block
+@pytest.mark.parametrize("block", LARGE.values(), ids=LARGE)
+def test_a_large_block_of_a_tool_takes_neither_text_nor_neighbours(block: Any, budget: int) -> None:
+    context = ask_for_code(exchange("tool", [block]), budget)
+
+    check_has(context, "My locker code is 4711.", "Fetch it.", WORDS.strip())
+
+
+@every_budget_of_a_large_block
+@pytest.mark.parametrize("block", LARGE_OF_AN_ASSISTANT.values(), ids=LARGE_OF_AN_ASSISTANT)
+def test_a_large_block_of_an_assistant_takes_no_text_or_neighbours(block: Any, budget: int) -> None:
+    context = ask_for_code(exchange("assistant", [block]), budget)
+
+    check_has(context, "My locker code is 4711.", "Fetch it.", WORDS.strip())
 
 
 def test_twelve_web_results_leave_their_text_and_their_neighbours() -> None:
     results = [{**LARGE["a search result"], "title": f"Rents in {number}"} for number in range(12)]
-    context = asked_after(8_000, "tool", results)
-    said = said_in(context)
-    assert [
-        text for text in ("4711", "Rents in 0", "rent rent", "tokens left out") if text not in said
-    ] == []
+
+    context = ask_for_code(exchange("tool", results), 8_000)
+
+    check_has(context, "4711", "Rents in 0", "rent rent", "tokens left out")
 
 
 def test_a_line_tells_of_a_block_that_is_left_out() -> None:
-    context = asked_after(8_000, "user", [LARGE["a large PDF"]])
-    assert "[file left out: application/pdf, 300 KB" in said_in(context)
-    items = [item for layer in context.report.layers for item in layer.items]
-    assert [item.reason for item in items if item.status is Status.SHRUNK] == [Reason.SHORTENED]
+    context = ask_for_code(exchange("user", [LARGE["a large PDF"]]), 8_000)
+
+    check_has(context, "[file left out: application/pdf, 300 KB")
 
 
-def test_reasoning_goes_with_the_item_that_it_led_to() -> None:
-    reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
-    context = asked_after(1_000, "assistant", [reasoning, OF_AN_ASSISTANT["a drawing"]])
-    [answer] = [
-        message
-        for message in context.messages
-        if isinstance(message, AIMessage) and "June" in message.text
-    ]
-    assert {block["type"] for block in answer.content} == {"text"}
-    assert "[image left out: image/png, 150 KB" in answer.text
-    assert [repair.kind for repair in context.report.repairs] == ["item_id"]
+def test_the_report_tells_of_a_block_that_is_left_out() -> None:
+    report = ask_for_code(exchange("user", [LARGE["a large PDF"]]), 8_000).report
+
+    reasons: list[Reason] = []
+    for layer in report.layers:
+        reasons += [item.reason for item in layer.items if item.status is Status.SHRUNK]
+    assert reasons == [Reason.SHORTENED]
 
 
-def test_a_call_with_arguments_over_the_budget_takes_no_neighbours() -> None:
-    call = {"name": "write", "args": {"text": "word " * 30_000}, "id": "call-1"}
-    made = pipeline(8_000)
-    wrote = [AIMessage("", tool_calls=[call]), ToolMessage("Written.", tool_call_id="call-1")]
-    said = [
-        HumanMessage("My locker code is 4711."),
-        AIMessage("OK"),
-        HumanMessage("Write."),
-        *wrote,
-        AIMessage("Done."),
-    ]
-    made.add_messages(said, **SCOPE)
-    context = made.assemble("What is my locker code?", **SCOPE)
-    assert fits(made, context, 8_000)
-    assert [text for text in ("4711", "Write.", "Done.") if text not in said_in(context)] == []
-    assert context.report.last_resort == ("large blocks",)
+class TestReasoningBeforeADrawing:
+    """The drawing does not fit."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls) -> AssembledContext:
+        reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
+        blocks = [reasoning, OF_AN_ASSISTANT["a drawing"]]
+        return ask_for_code(exchange("assistant", blocks), 1_000)
+
+    def test_it_goes_with_the_drawing(self, context: AssembledContext) -> None:
+        [answer] = [
+            message
+            for message in context.messages
+            if isinstance(message, AIMessage) and "June" in message.text
+        ]
+
+        assert set(kinds_of(answer)) == {"text"}
+        assert "[image left out: image/png, 150 KB" in answer.text
+
+    def test_that_it_goes_is_a_repair(self, context: AssembledContext) -> None:
+        assert [repair.kind for repair in context.report.repairs] == ["item_id"]
+
+
+class TestACallWithArgumentsOverTheBudget:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls) -> AssembledContext:
+        call = {"name": "write", "args": {"text": "word " * 30_000}, "id": "call-1"}
+        history = [
+            HumanMessage("Write."),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage("Written.", tool_call_id="call-1"),
+            AIMessage("Done."),
+        ]
+        return ask_for_code(history, 8_000)
+
+    def test_it_takes_no_neighbours(self, context: AssembledContext) -> None:
+        check_has(context, "4711", "Write.", "Done.")
+
+    def test_it_is_the_last_resort_of_the_report(self, context: AssembledContext) -> None:
+        assert context.report.last_resort == ("large blocks",)
 
 
 def test_an_answer_in_the_turn_with_a_block_over_the_budget_is_clipped() -> None:
     call = {"name": "look", "args": {}, "id": "call-1"}
-    content: Any = [{"type": "text", "text": "I search."}, OF_AN_ASSISTANT["a web search's result"]]
-    turn = [
+    text = {"type": "text", "text": "I search."}
+    content: Any = [text, OF_AN_ASSISTANT["a web search's result"]]
+    messages = [
         HumanMessage("Go."),
         AIMessage(content, tool_calls=[call]),
         ToolMessage("Seen.", tool_call_id="call-1"),
     ]
-    context = pipeline(8_000).assemble(turn, **SCOPE)
+
+    context = new_pipeline(8_000).assemble(messages, **SCOPE)
+
     assert context.report.total_tokens <= 8_000
-    assert [
-        text
-        for text in ("Go.", "I search.", "https://a.example", "Seen.")
-        if text not in said_in(context)
-    ] == []
-
-
-ANY_BLOCK = st.sampled_from(sorted(LARGE))
+    check_has(context, "Go.", "I search.", "https://a.example", "Seen.")
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
-    names=st.lists(ANY_BLOCK, min_size=1, max_size=6),
+    names=st.lists(st.sampled_from(sorted(LARGE)), min_size=1, max_size=6),
     by=st.sampled_from(["user", "tool", "assistant"]),
     budget=st.integers(1_000, 130_000),
     emphasis=st.sampled_from(["balanced", "cache"]),
@@ -493,5 +611,8 @@ ANY_BLOCK = st.sampled_from(sorted(LARGE))
 def test_no_blocks_of_any_kind_take_the_text_beside_them(
     names: list[str], by: str, budget: int, emphasis: str
 ) -> None:
-    context = asked_after(budget, by, [LARGE[name] for name in names], emphasis=emphasis)
-    assert [text for text in ("4711", WORDS.strip()) if text not in said_in(context)] == []
+    blocks = [LARGE[name] for name in names]
+
+    context = ask_for_code(exchange(by, blocks), budget, emphasis=emphasis)
+
+    check_has(context, "4711", WORDS.strip())
