@@ -5,14 +5,13 @@ What the model sees, what the state keeps, whose conversation it is.
 
 import asyncio
 from collections.abc import Mapping
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
@@ -25,9 +24,19 @@ from tests.integration_tests.strict_openai_server import StrictOpenAIServer, rec
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
 
-def test_the_report_is_in_the_result_and_not_in_the_checkpoint() -> None:
+def test_the_report_is_in_the_result() -> None:
     agent = agents.agent_of(agents.scripted(), agents.budget())
-    assert agents.ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
+
+    state = agents.ask(agent, ("human", "Hi"))
+
+    assert state["ctxbudget_report"]["total_tokens"] > 0
+
+
+def test_the_report_is_not_in_the_checkpoint() -> None:
+    agent = agents.agent_of(agents.scripted(), agents.budget())
+
+    agents.ask(agent, ("human", "Hi"))
+
     assert set(agent.get_state(agents.CONFIG).values) == {"messages", "ctxbudget_turn"}
 
 
@@ -57,7 +66,7 @@ SCHEMA = {
     },
     "required": ["place"],
 }
-FORMATS = {
+FORMATS: dict[str, Any] = {
     "none": None,
     "tool": ToolStrategy(Weather),
     "union": ToolStrategy(Weather | Poem),
@@ -78,51 +87,53 @@ PROMPTS: dict[str, Any] = {
 }
 
 
-def tells_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    named = {made["function"]["name"] for made in body.get("tools", ()) if "function" in made}
+def names_of_tools(body: Mapping[str, Any]) -> set[str]:
+    return {tool["function"]["name"] for tool in body.get("tools", ()) if "function" in tool}
+
+
+def tell_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Answers in the form that a request wants."""
     if "response_format" in body:
         return says('{"place": "Graz", "degrees": 3}')
-    return (
-        calls(("w1", "Weather", {"place": "Graz", "degrees": 3}))
-        if "Weather" in named
-        else says("Fine.")
-    )
+    if "Weather" in names_of_tools(body):
+        return calls(("w1", "Weather", {"place": "Graz", "degrees": 3}))
+    return says("Fine.")
 
 
-@pytest.mark.parametrize("wanted", FORMATS)
-def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: str) -> None:
-    given: Any = FORMATS[wanted]
-    for model, prompt in product(("gpt-4o", "gpt-4-turbo"), PROMPTS):
-        with StrictOpenAIServer(tells_weather, max_tokens=agents.BUDGET_TOKENS) as server:
-            options = {
-                "tools": [agents.look_up],
-                "response_format": given,
-                "system_prompt": PROMPTS[prompt],
-            }
-            agent = agents.agent_of(
-                agents.openai(server, model), agents.budget(recall_tool=True), **options
-            )
-            state = agents.ask(
-                agent, {"messages": [*agents.long_history(8), HumanMessage("The weather?")]}
-            )
-        [sent] = server.received
-        assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= agents.BUDGET_TOKENS
-        assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
-        assert ("structured_response" in state) == (given is not None)
+@pytest.mark.parametrize("system_prompt", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4-turbo"])
+@pytest.mark.parametrize("response_format", FORMATS.values(), ids=FORMATS)
+def test_tools_prompt_and_response_format_are_counted_as_sent(
+    response_format: Any, model: str, system_prompt: Any
+) -> None:
+    with StrictOpenAIServer(tell_weather, max_tokens=agents.BUDGET_TOKENS) as server:
+        agent = agents.agent_of(
+            agents.openai(server, model),
+            agents.budget(recall_tool=True),
+            tools=[agents.look_up],
+            response_format=response_format,
+            system_prompt=system_prompt,
+        )
+        question = HumanMessage("The weather?")
+        state = agents.ask(agent, {"messages": [*agents.long_history(8), question]})
+
+    [request] = server.received
+    assert recount(request) <= state["ctxbudget_report"]["total_tokens"] <= agents.BUDGET_TOKENS
+    assert names_of_tools(request) >= {"look_up", "recall"}
+    assert ("structured_response" in state) is (response_format is not None)
 
 
 def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
-    with StrictOpenAIServer(
-        lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)
-    ) as server:
+    def twice_as_much(body: Any) -> int:
+        return 2 * recount(body)
+
+    with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=twice_as_much) as server:
         agent = agents.agent_of(agents.openai(server, stream_usage=True), agents.budget())
+        question = {"messages": [("human", "Hi " * 550)]}
         for _ in range(2):  # of an exact count, one that is twice as much could be an accident
-            pieces = list(
-                agent.stream(
-                    {"messages": [("human", "Hi " * 550)]}, agents.CONFIG, stream_mode="messages"
-                )
-            )
+            pieces = list(agent.stream(question, agents.CONFIG, stream_mode="messages"))
         state = agents.ask(agent, ("human", "Hi"))
+
     assert len(pieces) > 5
     assert state["ctxbudget_report"]["total_tokens"] > 1.5 * recount(server.received[-1])
 
@@ -130,35 +141,66 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
 # -- The turn while an agent loops
 
 
-@pytest.mark.parametrize("by", ["tool", "middleware"])
-def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None:
+class Interrupted(NamedTuple):
+    """What the models before and after an interrupt saw, and the state at the end."""
+
+    before: list[BaseMessage]
+    after: list[BaseMessage]
+    state: dict[str, Any]
+
+
+def interrupted_agent(call: Any, approval: Any, *middleware: Any) -> Interrupted:
+    """Resumes an agent with a new model and a new middleware over the same stores."""
     store = InMemoryStore()
     saver = InMemorySaver()
     clock = agents.clock_layer()
-    wanted = agents.wants(
-        "book" if by == "tool" else "look_up",
-        **({"what": "a table"} if by == "tool" else {"topic": "tree"}),
+
+    def agent_of(model: Any) -> Any:
+        ours = agents.budget(settings={"layers": [clock]}, store=store)
+        tools = [agents.book, agents.look_up]
+        return agents.agent_of(model, *middleware, ours, tools=tools, checkpointer=saver)
+
+    first_model = agents.scripted(call, "Done.")
+    question = HumanMessage("Which tree?", id="q")
+    agents.ask(agent_of(first_model), {"messages": [*agents.long_history(), question]})
+
+    second_model = agents.scripted("Done.")
+    state = agents.ask(agent_of(second_model), Command(resume=approval))
+
+    [before] = first_model.seen
+    [after] = second_model.seen
+    return Interrupted(before, after, state)
+
+
+@pytest.fixture(scope="module", params=["tool", "middleware"])
+def interrupted(request: pytest.FixtureRequest) -> Interrupted:
+    if request.param == "tool":
+        return interrupted_agent(agents.wants("book", what="a table"), "yes")
+    return interrupted_agent(
+        agents.wants("look_up", topic="tree"),
+        {"decisions": [{"type": "approve"}]},
+        HumanInTheLoopMiddleware({"look_up": True}),
     )
-    models = []
-    for given in (
-        {"messages": [*agents.long_history(), HumanMessage("Which tree?", id="q")]},
-        None,
-    ):
-        model = agents.scripted(wanted, "Done.") if given else agents.scripted("Done.")
-        before = [HumanInTheLoopMiddleware({"look_up": True})] if by == "middleware" else []
-        middleware = agents.budget(settings={"layers": [clock]}, store=store)
-        agent = agents.agent_of(
-            model, *before, middleware, tools=[agents.book, agents.look_up], checkpointer=saver
-        )
-        answer: Any = "yes" if by == "tool" else {"decisions": [{"type": "approve"}]}
-        state = agents.ask(agent, given or Command(resume=answer))
-        models.append(model)
-    [[first], [second]] = [model.seen for model in models]
-    assert [m.model_dump_json() for m in second[: len(first)]] == [
-        m.model_dump_json() for m in first
-    ]
-    assert [message.type for message in second[len(first) :]] == ["ai", "tool"]
-    assert state["messages"][-1].text == "Done."
+
+
+def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(interrupted: Interrupted) -> None:
+    beginning = interrupted.after[: len(interrupted.before)]
+
+    assert json_of(beginning) == json_of(interrupted.before)
+
+
+def json_of(messages: list[BaseMessage]) -> list[str]:
+    return [message.model_dump_json() for message in messages]
+
+
+def test_after_an_interrupt_the_call_and_its_result_are_added(interrupted: Interrupted) -> None:
+    added = interrupted.after[len(interrupted.before) :]
+
+    assert [message.type for message in added] == ["ai", "tool"]
+
+
+def test_an_agent_that_is_resumed_comes_to_its_end(interrupted: Interrupted) -> None:
+    assert interrupted.state["messages"][-1].text == "Done."
 
 
 # -- Many at once, and inside of others
@@ -166,25 +208,37 @@ def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None
 
 async def test_many_conversations_at_once_keep_apart() -> None:
     middleware = agents.budget()
-    agent = agents.agent_of(agents.scripted(*[f"Answer {n}." for n in range(200)]), middleware)
-    configs = [{"configurable": {"thread_id": f"c{n}", "user_id": f"u{n % 3}"}} for n in range(12)]
-    for n in range(3):
-        asked = {"messages": [("human", f"Turn {n}")]}
-        await asyncio.gather(*(agent.ainvoke(asked, config) for config in configs))
-    for config in configs:
-        scope = {
-            "user_id": config["configurable"]["user_id"],
-            "conversation_id": config["configurable"]["thread_id"],
-        }
-        kept = middleware.pipeline.get_messages(**scope)
-        assert kept == agent.get_state(config).values["messages"]
-        assert [message.text for message in kept[::2]] == ["Turn 0", "Turn 1", "Turn 2"]
+    answers = [f"Answer {number}." for number in range(200)]
+    agent = agents.agent_of(agents.scripted(*answers), middleware)
+    scopes = [
+        {"user_id": f"u{number % 3}", "conversation_id": f"c{number}"} for number in range(12)
+    ]
+
+    for number in range(3):
+        question = {"messages": [("human", f"Turn {number}")]}
+        await asyncio.gather(*(agent.ainvoke(question, config_of(scope)) for scope in scopes))
+
+    for scope in scopes:
+        log = middleware.pipeline.get_messages(**scope)
+        assert log == agent.get_state(config_of(scope)).values["messages"]
+        assert [message.text for message in log[::2]] == ["Turn 0", "Turn 1", "Turn 2"]
 
 
-def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:
-    model = FakeListChatModel(responses=["Fine."])
-    state = agents.ask(agents.agent_of(model, agents.budget(recall_tool=True)), ("human", "Hi"))
-    assert state["messages"][-1].text == "Fine."
-    assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0
-    [told] = state["ctxbudget_report"]["failures"]
-    assert f"{type(model).__name__} cannot bind tools" in told
+def config_of(scope: Mapping[str, str]) -> dict[str, Any]:
+    return {"configurable": {"thread_id": scope["conversation_id"], "user_id": scope["user_id"]}}
+
+
+class TestAModelThatCannotBindTools:
+    @pytest.fixture
+    def state(self) -> dict[str, Any]:
+        model = FakeListChatModel(responses=["Fine."])
+        agent = agents.agent_of(model, agents.budget(recall_tool=True))
+        return agents.ask(agent, ("human", "Hi"))
+
+    def test_it_answers_without_the_recall_tool(self, state: dict[str, Any]) -> None:
+        assert state["messages"][-1].text == "Fine."
+        assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0
+
+    def test_the_report_tells_of_it(self, state: dict[str, Any]) -> None:
+        [failure] = state["ctxbudget_report"]["failures"]
+        assert "FakeListChatModel cannot bind tools" in failure
