@@ -20,30 +20,34 @@ SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 def pipeline() -> Iterator[ContextPipeline]:
     with ContextPipeline(
         store=InMemoryStore(), system_prompt="You are a careful assistant."
-    ) as made:
-        yield made
+    ) as pipeline:
+        yield pipeline
 
 
-def load(memory: BudgetedMemory, **inputs: Any) -> Any:
-    return memory.load_memory_variables(inputs)["history"]
+def load(memory: BudgetedMemory, question: Any) -> Any:
+    return memory.load_memory_variables({"input": question})["history"]
 
 
 def talk(memory: BudgetedMemory, turns: int) -> None:
     for number in range(turns):
-        inputs = {"input": f"What grows in garden {number}, and who looks after it there?"}
-        memory.save_context(
-            inputs, {"output": f"In garden {number} grow {number * 7} pear trees. " * 3}
-        )
+        question = f"What grows in garden {number}, and who looks after it there?"
+        answer = f"In garden {number} grow {number * 7} pear trees. " * 3
+        memory.save_context({"input": question}, {"output": answer})
 
 
 # -- Within a number of tokens
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "whole_prompt"), [(300, True), (300, False), (2_000, True), (1_000, False)]
+    ("max_tokens", "whole_prompt", "newest"),
+    [(300, True, -2), (300, False, -1), (2_000, True, -2), (1_000, False, -1)],
 )
 def test_a_long_conversation_stays_within_its_tokens(
-    pipeline: ContextPipeline, chat_openai: ChatOpenAI, max_tokens: int, whole_prompt: bool
+    pipeline: ContextPipeline,
+    chat_openai: ChatOpenAI,
+    max_tokens: int,
+    whole_prompt: bool,
+    newest: int,
 ) -> None:
     """Counted by LangChain's own counter for OpenAI."""
     memory = BudgetedMemory(
@@ -51,63 +55,103 @@ def test_a_long_conversation_stays_within_its_tokens(
     )
     for _ in range(3):
         talk(memory, 25)
-        loaded = load(memory, input="Who looks after garden 3?")
-        assert chat_openai.get_num_tokens_from_messages(loaded) <= max_tokens
-        assert "In garden 24 grow" in loaded[-2 if whole_prompt else -1].text
+
+        messages = load(memory, "Who looks after garden 3?")
+
+        assert chat_openai.get_num_tokens_from_messages(messages) <= max_tokens
+        assert "In garden 24 grow" in messages[newest].text
     assert len(pipeline.get_messages(**SCOPE)) == 150
 
 
-def test_settings_of_a_persona_hold_for_a_whole_prompt_and_for_a_window(
-    pipeline: ContextPipeline,
-) -> None:
-    talk(BudgetedMemory(pipeline=pipeline, **SCOPE), 25)
-    saved = {
-        "preferences": ["Answer in French."],
-        "compaction_trigger": 0.4,
-        "compaction_target": 0.2,
-        "keep_messages": 2,
-    }
-    pipeline.save_settings(saved, user_id="ada", persona_id="teacher")
-    for whole_prompt in (True, False):
-        options: Any = {
-            "pipeline": pipeline,
-            "max_tokens": 600,
-            "whole_prompt": whole_prompt,
-            **SCOPE,
+class TestSettingsOfAPersona:
+    """They hold for a whole prompt and for a window."""
+
+    @pytest.fixture
+    def pipeline(self, pipeline: ContextPipeline) -> ContextPipeline:
+        talk(BudgetedMemory(pipeline=pipeline, **SCOPE), 25)
+        settings = {
+            "preferences": ["Answer in French."],
+            "compaction_trigger": 0.4,
+            "compaction_target": 0.2,
+            "keep_messages": 2,
         }
-        usual, own = (
-            load(BudgetedMemory(**options, persona_id=persona), input="And now?")
-            for persona in (None, "teacher")
+        pipeline.save_settings(settings, user_id="ada", persona_id="teacher")
+        return pipeline
+
+    @pytest.mark.parametrize("whole_prompt", [True, False], ids=["whole prompt", "window"])
+    def test_messages_are_others_than_without_it(
+        self, pipeline: ContextPipeline, whole_prompt: bool
+    ) -> None:
+        usual = BudgetedMemory(
+            pipeline=pipeline, max_tokens=600, whole_prompt=whole_prompt, **SCOPE
         )
-        assert own != usual
-        assert ("Answer in French." in own[0].text) is whole_prompt
+        teacher = BudgetedMemory(
+            pipeline=pipeline,
+            max_tokens=600,
+            whole_prompt=whole_prompt,
+            persona_id="teacher",
+            **SCOPE,
+        )
+
+        assert load(teacher, "And now?") != load(usual, "And now?")
+
+    @pytest.mark.parametrize("whole_prompt", [True, False], ids=["whole prompt", "window"])
+    def test_preferences_are_in_a_whole_prompt_alone(
+        self, pipeline: ContextPipeline, whole_prompt: bool
+    ) -> None:
+        teacher = BudgetedMemory(
+            pipeline=pipeline,
+            max_tokens=600,
+            whole_prompt=whole_prompt,
+            persona_id="teacher",
+            **SCOPE,
+        )
+
+        first = load(teacher, "And now?")[0]
+        assert ("Answer in French." in first.text) is whole_prompt
 
 
 # -- How it is made
 
 
-def test_what_makes_no_sense_is_refused(pipeline: ContextPipeline) -> None:
-    for options, message in [
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"max_tokens": True}, "max_tokens=True"),
         ({"max_tokens": "900"}, "max_tokens='900'"),
         ({"max_token_limit": 900}, "'max_token_limit' .is 'max_tokens' meant"),
         ({"memory_key": ""}, "memory_key=''"),
-    ]:
-        with pytest.raises(InvalidSettingsError, match=message):
-            BudgetedMemory(pipeline=pipeline, **options, **SCOPE)
+    ],
+    ids=["no tokens", "true tokens", "text tokens", "misspelt", "no key"],
+)
+def test_options_that_make_no_sense_are_refused(
+    pipeline: ContextPipeline, options: Any, message: str
+) -> None:
+    with pytest.raises(InvalidSettingsError, match=message):
+        BudgetedMemory(pipeline=pipeline, **options, **SCOPE)
+
+
+WITHOUT_CLASSIC = """
+import sys
+sys.modules["langchain_classic"] = None
+from langchain_ctxbudget import *
+print(ChromaStore)
+import langchain_ctxbudget.integrations.memory
+"""
 
 
 def test_without_langchain_classic_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['langchain_classic'] = None; from langchain_ctxbudget import *; print(ChromaStore)"
-    code = f"{code}; import langchain_ctxbudget.integrations.memory"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ChromaStore" in done.stdout
-    assert "pip install 'langchain-ctxbudget[classic]'" in done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CLASSIC], capture_output=True, text=True, check=False
+    )
+
+    assert "ChromaStore" in process.stdout, "the rest of the package works"
+    assert "pip install 'langchain-ctxbudget[classic]'" in process.stderr
 
 
 @pytest.mark.parametrize("wrong", [5, None, {"text": "x"}])
 def test_the_input_of_a_whole_prompt_is_text(pipeline: ContextPipeline, wrong: Any) -> None:
     memory = BudgetedMemory(pipeline=pipeline, whole_prompt=True, **SCOPE)
     with pytest.raises(InputError, match="input must be text"):
-        load(memory, input=wrong)
+        load(memory, wrong)

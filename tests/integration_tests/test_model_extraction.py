@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from langchain_openai import ChatOpenAI
@@ -21,7 +21,7 @@ from tests.integration_tests.openai_server import OpenAIServer, says
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-SAID = (
+MESSAGES = (
     Said(id="m7", digest="d7", text="I moved to Lisbon last week.", speaker="Ada", at=NOW),
     Said(
         id="m8",
@@ -61,19 +61,44 @@ LEARNED = Learned(
 )
 
 
-def test_a_structured_answer_in_one_request_is_learned_from() -> None:
+class Answer(NamedTuple):
+    """What was learned from an answer, and the requests for it."""
+
+    learned: Learned
+    requests: list[Any]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "streamed"])
+def answer(request: pytest.FixtureRequest) -> Answer:
     with OpenAIServer(lambda _: says(GOOD)) as server:
-        for streaming in (False, True):
-            model = ChatOpenAI(
-                model="gpt-4o-mini",
-                base_url=server.url,
-                api_key="not-used",
-                max_retries=0,
-                streaming=streaming,
-            )
-            assert ChatModelExtractor(model).extract(SAID, (), KNOWN) == LEARNED
-    sent = server.received[0]
-    assert len(server.received) == 2
-    assert sent["response_format"]["type"] == "json_schema"
-    assert set(sent["response_format"]["json_schema"]["schema"]["required"]) == set(FIELDS)
-    assert "- F1 [2026-05-01] (identity): Lives in Porto" in sent["messages"][1]["content"]
+        model = ChatOpenAI(
+            model="gpt-4o-mini",
+            base_url=server.url,
+            api_key="not-used",
+            max_retries=0,
+            streaming=request.param,
+        )
+        learned = ChatModelExtractor(model).extract(MESSAGES, (), KNOWN)
+        return Answer(learned, server.received)
+
+
+def test_a_structured_answer_is_learned_from(answer: Answer) -> None:
+    assert answer.learned == LEARNED
+
+
+def test_one_request_is_enough(answer: Answer) -> None:
+    assert len(answer.requests) == 1
+
+
+def test_the_request_wants_the_fields_of_an_answer(answer: Answer) -> None:
+    response_format = answer.requests[0]["response_format"]
+
+    assert response_format["type"] == "json_schema"
+    required = response_format["json_schema"]["schema"]["required"]
+    assert set(required) == {"facts", "topics", "entities"}
+
+
+def test_the_request_shows_what_is_known(answer: Answer) -> None:
+    prompt = answer.requests[0]["messages"][1]["content"]
+
+    assert "- F1 [2026-05-01] (identity): Lives in Porto" in prompt
