@@ -6,11 +6,12 @@ What is learned when, what a turn shows of it, what is left when it is gone.
 import copy
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.documents import Document
@@ -48,15 +49,13 @@ FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
 
 def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
     """Messages of a user, one a minute, with ids in their order."""
-    times = [
-        NOW + timedelta(days=-1, minutes=minute + number)
-        for number in range(first, first + len(texts))
-    ]
-    said = zip(range(first, first + len(texts)), times, texts, strict=True)
-    return [
-        HumanMessage(t, id=f"m{n}", additional_kwargs={"created_at": at.isoformat()})
-        for n, at, t in said
-    ]
+    yesterday = NOW - timedelta(days=1)
+    messages = []
+    for number, text in enumerate(texts, first):
+        time = yesterday + timedelta(minutes=minute + number)
+        created = {"created_at": time.isoformat()}
+        messages.append(HumanMessage(text, id=f"m{number}", additional_kwargs=created))
+    return messages
 
 
 @contextmanager
@@ -83,17 +82,20 @@ def texts(pipeline: ContextPipeline, user: str = "ada") -> list[str]:
 
 
 def system(context: AssembledContext) -> str:
+    """The system prompt; none where a prompt begins with another message."""
     first = context.messages[0]
-    return first.text if isinstance(first, SystemMessage) else ""
+    if isinstance(first, SystemMessage):
+        return first.text
+    return ""
 
 
 def items(context: AssembledContext, layer: Layer) -> tuple[ReportItem, ...]:
-    return next(one.items for one in context.report.layers if one.layer == layer)
+    return next(part.items for part in context.report.layers if part.layer == layer)
 
 
 def everything(store: BaseStore, *path: str) -> list[str]:
-    found = store.search((ROOT, *path), limit=100_000)
-    return sorted(json.dumps([item.namespace, item.key, item.value]) for item in found)
+    records = store.search((ROOT, *path), limit=100_000)
+    return sorted(json.dumps([item.namespace, item.key, item.value]) for item in records)
 
 
 def of_learning(store: BaseStore) -> list[str]:
@@ -108,10 +110,10 @@ def known(pipeline: ContextPipeline) -> dict[str, Any]:
         *pipeline.knowledge.list_topics(**ADA),
         *pipeline.knowledge.list_entities(**ADA),
     )
-    return {item.id: item.model_dump(exclude={"updated_at"}) for item in every} | {
-        bundle.id + " text": bundle.compiled_prompt
-        for bundle in pipeline.knowledge.list_bundles(**ADA)
-    }
+    knowledge: dict[str, Any] = {item.id: item.model_dump(exclude={"updated_at"}) for item in every}
+    for bundle in pipeline.knowledge.list_bundles(**ADA):
+        knowledge[f"{bundle.id} text"] = bundle.compiled_prompt
+    return knowledge
 
 
 # When
@@ -120,9 +122,15 @@ def known(pipeline: ContextPipeline) -> dict[str, Any]:
 def test_nothing_is_learned_before_the_fifth_message() -> None:
     with opened() as pipeline:
         learn(pipeline, human(*STORY[:4]))
-        before = texts(pipeline)
+
+        assert texts(pipeline) == []
+
+
+def test_five_messages_are_learned_from() -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY[:4]))
         learn(pipeline, human(STORY[4], first=4))
-        assert before == []
+
         assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
 
 
@@ -134,24 +142,65 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         assert texts(pipeline) == ["Lives in Lisbon"]
 
 
-@pytest.mark.parametrize("case", ["rules", "model", "off", "saved as off", "forgotten"])
-def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_comes_again_if_allowed(
-    case: str,
-) -> None:
+def end_with_process(
+    *, learns: bool = True, saved: bool = True, model: Reader | None = None, forget: bool = False
+) -> InMemoryStore:
+    """A store that a process left behind that had learned nothing yet.
+
+    Args:
+        learns: whether the pipeline's settings let it learn.
+        saved: whether the user's settings do.
+        model: what it would learn with.
+        forget: whether the user has all forgotten at the end.
+    """
     store = InMemoryStore()
-    model = Reader() if case == "model" else None
     pipeline = ContextPipeline(
-        {"learn": case != "off"}, store=store, summary_model=model, clock=lambda: NOW
+        {"learn": learns}, store=store, summary_model=model, clock=lambda: NOW
     )
-    pipeline.save_settings({"learn": case != "saved as off"}, **ADA)
+    pipeline.save_settings({"learn": saved}, **ADA)
     learn(pipeline, human(*STORY[:3]))
     pipeline.save_settings({"learn": True}, **ADA)
-    if case == "forgotten":
+    if forget:
         pipeline.knowledge.clear(**ADA)
-    with opened(copy.deepcopy(store), model) as again:
-        learn(again, [HumanMessage("Hello.")], {"user_id": "ada", "conversation_id": "c9"})
-        assert ("Favourite colour is amber" in texts(again)) == (case in {"rules", "model"})
-        assert model is None or model.learned == []  # it said too little
+    return store
+
+
+def come_again(store: InMemoryStore, model: Reader | None = None) -> list[str]:
+    """What is known after the user's first message in a new process."""
+    with opened(copy.deepcopy(store), model) as pipeline:
+        learn(pipeline, [HumanMessage("Hello.")], {"user_id": "ada", "conversation_id": "c9"})
+        return texts(pipeline)
+
+
+def test_a_session_that_ended_with_its_process_is_learned_from_later() -> None:
+    store = end_with_process()
+
+    assert "Favourite colour is amber" in come_again(store)
+
+
+def test_rules_read_such_a_session_where_it_says_too_little_for_a_model() -> None:
+    model = Reader()
+    store = end_with_process(model=model)
+
+    assert "Favourite colour is amber" in come_again(store, model)
+    assert model.learned == []
+
+
+@pytest.mark.parametrize(
+    ("learns", "saved"), [(False, True), (True, False)], ids=["off", "saved as off"]
+)
+def test_a_session_in_which_learning_was_off_is_never_learned_from(
+    *, learns: bool, saved: bool
+) -> None:
+    store = end_with_process(learns=learns, saved=saved)
+
+    assert "Favourite colour is amber" not in come_again(store)
+
+
+def test_a_session_that_was_forgotten_is_never_learned_from() -> None:
+    store = end_with_process(forget=True)
+
+    assert "Favourite colour is amber" not in come_again(store)
 
 
 PLAY = "Let's play a text adventure."
@@ -165,7 +214,9 @@ def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None
             pipeline,
             human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5),
         )
-        assert (texts(pipeline), pipeline.knowledge.list_entities(**ADA)) == ([], [])
+
+        assert texts(pipeline) == []
+        assert pipeline.knowledge.list_entities(**ADA) == []
 
 
 @pytest.mark.parametrize(
@@ -174,7 +225,7 @@ def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None
         ("Stop the game.",),
         ("Ok.", "Okay, that was fun! Back to work."),
         ("Let's talk about something else.",),
-        ("I go left.",) * rules.MOST_PLAYED,
+        ("I go left.",) * 10,
     ],
     ids=["stopped", "over", "another subject", "ten messages"],
 )
@@ -210,10 +261,9 @@ def test_the_report_says_which_messages_are_not_learned_from(played: str, *, aga
     if again:
         with opened(copy.deepcopy(store)) as pipeline:
             failures = pipeline.assemble("Hi", **HERE).report.failures
-    assert [failure for failure in failures if failure.startswith(f"{SUSPENDED} 2 to 5: ")] == [
-        *failures
-    ]
-    assert len(failures) == 1
+
+    [failure] = failures
+    assert failure.startswith(f"{SUSPENDED} 2 to 5: ")
 
 
 def test_a_passage_is_told_as_one_however_it_was_read() -> None:
@@ -325,38 +375,67 @@ def test_progress_of_a_game_from_an_earlier_version_is_read() -> None:
     assert old.played
 
 
-CONTRADICTED = (
-    (Path(__file__).parents[1] / "data/contradicted.txt").read_text(encoding="utf-8").splitlines()
-)
-"""What is said first | later | what stands."""
+class Contradiction(NamedTuple):
+    """What is said first, what is said later, and what stands."""
+
+    first: str
+    later: str
+    stands: list[str]
 
 
-def test_of_two_statements_that_exclude_each_other_the_later_one_stands_and_others_stay() -> None:
-    for line in CONTRADICTED:
-        first, later, left = (part.strip() for part in line.split("|"))
-        with opened() as pipeline:
-            learn(pipeline, human(first), end=True)
-            learn(pipeline, human(later, first=1), THERE, end=True)
-            assert texts(pipeline) == left.split(", "), line
+def contradictions() -> list[Contradiction]:
+    file = Path(__file__).parents[1] / "data/contradicted.txt"
+    cases = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        first, later, stands = (part.strip() for part in line.split("|"))
+        cases.append(Contradiction(first, later, stands.split(", ")))
+    return cases
 
 
-def test_a_model_is_asked_once_for_five_messages_at_most_and_waits_where_they_say_little() -> None:
+@pytest.mark.parametrize("case", contradictions(), ids=lambda case: case.later)
+def test_of_statements_that_exclude_each_other_the_later_stands(case: Contradiction) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(case.first), end=True)
+        learn(pipeline, human(case.later, first=1), THERE, end=True)
+
+        assert texts(pipeline) == case.stands
+
+
+def tell_fifty_things(pipeline: ContextPipeline) -> None:
+    for first in range(0, 50, 5):
+        things = [
+            f"I like thing{number}x.{' It is good.' * 7}" for number in range(first, first + 5)
+        ]
+        learn(pipeline, human(*things, first=first))
+
+
+def test_a_model_is_asked_once_for_five_messages() -> None:
     model = Reader()
     with opened(model=model) as pipeline:
-        for first in range(0, 50, 5):
-            said = (
-                f"I like thing{number}x.{' It is good.' * 7}" for number in range(first, first + 5)
-            )
-            learn(pipeline, human(*said, first=first))
-        assert len(model.learned) == 10
+        tell_fifty_things(pipeline)
+
+    assert len(model.learned) == 10
+
+
+def test_a_model_waits_where_messages_say_little_until_the_session_ends() -> None:
+    model = Reader()
+    with opened(model=model) as pipeline:
+        tell_fifty_things(pipeline)
         learn(pipeline, human(*FILLER, first=50))
         assert len(model.learned) == 10
+
         learn(pipeline, [], end=True)
         assert len(model.learned) == 11
-        for one in pipeline.knowledge.list_facts(**ADA):
-            [source] = pipeline.knowledge.why(one.id, **ADA)
+
+
+def test_each_fact_of_a_model_names_the_message_that_says_it() -> None:
+    with opened(model=Reader()) as pipeline:
+        tell_fifty_things(pipeline)
+        for fact_ in pipeline.knowledge.list_facts(**ADA):
+            [source] = pipeline.knowledge.why(fact_.id, **ADA)
+
             assert source.message is not None
-            assert one.text.split()[-1] in source.message.text
+            assert fact_.text.split()[-1] in source.message.text
 
 
 # On the path of a turn
@@ -415,43 +494,105 @@ def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
     assert [text for text in of_learning(store) if '"presence"' not in text] == []
 
 
-def test_an_agent_that_has_no_pipeline_of_its_own_learns_only_where_that_is_said() -> None:
-    given: Any
-    for given in (None, {}, ContextSettings(max_context_tokens=4_000)):
-        assert ContextBudgetMiddleware(given).pipeline.settings.learn is False
-    for given in ({"learn": True}, ContextSettings(learn=True), ContextPipeline()):
-        assert ContextBudgetMiddleware(given).pipeline.settings.learn is True
+@pytest.mark.parametrize(
+    "pipeline",
+    [None, {}, ContextSettings(max_context_tokens=4_000)],
+    ids=["nothing", "no settings", "other settings"],
+)
+def test_an_agent_without_a_pipeline_of_its_own_learns_nothing(pipeline: Any) -> None:
+    assert ContextBudgetMiddleware(pipeline).pipeline.settings.learn is False
+
+
+@pytest.mark.parametrize(
+    "new_pipeline",
+    [lambda: {"learn": True}, lambda: ContextSettings(learn=True), ContextPipeline],
+    ids=["dict", "settings", "pipeline"],
+)
+def test_an_agent_learns_where_that_is_said(new_pipeline: Callable[[], Any]) -> None:
+    assert ContextBudgetMiddleware(new_pipeline()).pipeline.settings.learn is True
 
 
 # Taken back
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
-@pytest.mark.parametrize("how", ["remove", "edit", "sync"])
-def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: bool) -> None:
-    first = InMemoryStore()
-    with opened(first) as pipeline:
-        learn(pipeline, human(*STORY))
-    store = copy.deepcopy(first) if again else first
+def remove_two(pipeline: ContextPipeline) -> None:
+    pipeline.remove_messages(["m0", "m2"], on_removal="archive", **HERE)
+
+
+def edit_two(pipeline: ContextPipeline) -> None:
+    pipeline.edit_message("m0", HumanMessage("Hm.", id="m0"), **HERE)
+    pipeline.edit_message("m2", HumanMessage("Hm.", id="m2"), **HERE)
+
+
+def sync_without_two(pipeline: ContextPipeline) -> None:
+    state = [message for message in human(*STORY) if message.id not in {"m0", "m2"}]
+    pipeline.sync(state, on_removal="forget", **HERE)
+
+
+class TakenBack(NamedTuple):
+    """What is known after two messages are gone: at once, and when all work is done."""
+
+    facts_at_once: list[str]
+    entities_at_once: list[str]
+    facts: list[str]
+    entities: list[str]
+    records: str
+    """All that is stored of what was learned."""
+
+
+def take_back(store: InMemoryStore, change: Callable[[ContextPipeline], None]) -> TakenBack:
     with opened(store) as pipeline:
-        if how == "remove":
-            call(pipeline, "remove_messages", ["m0", "m2"], on_removal="archive", **HERE)
-        elif how == "sync":
-            kept = [message for message in human(*STORY) if message.id not in {"m0", "m2"}]
-            call(pipeline, "sync", kept, on_removal="forget", **HERE)
-        else:
-            call(pipeline, "edit_message", "m0", HumanMessage("Hm.", id="m0"), **HERE)
-            call(pipeline, "edit_message", "m2", HumanMessage("Hm.", id="m2"), **HERE)
-        at_once = texts(pipeline)
-        names = [entity.name for entity in pipeline.knowledge.list_entities(**ADA)]
+        change(pipeline)
+        facts_at_once = texts(pipeline)
+        entities_at_once = names_of_entities(pipeline)
         assert pipeline.flush(30)
-        left = "".join(of_learning(store)).casefold()
-        assert "Favourite colour is amber" not in at_once
-        assert "Lives in Lisbon" in at_once
-        assert "Acme" not in names
-        assert [word for word in ("amber", "acme", "sister") if word in left] == []
-        assert texts(pipeline) == at_once
-        assert pipeline.knowledge.list_entities(**ADA) == []
+        return TakenBack(
+            facts_at_once=facts_at_once,
+            entities_at_once=entities_at_once,
+            facts=texts(pipeline),
+            entities=names_of_entities(pipeline),
+            records="".join(of_learning(store)).casefold(),
+        )
+
+
+def names_of_entities(pipeline: ContextPipeline) -> list[str]:
+    return [entity.name for entity in pipeline.knowledge.list_entities(**ADA)]
+
+
+class TestWhatCameFromMessagesThatAreGone:
+    @pytest.fixture(scope="class", params=[remove_two, edit_two, sync_without_two])
+    @classmethod
+    def change(cls, request: pytest.FixtureRequest) -> Callable[[ContextPipeline], None]:
+        change: Callable[[ContextPipeline], None] = request.param
+        return change
+
+    @pytest.fixture(scope="class", params=["same store", "a copy"])
+    @classmethod
+    def taken_back(
+        cls, request: pytest.FixtureRequest, change: Callable[[ContextPipeline], None]
+    ) -> TakenBack:
+        """In the store that the learning process has left behind, or in a copy of it."""
+        store = InMemoryStore()
+        with opened(store) as pipeline:
+            learn(pipeline, human(*STORY))
+        if request.param == "a copy":
+            store = copy.deepcopy(store)
+        return take_back(store, change)
+
+    def test_facts_go_at_once_and_others_stay(self, taken_back: TakenBack) -> None:
+        assert "Favourite colour is amber" not in taken_back.facts_at_once
+        assert "Lives in Lisbon" in taken_back.facts_at_once
+
+    def test_entities_of_theirs_go_at_once(self, taken_back: TakenBack) -> None:
+        assert "Acme" not in taken_back.entities_at_once
+
+    @pytest.mark.parametrize("word", ["amber", "acme", "sister"])
+    def test_no_record_has_their_words(self, taken_back: TakenBack, word: str) -> None:
+        assert word not in taken_back.records
+
+    def test_no_entity_is_left_when_all_work_is_done(self, taken_back: TakenBack) -> None:
+        assert taken_back.facts == taken_back.facts_at_once
+        assert taken_back.entities == []
 
 
 # Safe to lose
@@ -462,26 +603,29 @@ class KilledError(Exception):
 
 
 class Mortal(InMemoryStore):
+    """Dies when so many records of what is known were written."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.left: int | None = None
+        self.left: float = float("inf")
         self.written = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        puts = [
-            op
-            for op in todo
-            if isinstance(op, PutOp) and {records.KNOWLEDGE, records.LEARNING} & set(op.namespace)
-        ]
-        if self.left is not None and len(puts) > self.left:
-            super().batch(puts[: self.left])
+        operations = list(ops)
+        puts = [op for op in operations if writes_knowledge(op)]
+        if len(puts) > self.left:
+            super().batch(puts[: int(self.left)])
             self.left = 0
             raise KilledError
-        if self.left is not None:
-            self.left -= len(puts)
+        self.left -= len(puts)
         self.written += len(puts)
-        return super().batch(todo)
+        return super().batch(operations)
+
+
+def writes_knowledge(op: Op) -> bool:
+    if not isinstance(op, PutOp):
+        return False
+    return records.KNOWLEDGE in op.namespace or records.LEARNING in op.namespace
 
 
 CHANGES = (
@@ -494,37 +638,93 @@ CHANGES = (
 )
 
 
-def undisturbed() -> tuple[dict[str, Any], list[int]]:
+class Undisturbed(NamedTuple):
+    """What is known in the end, and how many records were written for it."""
+
+    known: dict[str, Any]
+    writes_of_story: int
+    writes_of_changes: int
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Undisturbed:
     store = Mortal()
     with opened(store) as pipeline:
         learn(pipeline, human(*STORY))
-        first = store.written
+        writes_of_story = store.written
         learn(pipeline, human(*CHANGES, first=6))
-        return known(pipeline), [first, store.written - first]
+        return Undisturbed(known(pipeline), writes_of_story, store.written - writes_of_story)
 
 
-@pytest.mark.parametrize("same_process", [False, True])
-def test_whoever_is_killed_at_any_write_learns_the_same_again(*, same_process: bool) -> None:
-    expected, writes = undisturbed()
-    for part in range(2):
-        for when in range(0, writes[part], 4 if same_process else 1):
-            store: InMemoryStore = Mortal()
-            with opened(store) as pipeline:
-                if part:
-                    learn(pipeline, human(*STORY))
-                store.left = when  # type: ignore[attr-defined]
-                learn(pipeline, human(*(CHANGES if part else STORY), first=6 * part))
-                store.left = None  # type: ignore[attr-defined]
-                if same_process:
-                    pipeline.end_session(**HERE)
-                    assert pipeline.flush(30)
-            store = store if same_process else copy.deepcopy(store)
-            with opened(store) as pipeline:
-                pipeline.end_session(**HERE)
-                assert pipeline.flush(30)
-                if not part:
-                    learn(pipeline, human(*CHANGES, first=6))
-                assert known(pipeline) == expected, (part, when)
+def learn_and_be_killed(
+    pipeline: ContextPipeline, store: Mortal, messages: Iterable[Any], writes: int
+) -> None:
+    store.left = writes
+    learn(pipeline, messages)
+    store.left = float("inf")
+
+
+def catch_up(pipeline: ContextPipeline) -> None:
+    pipeline.end_session(**HERE)
+    assert pipeline.flush(30)
+
+
+def test_killed_at_any_write_of_the_first_reading_it_learns_the_same(
+    undisturbed: Undisturbed,
+) -> None:
+    for writes in range(undisturbed.writes_of_story):
+        store = Mortal()
+        with opened(store) as pipeline:
+            learn_and_be_killed(pipeline, store, human(*STORY), writes)
+
+        with opened(copy.deepcopy(store)) as pipeline:
+            catch_up(pipeline)
+            learn(pipeline, human(*CHANGES, first=6))
+            assert known(pipeline) == undisturbed.known, f"killed after {writes} writes"
+
+
+def test_killed_at_any_write_of_a_later_reading_it_learns_the_same(
+    undisturbed: Undisturbed,
+) -> None:
+    for writes in range(undisturbed.writes_of_changes):
+        store = Mortal()
+        with opened(store) as pipeline:
+            learn(pipeline, human(*STORY))
+            learn_and_be_killed(pipeline, store, human(*CHANGES, first=6), writes)
+
+        with opened(copy.deepcopy(store)) as pipeline:
+            catch_up(pipeline)
+            assert known(pipeline) == undisturbed.known, f"killed after {writes} writes"
+
+
+def test_after_a_failed_write_of_the_first_reading_it_learns_the_same(
+    undisturbed: Undisturbed,
+) -> None:
+    for writes in range(0, undisturbed.writes_of_story, 4):
+        store = Mortal()
+        with opened(store) as pipeline:
+            learn_and_be_killed(pipeline, store, human(*STORY), writes)
+            catch_up(pipeline)
+
+        with opened(store) as pipeline:
+            catch_up(pipeline)
+            learn(pipeline, human(*CHANGES, first=6))
+            assert known(pipeline) == undisturbed.known, f"failed after {writes} writes"
+
+
+def test_after_a_failed_write_of_a_later_reading_it_learns_the_same(
+    undisturbed: Undisturbed,
+) -> None:
+    for writes in range(0, undisturbed.writes_of_changes, 4):
+        store = Mortal()
+        with opened(store) as pipeline:
+            learn(pipeline, human(*STORY))
+            learn_and_be_killed(pipeline, store, human(*CHANGES, first=6), writes)
+            catch_up(pipeline)
+
+        with opened(store) as pipeline:
+            catch_up(pipeline)
+            assert known(pipeline) == undisturbed.known, f"failed after {writes} writes"
 
 
 def test_a_failed_write_is_in_the_next_report_and_is_made_up_for() -> None:
@@ -532,37 +732,54 @@ def test_a_failed_write_is_in_the_next_report_and_is_made_up_for() -> None:
     with opened(store) as pipeline:
         store.left = 3
         learn(pipeline, human(*STORY))
-        store.left = None
-        assert any(
-            "KilledError" in failure for failure in pipeline.assemble("Hi", **HERE).report.failures
-        )
+        store.left = float("inf")
+        failures = pipeline.assemble("Hi", **HERE).report.failures
+        assert any("KilledError" in failure for failure in failures)
+
         learn(pipeline, human("Right.", first=6))
         assert "Lives in Lisbon" in texts(pipeline)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
 
 
-def test_two_pipelines_on_one_store_learn_everything_once() -> None:
-    store = InMemoryStore()
-    with opened(store) as one, opened(store) as other:
-        for number, text in enumerate((*STORY, *CHANGES)):
-            (one if number % 2 else other).add_messages(human(text, first=number), **HERE)
-        one.end_session(**HERE)
-        other.end_session(**HERE)
-        assert one.flush(30)
-        assert other.flush(30)
-        assert known(one) == known(other)
-        together = {key: value for key, value in known(one).items() if not key.startswith("topic/")}
-        counts = {
-            entity.name: entity.total_messages for entity in one.knowledge.list_entities(**ADA)
-        }
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY, *CHANGES))
-        assert texts(pipeline) == sorted(
-            value["text"] for value in together.values() if "text" in value and not value["ended"]
-        )
-        assert counts == {
-            entity.name: entity.total_messages for entity in pipeline.knowledge.list_entities(**ADA)
-        }
+class TestTwoPipelinesOnOneStore:
+    """They get the messages of one conversation in turn."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def store(cls) -> InMemoryStore:
+        store = InMemoryStore()
+        with opened(store) as first, opened(store) as second:
+            for number, text in enumerate((*STORY, *CHANGES)):
+                pipeline = second if number % 2 == 0 else first
+                pipeline.add_messages(human(text, first=number), **HERE)
+            first.end_session(**HERE)
+            second.end_session(**HERE)
+            assert first.flush(30)
+            assert second.flush(30)
+            assert known(first) == known(second)
+        return store
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def alone(cls) -> InMemoryStore:
+        """What one pipeline learns of the same conversation."""
+        store = InMemoryStore()
+        with opened(store) as pipeline:
+            learn(pipeline, human(*STORY, *CHANGES))
+        return store
+
+    def test_they_learn_each_fact_once(self, store: InMemoryStore, alone: InMemoryStore) -> None:
+        with opened(store) as pipeline, opened(alone) as another:
+            assert texts(pipeline) == texts(another)
+
+    def test_they_count_each_message_once(self, store: InMemoryStore, alone: InMemoryStore) -> None:
+        with opened(store) as pipeline, opened(alone) as another:
+            assert counts_of_entities(pipeline) == counts_of_entities(another)
+
+
+def counts_of_entities(pipeline: ContextPipeline) -> dict[str, int]:
+    entities = pipeline.knowledge.list_entities(**ADA)
+    return {entity.name: entity.total_messages for entity in entities}
 
 
 # What a prompt shows of the facts
@@ -626,29 +843,42 @@ def with_tools(first: int = 0) -> list[Any]:
 
 
 def credulous(prompt: str) -> str:
-    many = [fact(f"Likes number {number}", number) for number in range(1, 9)]
-    return (
-        json.dumps({"facts": many, "topics": [], "entities": []})
-        if asks_to_learn(prompt)
-        else answer(prompt)
-    )
+    """Finds something in every message."""
+    if not asks_to_learn(prompt):
+        return answer(prompt)
+    likings = [fact(f"Likes number {number}", number) for number in range(1, 9)]
+    return json.dumps({"facts": likings, "topics": [], "entities": []})
 
 
-@pytest.mark.parametrize("by_model", [False, True])
-def test_neither_tools_nor_the_assistant_make_facts(*, by_model: bool) -> None:
-    model = Reader(answer=credulous) if by_model else None
+def ids_of_sources(pipeline: ContextPipeline) -> set[str]:
+    ids: set[str] = set()
+    for fact_ in pipeline.knowledge.list_facts(**ADA):
+        ids |= {source.message_id for source in fact_.sources}
+    return ids
+
+
+def test_rules_make_no_facts_of_what_tools_and_the_assistant_say() -> None:
+    with opened() as pipeline:
+        learn(pipeline, with_tools())
+
+        assert pipeline.knowledge.list_facts(**ADA) == []
+
+
+def test_a_model_is_not_shown_what_tools_and_the_assistant_say() -> None:
+    model = Reader(answer=credulous)
     with opened(model=model) as pipeline:
-        learn(pipeline, with_tools(), end=by_model)
-        facts_ = pipeline.knowledge.list_facts(**ADA)
-        assert {one.message_id for fact_ in facts_ for one in fact_.sources} <= {
-            "h0",
-            "m100",
-            "m101",
-            "m102",
-        }
-        assert bool(facts_) == by_model
-        if model is not None:
-            assert not any("papaya" in prompt for prompt in model.learned)
+        learn(pipeline, with_tools(), end=True)
+
+    assert not any("papaya" in prompt for prompt in model.learned)
+
+
+def test_facts_of_a_model_come_from_the_users_messages() -> None:
+    with opened(model=Reader(answer=credulous)) as pipeline:
+        learn(pipeline, with_tools(), end=True)
+        sources = ids_of_sources(pipeline)
+
+    assert sources
+    assert sources <= {"h0", "m100", "m101", "m102"}
 
 
 def test_neither_documents_nor_the_context_block_are_learned_from() -> None:
@@ -661,21 +891,24 @@ def test_neither_documents_nor_the_context_block_are_learned_from() -> None:
                 "I like papaya. My favourite colour is amber.", metadata={"source": "diary.txt"}
             )
         )
+        questions = []
         for turn in range(6):
             question = f"What does the diary say about papaya and amber, {turn}?"
+            questions.append(question)
             context = pipeline.assemble(question, **HERE)
             assert "I like papaya" in context.messages[-2 * turn - 1].text  # it is not shown again
-            said = [
+            exchange = [
                 HumanMessage(question, id=f"q{turn}"),
                 AIMessage("It says: I like papaya.", id=f"a{turn}"),
             ]
-            learn(pipeline, said, end=turn == 5)
+            learn(pipeline, exchange, end=turn == 5)
+
         assert texts(pipeline) == []
-        asked = [text for prompt in model.learned for _, text in new_messages(prompt)]
-        assert asked == [
-            f"What does the diary say about papaya and amber, {turn}?" for turn in range(len(asked))
-        ]
-        assert len(asked) >= 5
+    shown: list[str] = []
+    for prompt in model.learned:
+        shown += [text for _, text in new_messages(prompt)]
+    assert len(shown) >= 5
+    assert shown == questions[: len(shown)]
 
 
 HOSTILE = (
@@ -690,20 +923,18 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"results": [{"text": HOSTILE}], "stdout": HOSTILE, "extras": {"text": HOSTILE}},
 )
 CITED = {"cited_text": HOSTILE, "type": "char_location", "document_title": HOSTILE}
-FOREIGN_BLOCKS = (
-    *(
-        {**({"type": kind} if kind else {}), **shape}
-        for kind in (
-            "tool_result",
-            "function_call_output",
-            "document",
-            "whatever_comes_next",
-            "TEXT",
-            None,
-        )
-        for shape in SHAPES
-    ),
-    *({"type": "text", "text": "Go on.", key: [CITED]} for key in ("citations", "annotations")),
+FOREIGN_TYPES = (
+    {"type": "tool_result"},
+    {"type": "function_call_output"},
+    {"type": "document"},
+    {"type": "whatever_comes_next"},
+    {"type": "TEXT"},
+    {},
+)
+FOREIGN_BLOCKS: tuple[dict[str, Any], ...] = (
+    *({**kind, **shape} for kind, shape in product(FOREIGN_TYPES, SHAPES)),
+    {"type": "text", "text": "Go on.", "citations": [CITED]},
+    {"type": "text", "text": "Go on.", "annotations": [CITED]},
 )
 """Blocks, of LangChain and of the providers, that are not what the user says."""
 PASTED = (
@@ -722,61 +953,123 @@ PASTED = (
 )
 
 
-def not_theirs() -> list[Any]:
-    pasted = [[{"type": "text", "text": part} for part in ("<document>", HOSTILE, "</document>")]]
-    return [*([block] for block in FOREIGN_BLOCKS), *pasted, *PASTED]
+SPLIT = [{"type": "text", "text": part} for part in ("<document>", HOSTILE, "</document>")]
+NOT_THEIRS: list[Any] = [*([block] for block in FOREIGN_BLOCKS), SPLIT, *PASTED]
+"""Contents of messages of which nothing is the user's own words."""
+OWN = "I live in Lisbon."
 
 
-@pytest.mark.parametrize("by_model", [False, True])
-def test_only_the_users_own_words_teach_anything_whatever_the_shape_of_the_message(
-    *, by_model: bool
-) -> None:
-    own = "I live in Lisbon."
-    model = Reader(answer=credulous) if by_model else None
+def beside_own_words(content: str | list[Any]) -> str | list[Any]:
+    if isinstance(content, str):
+        return f"{OWN}\n{content}"
+    return [{"type": "text", "text": OWN}, *content]
+
+
+def hostile_messages() -> list[HumanMessage]:
     messages = []
-    for number, content in enumerate(not_theirs()):
-        beside = (
-            f"{own}\n{content}"
-            if isinstance(content, str)
-            else [{"type": "text", "text": own}, *content]
-        )
+    for number, content in enumerate(NOT_THEIRS):
         messages += [
             HumanMessage(content, id=f"alone {number}"),
-            HumanMessage(beside, id=f"beside {number}"),
+            HumanMessage(beside_own_words(content), id=f"beside {number}"),
         ]
+    return messages
+
+
+class Lesson(NamedTuple):
+    """What is known after messages of every shape, and what a prompt shows of it."""
+
+    facts: list[str]
+    entities: list[str]
+    system_prompt: str
+
+
+def lesson_of_hostile_messages(model: Reader | None) -> Lesson:
     with opened(model=model, learn_every=1) as pipeline:
-        learn(pipeline, messages)
+        learn(pipeline, hostile_messages())
         context = pipeline.assemble("Where do I live?", **THERE)
-        assert "evil" not in system(context).lower()
-        assert ("Lives in Lisbon" in system(context)) != by_model
-        assert pipeline.knowledge.list_entities(**ADA) == []
-        if model is None:
-            assert texts(pipeline) == ["Lives in Lisbon"]
-        else:
-            assert "evil" not in "".join(model.learned).lower()
-            assert sum(
-                text.startswith(own) for prompt in model.learned for _, text in new_messages(prompt)
-            ) == len(not_theirs())
+        return Lesson(texts(pipeline), names_of_entities(pipeline), system(context))
+
+
+class TestRulesReadMessagesOfEveryShape:
+    """Only the user's own words teach anything."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def lesson(cls) -> Lesson:
+        return lesson_of_hostile_messages(None)
+
+    def test_they_learn_what_the_user_says(self, lesson: Lesson) -> None:
+        assert lesson.facts == ["Lives in Lisbon"]
+
+    def test_they_learn_no_entity(self, lesson: Lesson) -> None:
+        assert lesson.entities == []
+
+    def test_a_prompt_shows_that_alone(self, lesson: Lesson) -> None:
+        assert "evil" not in lesson.system_prompt.lower()
+        assert "Lives in Lisbon" in lesson.system_prompt
+
+
+class TestAModelReadsMessagesOfEveryShape:
+    """It is shown nothing but the user's own words."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def model(cls) -> Reader:
+        return Reader(answer=credulous)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def lesson(cls, model: Reader) -> Lesson:
+        return lesson_of_hostile_messages(model)
+
+    @pytest.mark.usefixtures("lesson")
+    def test_it_is_not_shown_what_others_say(self, model: Reader) -> None:
+        assert "evil" not in "".join(model.learned).lower()
+
+    @pytest.mark.usefixtures("lesson")
+    def test_it_is_shown_the_users_words_each_time(self, model: Reader) -> None:
+        shown: list[str] = []
+        for prompt in model.learned:
+            shown += [text for _, text in new_messages(prompt)]
+        assert len([text for text in shown if text.startswith(OWN)]) == len(NOT_THEIRS)
+
+    def test_it_learns_no_entity(self, lesson: Lesson) -> None:
+        assert lesson.entities == []
+
+    def test_a_prompt_shows_nothing_that_others_say(self, lesson: Lesson) -> None:
+        assert "evil" not in lesson.system_prompt.lower()
+        assert "Lives in Lisbon" not in lesson.system_prompt
 
 
 # What fails
 
 
-@pytest.mark.parametrize("broken", ["lists", "marks"])
-def test_where_what_is_known_cannot_be_read_the_turn_goes_on(call: Call, broken: str) -> None:
+@pytest.fixture(params=[SearchOp, GetOp], ids=["lists", "marks"])
+def unreadable(request: pytest.FixtureRequest) -> Failing:
+    """A store in which what is known cannot be read."""
     store = Failing()
     with opened(store) as pipeline:
         learn(pipeline, human(*STORY))
     new = Failing()
     new._data = copy.deepcopy(store._data)
-    with opened(new) as pipeline:
-        kind = SearchOp if broken == "lists" else GetOp
-        new.fails = lambda op: isinstance(op, kind) and records.KNOWLEDGE in place_of(op)
-        context = call(pipeline, "assemble", "What about home brewing?", **HERE)
-        assert any("the disk is gone" in failure for failure in context.report.failures)
-        assert "home brewing kettle" in "".join(message.text for message in context.messages)
-        new.fails = lambda _: False
-        assert "amber" in system(call(pipeline, "assemble", "Hi", **HERE))
+    new.fails = lambda op: isinstance(op, request.param) and records.KNOWLEDGE in place_of(op)
+    return new
+
+
+def test_where_what_is_known_cannot_be_read_the_turn_goes_on(unreadable: Failing) -> None:
+    with opened(unreadable) as pipeline:
+        context = pipeline.assemble("What about home brewing?", **HERE)
+
+    assert any("the disk is gone" in failure for failure in context.report.failures)
+    assert "home brewing kettle" in "".join(message.text for message in context.messages)
+
+
+def test_once_what_is_known_can_be_read_again_it_is_shown(unreadable: Failing) -> None:
+    with opened(unreadable) as pipeline:
+        pipeline.assemble("What about home brewing?", **HERE)
+        unreadable.fails = lambda _: False
+
+        assert "amber" in system(pipeline.assemble("Hi", **HERE))
 
 
 def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:

@@ -5,7 +5,7 @@ All of it is found, stands apart with its day, and gives way to this one.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,23 @@ SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
 QUESTION = "Which colour is my bike?"
 FACT = "The code of my locker at the station is 4711."
 LOCKER = "What is the code of my locker?"
-WORDS = "Paris invoice Alice Monday garden market server costs meeting alpha train lunch report window kitchen".split()
+WORDS = [
+    "Paris",
+    "invoice",
+    "Alice",
+    "Monday",
+    "garden",
+    "market",
+    "server",
+    "costs",
+    "meeting",
+    "alpha",
+    "train",
+    "lunch",
+    "report",
+    "window",
+    "kitchen",
+]
 
 
 def at(conversation: str, user: str = "ada") -> dict[str, str]:
@@ -38,33 +54,46 @@ def new(store: BaseStore | None = None, **options: Any) -> ContextPipeline:
 
 def say(pipeline: ContextPipeline, conversation: str, *texts: str, day: str | None = None) -> None:
     """Adds what the user says, each with an answer."""
-    told: dict[str, Any] = {"created_at": f"{day}T09:00:00+00:00"} if day else {}
+    created: dict[str, Any] = {"created_at": f"{day}T09:00:00+00:00"} if day else {}
     for text in texts:
-        said = [HumanMessage(text, additional_kwargs=told), AIMessage("Noted.")]
-        pipeline.add_messages(said, **at(conversation))
+        exchange = [HumanMessage(text, additional_kwargs=created), AIMessage("Noted.")]
+        pipeline.add_messages(exchange, **at(conversation))
 
 
-def block(
+def last_message(
     pipeline: ContextPipeline, question: str, conversation: str = "now", **settings: Any
 ) -> str:
-    """Returns the last message of a prompt: the context block, and the question."""
+    """Returns the last message of a prompt: the background, and the question."""
     context = pipeline.assemble(question, settings=settings or None, **at(conversation))
     assert not context.report.failures
     return context.messages[-1].text
 
 
-def line_with(text: str, part: str) -> str:
-    """Returns the line of a block that has some words; nothing where none has."""
-    return next((line for line in text.splitlines() if part in line and line.startswith("- ")), "")
+def quote_of(text: str, words: str) -> str | None:
+    """Returns the quote that has some words; nothing where none has."""
+    for line in text.splitlines():
+        if line.startswith("- ") and words in line:
+            return line
+    return None
+
+
+def check_superseded(text: str, words: str, mark: str) -> None:
+    """What was said before is not quoted, or is marked."""
+    quote = quote_of(text, words)
+    assert quote is None or mark in quote
 
 
 def chatter(number: int, seed: int = 0) -> list[BaseMessage]:
     """Returns so many messages about nothing in particular."""
     rng = random.Random(seed)
-    made: list[BaseMessage] = []
+    messages: list[BaseMessage] = []
     for _ in range(number // 2):
-        made += [HumanMessage(" ".join(rng.choices(WORDS, k=12)) + "."), AIMessage("Noted.")]
-    return made
+        text = " ".join(rng.choices(WORDS, k=12)) + "."
+        messages += [HumanMessage(text), AIMessage("Noted.")]
+    return messages
+
+
+HERE = "(superseded in this conversation: "
 
 
 # What this conversation says wins
@@ -90,8 +119,8 @@ def test_what_this_conversation_says_outweighs_another_one(
     pipeline = new()
     say(pipeline, "old", before)
     say(pipeline, "now", now)
-    quoted = line_with(block(pipeline, question), before)
-    assert not quoted or "(superseded in this conversation: " in quoted
+
+    check_superseded(last_message(pipeline, question), before, HERE)
 
 
 def test_a_marked_statement_has_its_reason_in_the_report() -> None:
@@ -99,6 +128,7 @@ def test_a_marked_statement_has_its_reason_in_the_report() -> None:
     say(pipeline, "old", "My bike is red.")
     say(pipeline, "now", "My bike is blue.")
     report = pipeline.assemble(QUESTION, **at("now")).report
+
     [item] = [item for item in report.layer("L5").items if "bike is red" in item.preview]
     assert item.reason is Reason.SUPERSEDED
 
@@ -108,30 +138,38 @@ def test_this_conversation_wins_from_far_behind_its_cut() -> None:
     say(pipeline, "old", "My bike is red.")
     say(pipeline, "now", "My bike is blue.")
     pipeline.add_messages(chatter(600), **at("now"))
-    quoted = line_with(block(pipeline, QUESTION), "My bike is red.")
-    assert not quoted or "superseded in this conversation" in quoted
+
+    text = last_message(pipeline, QUESTION)
+    check_superseded(text, "My bike is red.", "superseded in this conversation")
 
 
 def test_a_statement_repeated_here_is_not_marked() -> None:
     pipeline = new()
     say(pipeline, "old", "My bike is red, and it is fast.")
     say(pipeline, "now", "My bike is blue.", "My bike is red.")
-    assert "superseded" not in line_with(block(pipeline, "How fast is my bike?"), "it is fast")
+
+    quote = quote_of(last_message(pipeline, "How fast is my bike?"), "it is fast")
+    assert quote is None or "superseded" not in quote
 
 
 @pytest.mark.parametrize(
-    "days", [("2026-01-05", "2026-03-05"), (None, None)], ids=["by their days", "as stored"]
+    ("old_day", "mid_day"),
+    [("2026-01-05", "2026-03-05"), (None, None)],
+    ids=["by their days", "as stored"],
 )
-def test_a_newer_conversation_outweighs_an_older_one(days: Sequence[str | None]) -> None:
+def test_a_newer_conversation_outweighs_an_older_one(
+    old_day: str | None, mid_day: str | None
+) -> None:
     pipeline = new()
-    say(pipeline, "old", "My bike is red.", day=days[0])
-    say(pipeline, "mid", "My bike is blue.", day=days[1])
-    say(pipeline, "old", "The train was late.", day=days[0])
+    say(pipeline, "old", "My bike is red.", day=old_day)
+    say(pipeline, "mid", "My bike is blue.", day=mid_day)
+    say(pipeline, "old", "The train was late.", day=old_day)
     say(pipeline, "now", "Hello.")
-    text = block(pipeline, QUESTION)
-    assert "superseded" not in line_with(text, "My bike is blue.")
-    quoted = line_with(text, "My bike is red.")
-    assert not quoted or "(superseded on " in quoted
+    text = last_message(pipeline, QUESTION)
+
+    newer = quote_of(text, "My bike is blue.")
+    assert newer is None or "superseded" not in newer
+    check_superseded(text, "My bike is red.", "(superseded on ")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +187,8 @@ def test_what_has_another_subject_is_quoted_unmarked(before: str, now: str, ques
     pipeline = new()
     say(pipeline, "old", before)
     say(pipeline, "now", now)
-    assert line_with(block(pipeline, question), before) == f"- user: {before}"
+
+    assert quote_of(last_message(pipeline, question), before) == f"- user: {before}"
 
 
 # Days and headings
@@ -159,16 +198,18 @@ def test_a_quote_stands_under_the_day_of_its_message() -> None:
     pipeline = new()
     say(pipeline, "old", "My bike is red.", day="2026-01-05")
     say(pipeline, "now", "Hello.")
-    assert "[2026-01-05, in another conversation]\n- user: My bike is red." in block(
+    assert "[2026-01-05, in another conversation]\n- user: My bike is red." in last_message(
         pipeline, QUESTION
     )
 
 
-@pytest.mark.parametrize("length", [2, 700], ids=["from the log", "from a block"])
+@pytest.mark.parametrize("length", [2, 700], ids=["from the log", "from a segment"])
 def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(
     tmp_path: Path, length: int
 ) -> None:
-    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)  # noqa: E731
+    def clock() -> datetime:
+        return datetime(2025, 7, 14, 12, tzinfo=UTC)
+
     with ChromaStore(tmp_path / "store", clock=clock) as store:
         pipeline = new(store)
         say(pipeline, "old", FACT)
@@ -176,7 +217,9 @@ def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(
         pipeline.assemble("Hello.", **at("old"))
         pipeline.flush()
         say(pipeline, "now", "Hello.", day="2026-01-01")
-        assert f"[2025-07-14, in another conversation]\n- user: {FACT}" in block(pipeline, LOCKER)
+        assert f"[2025-07-14, in another conversation]\n- user: {FACT}" in last_message(
+            pipeline, LOCKER
+        )
 
 
 def test_a_heading_names_the_title_of_a_conversation() -> None:
@@ -187,7 +230,7 @@ def test_a_heading_names_the_title_of_a_conversation() -> None:
     store.put(place.namespace, place.key, {"text": "Bikes [and\nmore]"})
     say(pipeline, "now", "Hello.")
     heading = "[2026-01-05, in another conversation: Bikes (and more)]"
-    assert f"{heading}\n- user: My bike is red." in block(pipeline, QUESTION)
+    assert f"{heading}\n- user: My bike is red." in last_message(pipeline, QUESTION)
 
 
 def test_each_conversation_has_a_heading_of_its_own() -> None:
@@ -195,7 +238,7 @@ def test_each_conversation_has_a_heading_of_its_own() -> None:
     say(pipeline, "one", "My bike is at the station.", day="2026-01-05")
     say(pipeline, "two", "My bike has a new bell.", day="2026-01-05")
     say(pipeline, "now", "Hello.")
-    text = block(pipeline, "What do you know about my bike?")
+    text = last_message(pipeline, "What do you know about my bike?")
     headings = [line for line in text.splitlines() if line.startswith("[2026")]
     assert sorted(headings) == [
         "[2026-01-05, in another conversation (2)]",
@@ -216,38 +259,43 @@ def fill(pipeline: ContextPipeline, lengths: Sequence[int]) -> None:
     say(pipeline, "now", "Hello.")
 
 
+@pytest.fixture(params=["private", "memory", "folder"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore | None]:
+    if request.param == "folder":
+        with ChromaStore(tmp_path) as store:
+            yield store
+    elif request.param == "memory":
+        yield InMemoryStore()
+    else:
+        yield None
+
+
 @pytest.mark.parametrize(
     "lengths",
     [(1_000,), pytest.param((800, 800, 800, 800), marks=pytest.mark.slow)],
     ids=["one", "several"],
 )
-@pytest.mark.parametrize("kind", ["private", "memory", "folder"])
 def test_a_fact_of_long_ago_is_found_in_other_conversations(
-    tmp_path: Path, kind: str, lengths: Sequence[int]
+    any_store: BaseStore | None, lengths: Sequence[int]
 ) -> None:
-    store = {
-        "private": lambda: None,
-        "memory": InMemoryStore,
-        "folder": lambda: ChromaStore(tmp_path),
-    }[kind]()
-    pipeline = new(store)
+    pipeline = new(any_store)
     fill(pipeline, lengths)
-    text = block(pipeline, LOCKER)
+
+    text = last_message(pipeline, LOCKER)
+
     assert FACT in text
     assert "Noted." not in text
-    if isinstance(store, ChromaStore):
-        store.close()
 
 
 def test_a_fact_is_found_after_a_restart(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         pipeline = new(store)
         fill(pipeline, (1_000, 300))
-        before = block(pipeline, LOCKER)
+        before = last_message(pipeline, LOCKER)
         pipeline.flush()
         pipeline.close()
     with ChromaStore(tmp_path) as store:
-        assert block(new(store), LOCKER) == before
+        assert last_message(new(store), LOCKER) == before
 
 
 def test_a_fact_is_found_by_an_async_prompt() -> None:
@@ -259,9 +307,10 @@ def test_a_fact_is_found_by_an_async_prompt() -> None:
 def test_a_fact_is_found_by_the_retriever() -> None:
     pipeline = new()
     fill(pipeline, (1_000,))
-    assert (
-        BudgetedRetriever(pipeline=pipeline, user_id="ada").invoke(LOCKER)[0].page_content == FACT
-    )
+
+    documents = BudgetedRetriever(pipeline=pipeline, user_id="ada").invoke(LOCKER)
+
+    assert documents[0].page_content == FACT
 
 
 def test_no_other_user_is_told() -> None:
@@ -271,30 +320,38 @@ def test_no_other_user_is_told() -> None:
     assert "4711" not in prompt.messages[-1].text
 
 
-@pytest.mark.parametrize("sealed", [False, True], ids=["from the log", "from blocks"])
-def test_two_pipelines_make_the_same_prompt(sealed: bool) -> None:
-    store = InMemoryStore()
-    first = new(store)
-    fill(first, (700, 300, 120))
-    if sealed:
+@pytest.fixture(scope="module", params=[False, True], ids=["from the log", "from segments"])
+def pipeline_with_three(request: pytest.FixtureRequest) -> ContextPipeline:
+    """A pipeline with three other conversations, of which segments are written or not yet."""
+    pipeline = new(InMemoryStore())
+    fill(pipeline, (700, 300, 120))
+    if request.param:
         for number in range(3):
-            first.assemble("Hello.", **at(f"c{number}"))
-        first.flush()
-    asked = [
-        LOCKER,
-        "What did Alice say about the garden?",
-        "When was the meeting with the invoice?",
-    ]
-    assert [block(first, one) for one in asked] == [block(new(store), one) for one in asked]
+            pipeline.assemble("Hello.", **at(f"c{number}"))
+        pipeline.flush()
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    "question",
+    [LOCKER, "What did Alice say about the garden?", "When was the meeting with the invoice?"],
+    ids=["a fact", "a person", "words"],
+)
+def test_two_pipelines_make_the_same_prompt(
+    pipeline_with_three: ContextPipeline, question: str
+) -> None:
+    text = last_message(pipeline_with_three, question)
+
+    assert last_message(new(pipeline_with_three.store), question) == text
 
 
 def test_a_prompt_after_the_first_embeds_nothing_again() -> None:
     embeddings = BagOfWords()
     pipeline = new(embeddings=embeddings)
     fill(pipeline, (600,))
-    block(pipeline, LOCKER)
+    last_message(pipeline, LOCKER)
     embeddings.asked.clear()
-    block(pipeline, LOCKER)
+    last_message(pipeline, LOCKER)
     assert embeddings.asked == []
 
 
@@ -316,7 +373,7 @@ def test_of_too_many_messages_the_newest_are_searched_and_told(
 def test_nothing_is_quoted_where_nothing_has_to_do_with_the_message(question: str) -> None:
     pipeline = new()
     fill(pipeline, (600, 600))
-    assert block(pipeline, question) == question
+    assert last_message(pipeline, question) == question
 
 
 # What is said later
@@ -327,35 +384,40 @@ def test_what_is_said_elsewhere_meanwhile_is_found() -> None:
     pipeline = new(store)
     other = new(store)
     fill(pipeline, (400,))
-    assert "repair shop" not in block(pipeline, "Where is my violin?")
+    assert "repair shop" not in last_message(pipeline, "Where is my violin?")
     say(other, "c0", "My violin is at the repair shop.")
-    assert "repair shop" in block(pipeline, "Where is my violin?")
+    assert "repair shop" in last_message(pipeline, "Where is my violin?")
 
 
-@pytest.mark.parametrize("change", ["edit", "remove", "clear", "pin"])
-def test_what_is_taken_back_elsewhere_is_not_quoted(change: str) -> None:
+TAKING_BACK: dict[str, Callable[[ContextPipeline], object]] = {
+    "edit": lambda pipeline: pipeline.edit_message("violin", HumanMessage("It rains."), **at("c0")),
+    "remove": lambda pipeline: pipeline.remove_messages(
+        ["violin"], on_removal="forget", **at("c0")
+    ),
+    "clear": lambda pipeline: pipeline.clear(**at("c0")),
+    "pin": lambda pipeline: pipeline.pin(["violin"], preservation="drop", **at("c0")),
+}
+
+
+@pytest.mark.parametrize("take_back", TAKING_BACK.values(), ids=TAKING_BACK)
+def test_what_is_taken_back_elsewhere_is_not_quoted(
+    take_back: Callable[[ContextPipeline], object],
+) -> None:
     pipeline = new()
     fill(pipeline, (400,))
-    pipeline.add_messages(
-        [HumanMessage("My violin is at the repair shop.", id="violin")], **at("c0")
-    )
-    assert "repair shop" in block(pipeline, "Where is my violin?")
-    match change:
-        case "edit":
-            pipeline.edit_message("violin", HumanMessage("It rains."), **at("c0"))
-        case "remove":
-            pipeline.remove_messages(["violin"], on_removal="forget", **at("c0"))
-        case "clear":
-            pipeline.clear(**at("c0"))
-        case "pin":
-            pipeline.pin(["violin"], preservation="drop", **at("c0"))
-    assert "repair shop" not in block(pipeline, "Where is the violin?")
+    violin = HumanMessage("My violin is at the repair shop.", id="violin")
+    pipeline.add_messages([violin], **at("c0"))
+    assert "repair shop" in last_message(pipeline, "Where is my violin?")
+
+    take_back(pipeline)
+
+    assert "repair shop" not in last_message(pipeline, "Where is the violin?")
 
 
 def test_an_erased_user_leaves_nothing_in_memory() -> None:
     pipeline = new()
     fill(pipeline, (400,))
-    block(pipeline, LOCKER)
+    last_message(pipeline, LOCKER)
     pipeline.erase_user(user_id="ada")
     assert pipeline.engine.workspace.libraries.of("ada").messages == 0
 
@@ -368,18 +430,18 @@ def test_sources_without_conversations_switch_it_off(sources: Sequence[str]) -> 
     pipeline = new()
     say(pipeline, "old", "My bike is red.")
     say(pipeline, "now", "Hello.")
-    assert "red" in block(pipeline, QUESTION)
-    assert "red" not in block(pipeline, QUESTION, sources=list(sources))
+    assert "red" in last_message(pipeline, QUESTION)
+    assert "red" not in last_message(pipeline, QUESTION, sources=list(sources))
 
 
 @pytest.mark.parametrize("answer", ["Noted.", "Understood!", "Okay, thanks.", "Got it."])
 def test_an_answer_that_says_nothing_is_not_quoted(answer: str) -> None:
     pipeline = new()
     for number in range(150):
-        said = [HumanMessage(f"Item {number}: {WORDS[number % 15]}."), AIMessage(answer)]
-        pipeline.add_messages(said, **at(f"c{number % 3}"))
+        question = HumanMessage(f"Item {number}: {WORDS[number % 15]}.")
+        pipeline.add_messages([question, AIMessage(answer)], **at(f"c{number % 3}"))
     say(pipeline, "now", "Hello.")
-    assert answer not in block(pipeline, QUESTION)
+    assert answer not in last_message(pipeline, QUESTION)
 
 
 def test_a_later_day_than_that_of_this_conversation_does_not_win() -> None:
@@ -387,5 +449,6 @@ def test_a_later_day_than_that_of_this_conversation_does_not_win() -> None:
     today = datetime.now(UTC).date()
     say(pipeline, "now", "My bike is blue.", day=str(today - timedelta(90)))
     say(pipeline, "old", "My bike is red.", day=str(today - timedelta(9)))
-    quoted = line_with(block(pipeline, QUESTION), "My bike is red.")
-    assert not quoted or "superseded in this conversation" in quoted
+
+    text = last_message(pipeline, QUESTION)
+    check_superseded(text, "My bike is red.", "superseded in this conversation")
