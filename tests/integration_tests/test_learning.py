@@ -178,7 +178,7 @@ def test_a_session_that_ended_with_its_process_is_learned_from_later() -> None:
     assert "Favourite colour is amber" in come_again(store)
 
 
-def test_rules_read_such_a_session_where_it_says_too_little_for_a_model() -> None:
+def test_rules_read_a_session_that_says_too_little_for_a_model() -> None:
     model = Reader()
     store = end_with_process(model=model)
 
@@ -207,7 +207,7 @@ PLAY = "Let's play a text adventure."
 SUSPENDED = "learning about the user: suspended for messages"
 
 
-def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None:
+def test_a_part_that_is_played_never_says_anything_of_the_user() -> None:
     with opened() as pipeline:
         learn(pipeline, human(PLAY, *["Ok."] * 4))
         learn(
@@ -417,7 +417,7 @@ def test_a_model_is_asked_once_for_five_messages() -> None:
     assert len(model.learned) == 10
 
 
-def test_a_model_waits_where_messages_say_little_until_the_session_ends() -> None:
+def test_where_messages_say_little_a_model_waits_for_the_end() -> None:
     model = Reader()
     with opened(model=model) as pipeline:
         tell_fifty_things(pipeline)

@@ -584,7 +584,7 @@ class TestACallWithArgumentsOverTheBudget:
         assert context.report.last_resort == ("large blocks",)
 
 
-def test_an_answer_in_the_turn_with_a_block_over_the_budget_is_clipped() -> None:
+def test_an_answer_in_the_turn_with_too_large_a_block_is_clipped() -> None:
     call = {"name": "look", "args": {}, "id": "call-1"}
     text = {"type": "text", "text": "I search."}
     content: Any = [text, OF_AN_ASSISTANT["a web search's result"]]
