@@ -1,8 +1,11 @@
-"""The message log on every store: its contract, writers that meet in any order, and its cost."""
+"""The message log on every store.
+
+Its contract, every order in which writers can meet, and what it costs.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,121 +16,91 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
+from langchain_ctxbudget.pipeline import removal
 from tests import log_contract
+from tests.integration_tests.conftest import Call
 
-ADA = log_contract.ADA
 Act = Callable[[ContextPipeline], Flow[Any]]
-"""What a writer does; a flow can be taken on one store operation at a time."""
-Shown = tuple[str, str]
-"""A message's id and text."""
 
 
 class TestMessageLog(log_contract.LogContract):
     """On every store, blocking and awaited."""
 
 
-def call_by_name(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
+def plainly(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(pipeline, name)(*args, **kwargs)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
-    log_contract.play(InMemoryStore(), call_by_name, seed, turns=40)
+    log_contract.play(InMemoryStore(), plainly, seed, turns=40)
 
 
 # -- writers that meet: many orders of their store operations
 
 
-def messages(*texts: str) -> list[BaseMessage]:
-    """Messages of the user whose ids are their texts."""
-    return [HumanMessage(text, id=text) for text in texts]
+SCOPE = log_contract.ADAS
 
 
-def add(*new: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._add_messages(list(new), **ADA)
+def add(*messages: BaseMessage) -> Act:
+    return lambda pipeline: pipeline._conversations.add(SCOPE, list(messages))
 
 
 def edit(key: str, text: str) -> Act:
-    return lambda pipeline: pipeline._edit_message(key, HumanMessage(text), **ADA)
+    return lambda pipeline: pipeline._conversations.edit(SCOPE, key, HumanMessage(text))
 
 
-def archive(key: str) -> Act:
-    return lambda pipeline: pipeline._remove_messages([key], on_removal="archive", **ADA)
+def remove(*keys: str, on_removal: Any = "archive") -> Act:
+    return lambda pipeline: pipeline._conversations.remove(SCOPE, list(keys), on_removal)
 
 
-def forget(key: str) -> Act:
-    return lambda pipeline: pipeline._remove_messages([key], on_removal="forget", **ADA)
-
-
-def sync(*state: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._sync(list(state), **ADA)
+def sync(*messages: BaseMessage) -> Act:
+    return lambda pipeline: pipeline._workspace.sync(list(messages), SCOPE, "archive")
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
-    return pipeline._clear(**ADA)
+    return removal.clear(pipeline._workspace, SCOPE)
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
-    return pipeline._get_messages(**ADA)
+    return pipeline._conversations.messages(SCOPE)
 
 
 class World:
-    """A store, a pipeline for each act, and an observer.
-
-    Args:
-        acts: what the pipelines do, one each.
-        before: what the conversation has before.
-        opened: whether every pipeline has read the conversation before it acts.
-        joined: whether every pipeline has written to the conversation before it acts.
-    """
-
     def __init__(
         self,
         acts: Sequence[Act],
         *,
-        before: Sequence[BaseMessage] = (),
+        before: Sequence[BaseMessage],
         opened: bool,
         joined: bool = False,
     ) -> None:
         self.store = InMemoryStore()
-        self.pipelines = [self.new_pipeline(f"w{number}") for number in range(len(acts))]
-        self.observer = self.new_pipeline()
-        self.observer.get_messages(**ADA)
-
+        self.pipelines = [self.another(writer_id=f"w{number}") for number in range(len(acts))]
+        self.observer = self.another()
+        self.observer.get_messages(**log_contract.ADA)
         if before:
-            self.pipelines[0].add_messages(before, **ADA)
-        if joined:
-            for number, pipeline in enumerate(self.pipelines):
-                pipeline.add_messages(messages(f"hello {number}"), **ADA)
-        if opened:
-            for pipeline in [*self.pipelines, self.observer]:
-                pipeline.get_messages(**ADA)
-
+            self.pipelines[0].add_messages(before, **log_contract.ADA)
+        for number, pipeline in enumerate(self.pipelines):
+            if joined:
+                pipeline.add_messages(log_contract.said(f"hello {number}"), **log_contract.ADA)
+        for pipeline in [*self.pipelines, self.observer] if opened else []:
+            pipeline.get_messages(**log_contract.ADA)
         self.flows = [
             log_contract.ByHand(act(pipeline))
             for act, pipeline in zip(acts, self.pipelines, strict=True)
         ]
 
-    def new_pipeline(self, writer_id: str | None = None) -> ContextPipeline:
+    def another(self, writer_id: str | None = None) -> ContextPipeline:
+        store = log_contract.Elsewhere(self.store)
         return ContextPipeline(
-            {"learn": False},
-            store=log_contract.Elsewhere(self.store),
-            writer_id=writer_id,
-            token_counter=log_contract.COUNTER,
+            {"learn": False}, store=store, writer_id=writer_id, token_counter=log_contract.COUNTER
         )
 
-    def views(self) -> list[list[Shown]]:
-        """What each pipeline shows, and what a new one shows."""
-        readers = [*self.pipelines, self.observer, self.new_pipeline()]
-        return [log_contract.shown(reader.get_messages(**ADA)) for reader in readers]
-
-    def run(self, rng: random.Random) -> None:
-        """Takes the flows on to their ends, a few operations of one, then of another."""
-        while pending := [flow for flow in self.flows if not flow.done]:
-            flow = rng.choice(pending)
-            for _ in range(rng.choice([1, 1, 2, 4])):
-                flow.step()
+    def views(self) -> list[list[tuple[str, str]]]:
+        readers = [*self.pipelines, self.observer, self.another()]
+        return [log_contract.shown(reader.get_messages(**log_contract.ADA)) for reader in readers]
 
 
 @pytest.fixture(params=[60, pytest.param(100, marks=pytest.mark.slow)])
@@ -139,168 +112,137 @@ def orders(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-def worlds_in_random_orders(new_world: Callable[[], World], orders: int) -> Iterator[World]:
-    """New worlds, each after its acts were done in an order of its own."""
+def some_orders(world: Callable[[], World], count: int) -> Iterator[World]:
+    """The world after so many random orders."""
     rng = random.Random(0)
-    for _ in range(orders):
-        world = new_world()
-        world.run(rng)
-        yield world
+    for _ in range(count):
+        made = world()
+        while pending := [flow for flow in made.flows if not flow.done]:
+            flow = rng.choice(pending)
+            for _ in range(rng.choice([1, 1, 2, 4])):
+                if not flow.done:
+                    flow.step()
+        yield made
 
 
-def agreed_view(world: World) -> list[Shown]:
-    """What every pipeline shows, each message once."""
+def agreed(world: World) -> list[tuple[str, str]]:
     views = world.views()
-    first = views[0]
-
-    assert all(view == first for view in views), views
-    assert len({key for key, _ in first}) == len(first)
-    return first
+    assert all(view == views[0] for view in views), views
+    assert len({key for key, _ in views[0]}) == len(views[0])
+    return views[0]
 
 
 def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
-    acts = [add(*messages("a")), add(*messages("b"))]
-    worlds = worlds_in_random_orders(lambda: World(acts, opened=True), orders)
-
-    views = {tuple(agreed_view(world)) for world in worlds}
-
-    assert views == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
-
-
-class Meeting(NamedTuple):
-    """What is done at once, and the texts that are there afterwards, sorted."""
-
-    acts: list[Act]
-    texts: list[str]
+    seen = set()
+    for world in some_orders(
+        lambda: World(
+            [add(*log_contract.said("a")), add(*log_contract.said("b"))], before=(), opened=True
+        ),
+        orders,
+    ):
+        seen.add(tuple(agreed(world)))
+    assert seen == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
 
 
-MEETINGS = {
-    "one word": Meeting(
-        acts=[add(HumanMessage("yes")), add(HumanMessage("yes"))],
-        texts=["yes", "yes"],
+MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
+    "one word": ([add(HumanMessage("yes")), add(HumanMessage("yes"))], ["yes", "yes"]),
+    "two words": ([add(HumanMessage("yes")), add(HumanMessage("no"))], ["no", "yes"]),
+    "one message": (
+        [add(*log_contract.said("a", "b")), add(*log_contract.said("b", "c"))],
+        ["a", "b", "c"],
     ),
-    "two words": Meeting(
-        acts=[add(HumanMessage("yes")), add(HumanMessage("no"))],
-        texts=["no", "yes"],
-    ),
-    "one message": Meeting(
-        acts=[add(*messages("a", "b")), add(*messages("b", "c"))],
-        texts=["a", "b", "c"],
-    ),
-    "a reader, too": Meeting(
-        acts=[add(*messages("a")), add(*messages("b"), HumanMessage("yes")), read],
-        texts=["a", "b", "yes"],
+    "a reader, too": (
+        [add(*log_contract.said("a")), add(*log_contract.said("b"), HumanMessage("yes")), read],
+        ["a", "b", "yes"],
     ),
 }
 
 
 @pytest.mark.parametrize("opened", [True, False])
-@pytest.mark.parametrize("meeting", MEETINGS.values(), ids=MEETINGS)
+@pytest.mark.parametrize("name", MEETINGS)
 def test_nothing_that_writers_say_at_once_is_lost_or_doubled(
-    meeting: Meeting, opened: bool, orders: int
+    name: str, opened: bool, orders: int
 ) -> None:
-    for world in worlds_in_random_orders(lambda: World(meeting.acts, opened=opened), orders):
-        view = agreed_view(world)
-        pages = log_contract.all_pages(call_by_name, world.observer, [1, 2] * 5, **ADA)
+    acts, expected = MEETINGS[name]
+    for made in some_orders(lambda: World(acts, before=(), opened=opened), orders):
+        assert sorted(text for _, text in agreed(made)) == expected
+        pages = log_contract.all_pages(plainly, made.observer, [1, 2] * 5, **log_contract.ADA)
+        assert log_contract.shown(pages) == log_contract.shown(
+            made.observer.get_messages(**log_contract.ADA)
+        )
 
-        assert sorted(text for _, text in view) == meeting.texts
-        assert log_contract.shown(pages) == view
 
-
-NEW = messages("new")
 CHANGES: dict[str, list[Act]] = {
-    "edit": [edit("b", "B"), add(*NEW)],
-    "archive": [archive("b"), add(*NEW)],
-    "forget": [forget("b"), add(*NEW)],
-    "sync": [sync(*messages("c", "b", "a")), add(*NEW)],
-    "clear": [clear, add(*NEW)],
+    "edit": [edit("b", "B"), add(*log_contract.said("new"))],
+    "archive": [remove("b"), add(*log_contract.said("new"))],
+    "forget": [remove("b", on_removal="forget"), add(*log_contract.said("new"))],
+    "sync": [sync(*log_contract.said("c", "b", "a")), add(*log_contract.said("new"))],
+    "clear": [clear, add(*log_contract.said("new"))],
     "edits": [edit("b", "one"), edit("b", "two")],
-    "edit and forget": [edit("b", "one"), forget("b")],
-    "edit and archive": [edit("b", "one"), archive("b")],
-    "syncs": [sync(*messages("c", "b", "a")), sync(*messages("b", "c", "d"))],
-    "sync and edit": [sync(*messages("c", "b", "a")), edit("b", "one")],
+    "edit and forget": [edit("b", "one"), remove("b", on_removal="forget")],
+    "edit and archive": [edit("b", "one"), remove("b")],
+    "syncs": [sync(*log_contract.said("c", "b", "a")), sync(*log_contract.said("b", "c", "d"))],
+    "sync and edit": [sync(*log_contract.said("c", "b", "a")), edit("b", "one")],
 }
 
 
 @pytest.mark.parametrize("joined", [pytest.param(True, marks=pytest.mark.slow), False])
-@pytest.mark.parametrize("acts", CHANGES.values(), ids=CHANGES)
-def test_whoever_changes_while_another_writes_agrees_with_readers(
-    acts: list[Act], joined: bool, orders: int
+@pytest.mark.parametrize("name", CHANGES)
+def test_whoever_changes_while_another_writes_agrees_with_every_reader(
+    name: str, joined: bool, orders: int
 ) -> None:
-    before = messages("a", "b", "c")
-
-    def new_world() -> World:
-        return World(acts, before=before, opened=True, joined=joined)
-
-    for world in worlds_in_random_orders(new_world, orders):
-        agreed_view(world)
+    for made in some_orders(
+        lambda: World(
+            CHANGES[name], before=log_contract.said("a", "b", "c"), opened=True, joined=joined
+        ),
+        orders,
+    ):
+        agreed(made)
 
 
 # -- more writers than a reader asks for each time
 
 
-@pytest.mark.parametrize(
-    "texts", [{"new 0", "new 1"}, {"new 0", "new 1", "new 2"}], ids=["two", "three"]
-)
-def test_more_writers_than_are_polled_see_each_other(
-    monkeypatch: pytest.MonkeyPatch, texts: set[str], orders: int
+@pytest.mark.parametrize("writers", [2, 3])
+def test_more_writers_than_are_polled_that_meet_see_each_other(
+    monkeypatch: pytest.MonkeyPatch, writers: int, orders: int
 ) -> None:
     monkeypatch.setattr(log, "POLLED", 2)
-    acts = [*(add(*messages(text)) for text in sorted(texts)), read]
-
-    for world in worlds_in_random_orders(lambda: World(acts, opened=True, joined=True), orders):
-        view = agreed_view(world)
-        assert texts <= {text for _, text in view}
+    acts = [add(*log_contract.said(f"new {n}")) for n in range(writers)]
+    for made in some_orders(
+        lambda: World([*acts, read], before=(), opened=True, joined=True), orders
+    ):
+        seen = [text for _, text in agreed(made)]
+        assert {f"new {n}" for n in range(writers)} <= set(seen)
 
 
 # -- what it costs
 
 
-class Reading(NamedTuple):
-    """How many messages a reader got, and what it asked the store for."""
-
-    messages: int
-    records_read: int
-    batches: int
-    searches: int
-
-
-class Readings(NamedTuple):
-    behind: Reading
-    up_to_date: Reading
-
-
-def reading(reader: ContextPipeline, counting: log_contract.Counting) -> Reading:
-    counting.reset()
-    found = reader.get_messages(**ADA)
-    return Reading(
-        messages=len(found),
-        records_read=counting.records_read,
-        batches=counting.batches,
-        searches=counting.searches,
-    )
-
-
-def readings_of_305_messages(counting: log_contract.Counting) -> Readings:
-    """What it costs to read five messages after 300, and to read once more."""
-    with log_contract.pipelines(counting, 2) as (writer, reader):
-        writer.add_messages(messages(*map(str, range(300))), **ADA)
-        reader.get_messages(**ADA)
-        writer.add_messages(messages("a", "b", "c", "d", "e"), **ADA)
-        return Readings(behind=reading(reader, counting), up_to_date=reading(reader, counting))
-
-
-@pytest.fixture(scope="module", params=["memory", "chroma"])
-def readings(request: pytest.FixtureRequest) -> Readings:
+@pytest.fixture(params=["memory", "chroma"])
+def counting(request: pytest.FixtureRequest) -> Iterator[log_contract.Counting]:
     if request.param == "memory":
-        return readings_of_305_messages(log_contract.Counting(InMemoryStore()))
+        yield log_contract.Counting(InMemoryStore())
+        return
     with ChromaStore() as store:
-        return readings_of_305_messages(log_contract.Counting(store))
+        yield log_contract.Counting(store)
 
 
-def test_a_reader_behind_reads_what_is_new_and_not_the_rest(readings: Readings) -> None:
-    assert readings.behind == Reading(messages=305, records_read=7, batches=2, searches=0)
-
-
-def test_a_reader_that_is_up_to_date_reads_two_records(readings: Readings) -> None:
-    assert readings.up_to_date == Reading(messages=305, records_read=2, batches=1, searches=0)
+def test_a_reader_behind_reads_what_is_new_and_not_the_rest(
+    counting: log_contract.Counting, call: Call
+) -> None:
+    with log_contract.pipelines(counting, 2) as (writer, reader):
+        call(
+            writer,
+            "add_messages",
+            log_contract.said(*(str(number) for number in range(300))),
+            **log_contract.ADA,
+        )
+        call(reader, "get_messages", **log_contract.ADA)
+        call(writer, "add_messages", log_contract.said("a", "b", "c", "d", "e"), **log_contract.ADA)
+        counting.reset()
+        assert len(call(reader, "get_messages", **log_contract.ADA)) == 305
+        assert (counting.records_read, counting.batches, counting.searches) == (5 + 2, 2, 0)
+        counting.reset()
+        call(reader, "get_messages", **log_contract.ADA)
+        assert (counting.records_read, counting.batches, counting.searches) == (2, 1, 0)

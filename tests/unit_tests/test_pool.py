@@ -107,7 +107,7 @@ def test_texts_from_elsewhere_stand_in_front_of_the_messages(pool_with_others: P
 
 def test_texts_from_elsewhere_are_ranked_with_the_messages(pool_with_others: Pool) -> None:
     assert len(pool_with_others.ranking.keys) == 6
-    assert len(pool_with_others.meant) == 6
+    assert len(pool_with_others.may_be_quoted) == 6
 
 
 def test_the_two_most_relevant_texts_are_about_the_bike(pool_with_others: Pool) -> None:
@@ -139,7 +139,7 @@ def test_a_text_is_meant_only_if_it_is_about_the_question(
 
     pool = gathered(conversation(["It rained."]), others, embeddings)
 
-    assert pool.meant.tolist() == [True, False, True]
+    assert pool.may_be_quoted.tolist() == [True, False, True]
 
 
 # Vectors of texts from elsewhere
@@ -216,10 +216,10 @@ def test_the_parts_add_up_to_the_value_of_every_text(
     pool = gathered(conversation(texts), others, BagOfWords() if has_vectors else None)
 
     parts = dict(pool.ranking.components)
-    relevance = np.zeros(len(pool.meant))
+    relevance = np.zeros(len(pool.may_be_quoted))
     for name in COUNTED_AS_RELEVANCE:
         relevance = relevance + parts.pop(name, 0)
-    values = np.zeros(len(pool.meant)) + sum(parts.values())
+    values = np.zeros(len(pool.may_be_quoted)) + sum(parts.values())
 
     assert relevance == pytest.approx(pool.ranking.relevance)
     assert values == pytest.approx(pool.ranking.keys)
@@ -256,7 +256,7 @@ def long_conversation() -> LongConversation:
 
     whole = gathered(view, others, BagOfWords())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "FEW_ENOUGH", 1_000)
+        patch.setattr(pools, "ALL_RANKED_UP_TO", 1_000)
         narrowed = gathered(view, others, BagOfWords())
     return LongConversation(whole, narrowed)
 

@@ -127,7 +127,7 @@ def test_what_did_not_come_up_lately_is_not_predicted(days_ago: float | None) ->
     ("hours", "score"),
     [
         ({9: 95}, 0.49),  # .3 + .2 * 95 / (95 + 5)
-        ({8: 95, 10: 100}, 0.3975),  # .3 + .2 * (47.5 + 50) / 200
+        ({8: 95, 10: 100}, 0.495),  # .3 + .2 * (95 + 100) / 200
         ({9: 1}, 0.333333),  # .3 + .2 * 1 / 6
     ],
     ids=["this hour", "hours beside it", "once is no habit"],
@@ -147,7 +147,7 @@ def test_the_hours_beside_midnight_are_neighbours_in_any_zone(hour: int, beside:
 
     topics, _ = predicted(links=links, now=now)
 
-    assert topics == (("t", 0.15),)  # .2 * 75 / 100
+    assert topics == (("t", 0.19),)  # .2 * 95 / 100
 
 
 # Devices

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from langchain_ctxbudget.search import Question, Texts, dated, first_person, rank, spelled, z_scores
-from langchain_ctxbudget.search.ranking import Weights, named_dates
+from langchain_ctxbudget.search.dates import named_dates
+from langchain_ctxbudget.search.ranking import RankingWeights
 
 ASKED = Question(("bike",))
-NO_WEIGHTS = Weights(**{field.name: 0.0 for field in fields(Weights)})
+NO_WEIGHTS = RankingWeights(**{field.name: 0.0 for field in fields(RankingWeights)})
 
 
 def texts(size, **changed):

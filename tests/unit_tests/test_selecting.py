@@ -203,7 +203,7 @@ def test_every_candidate_is_chosen_listed_or_counted(case):
     found = retrieved_in(case)
 
     pool = gathered(conversation(case.messages), case.others, case.embeddings)
-    candidates = pool.meant.copy()
+    candidates = pool.may_be_quoted.copy()
     messages = candidates[len(pool.others) :]
     messages[case.end :] = False
     messages[[position for position in case.shown if position < case.end]] = False

@@ -219,7 +219,7 @@ def prompt_with_evil():
 def test_a_prompt_says_how_long_the_summary_may_be(prompt_with_evil):
     system, _ = prompt_with_evil
 
-    assert "about 200 tokens (approximately 700 characters)" in system
+    assert "about 200 tokens (approximately 800 characters)" in system
 
 
 def test_a_prompt_shows_what_was_before_and_then_the_messages(prompt_with_evil):
