@@ -329,7 +329,7 @@ class ContextSettings(
 
     setting: ClassVar[str] = ""
 
-    def __init__(
+    def __init__(  # noqa: D417 - `**values` are the fields of the groups
         self,
         *,
         budget: "BudgetSettings | inputs.Fields | None" = None,
@@ -340,7 +340,7 @@ class ContextSettings(
         usage: "UsageSettings | inputs.Fields | None" = None,
         **values: "Unpack[inputs.SettingsInputs]",
     ) -> None:
-        """Checks settings.
+        """Checks settings, which may stand in groups or be given by their own names.
 
         Args:
             budget: how much may go into a prompt, and how that is divided.
@@ -349,7 +349,6 @@ class ContextSettings(
             prompt: the form of a prompt, and what a provider's cache makes of it.
             style: how the assistant answers.
             usage: what users may use up, whose threads they are, and what is kept of prompts.
-            values: settings of any group by their own names.
         """
         groups = {
             "budget": budget,
