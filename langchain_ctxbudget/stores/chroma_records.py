@@ -30,8 +30,10 @@ Vectors: TypeAlias = NDArray[np.float32]
 BUCKETS = 16
 """Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the
 longer a scan."""
-REQUEST_SIZE = 500
-"""Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
+READ_SIZE = 2_000
+"""Items per request that reads: SQLite takes 32,766 variables in a statement."""
+WRITE_SIZE = 500
+"""Items per request that writes: a server takes 40 MB."""
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,14 @@ def _buckets_below(prefix: Namespace) -> Iterable[int]:
     return range(BUCKETS)
 
 
-def _requests(ids: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields a bucket and some ids of its items, in requests of a size that a server takes."""
+def _requests(ids: Iterable[str], most_items: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields a bucket and some ids of its items, for requests of at most so many items."""
     ids_by_bucket: dict[int, list[str]] = defaultdict(list)
     for id_ in ids:
         ids_by_bucket[_bucket_of(namespace_of(id_))].append(id_)
     for bucket, bucket_ids in ids_by_bucket.items():
-        for first in range(0, len(bucket_ids), REQUEST_SIZE):
-            yield bucket, bucket_ids[first : first + REQUEST_SIZE]
+        for first in range(0, len(bucket_ids), most_items):
+            yield bucket, bucket_ids[first : first + most_items]
 
 
 def _metadata_of(id_: str, item: StoredItem) -> dict[str, Any]:
@@ -270,7 +272,7 @@ class Records:
     def _fetch(self, ids: list[str]) -> dict[str, StoredItem | None]:
         """Reads items from Chroma; None stands for one that is not there."""
         items: dict[str, StoredItem | None] = dict.fromkeys(ids)
-        for bucket, some_ids in _requests(ids):
+        for bucket, some_ids in _requests(ids, READ_SIZE):
             collection = self._collection(bucket)
             if collection is None:
                 continue
@@ -296,14 +298,14 @@ class Records:
         self._update_below(items)
 
     def _delete(self, ids: list[str]) -> None:
-        for bucket, some_ids in _requests(ids):
+        for bucket, some_ids in _requests(ids, READ_SIZE):
             collection = self._collection(bucket)
             if collection is not None:
                 collection.delete(ids=some_ids)
                 self._note_writes(len(some_ids))
 
     def _put(self, items: Mapping[str, StoredItem]) -> None:
-        for bucket, ids in _requests(items):
+        for bucket, ids in _requests(items, WRITE_SIZE):
             collection = self._collection(bucket)
             if collection is None:
                 collection = self._new_collection(bucket)
