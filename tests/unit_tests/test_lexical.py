@@ -1,5 +1,6 @@
-"""BM25, and where in a long text a query is answered."""
+"""Holds word search to BM25 as its authors write it, and to the sentence that answers a query."""
 
+import itertools
 import math
 
 import numpy as np
@@ -13,8 +14,6 @@ from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
-WORDS = ("bike", "blue", "garden", "kettle", "the", "雨が")
-MARK = st.sampled_from([". ", "! ", "? ", "\n", "。"])
 
 
 def index_of(texts):
@@ -24,58 +23,92 @@ def index_of(texts):
 
 
 def naive_bm25(texts, query):
-    """BM25 as its authors write it, one text after the other."""
-    mean = sum(map(len, texts)) / len(texts) if texts else 0
-    result = []
+    """Scores one text after the other, as the authors of BM25 write it."""
+    if not texts:
+        return []
+
+    mean_length = sum(len(text) for text in texts) / len(texts)
+    scores = []
     for text in texts:
         score = 0.0
         for term in set(query):
             frequency = text.count(term)
-            having = sum(term in other for other in texts)
             if frequency:
-                idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-                norm = BM25_K1 * (1 - BM25_B + BM25_B * len(text) / mean)
-                score += idf * frequency * (BM25_K1 + 1) / (frequency + norm)
-        result.append(score)
-    return result
+                texts_with_term = sum(term in other for other in texts)
+                rarity = math.log(
+                    1 + (len(texts) - texts_with_term + 0.5) / (texts_with_term + 0.5)
+                )
+                norm = BM25_K1 * (1 - BM25_B + BM25_B * len(text) / mean_length)
+                score += rarity * frequency * (BM25_K1 + 1) / (frequency + norm)
+        scores.append(score)
+    return scores
 
 
 @given(TEXTS, TEXTS, TEXT)
-def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_corpus(
-    texts, more, query
-):
+def test_scores_are_those_of_bm25_with_and_without_a_background(texts, more_texts, query):
     first = index_of(texts)
-    second = index_of(more)
-    assert first.scores(query) == pytest.approx(naive_bm25(texts, query))
+    second = index_of(more_texts)
+
     together = [
-        *first.scores(query, other_corpus=second),
-        *second.scores(query, other_corpus=first),
+        *first.scores(query, background=second),
+        *second.scores(query, background=first),
     ]
-    assert together == pytest.approx(naive_bm25([*texts, *more], query))
-    for text in more:
-        first.extend([text])
-    assert np.array_equal(first.scores(query), index_of([*texts, *more]).scores(query))
-    assert first.distinct.tolist() == [len(set(text)) for text in [*texts, *more]]
+
+    assert first.scores(query) == pytest.approx(naive_bm25(texts, query))
+    assert together == pytest.approx(naive_bm25([*texts, *more_texts], query))
 
 
-@given(st.lists(st.tuples(st.booleans(), TEXT), max_size=20), TEXT)
-def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
-    groups = np.cumsum([begins for begins, _ in begins_and_texts], dtype=np.int32)
-    groups -= groups[:1] if len(groups) else 0
-    joined = [[] for _ in range(groups[-1] + 1 if len(groups) else 0)]
-    for group, (_, text) in zip(groups, begins_and_texts, strict=True):
-        joined[group] += text
-    index = index_of(text for _, text in begins_and_texts)
-    assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
+@given(TEXTS, TEXTS, TEXT)
+def test_an_index_that_grows_after_a_search_is_as_made_at_once(texts, more_texts, query):
+    grown = index_of(texts)
+    grown.scores(query)
+    for text in more_texts:
+        grown.extend([text])
+    at_once = index_of([*texts, *more_texts])
+
+    assert np.array_equal(grown.scores(query), at_once.scores(query))
+    assert grown.distinct.tolist() == [len(set(text)) for text in [*texts, *more_texts]]
+
+
+@given(st.lists(st.lists(TEXT, min_size=1, max_size=4), max_size=6), TEXT)
+def test_a_group_scores_like_one_text_of_all_its_terms(text_groups, query):
+    index = LexicalIndex()
+    numbers = []
+    joined = []
+    for number, group in enumerate(text_groups):
+        index.extend(group)
+        numbers += [number] * len(group)
+        joined.append(list(itertools.chain(*group)))
+
+    scores = index.scores(query, groups=np.asarray(numbers, np.int32))
+
+    assert scores == pytest.approx(naive_bm25(joined, query))
+
+
+WORDS = ("bike", "blue", "garden", "kettle", "the", "雨が")
+MARK = st.sampled_from([". ", "! ", "? ", "\n", "。"])
+
+
+def overlaps(sentences, wanted):
+    return [len(wanted.intersection(terms(sentence))) for sentence in sentences]
 
 
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), st.sets(st.sampled_from(WORDS)), MARK
 )
-def test_the_sentence_with_most_wanted_terms_is_found(said, wanted, mark):
-    sentences = [f"{word} {word} and {said[at - 1]}{mark}" for at, word in enumerate(said)]
-    asked = {term for word in wanted for term in terms(word)}
-    shared = [len(asked.intersection(terms(sentence))) for sentence in sentences]
-    best = shared.index(max(shared))
-    start = len("".join(sentences[:best]))
-    assert most_about("".join(sentences), asked) == (start if max(shared) else None)
+def test_the_first_sentence_with_most_wanted_terms_is_found(words, wanted_words, mark):
+    sentences = []
+    previous = words[-1]
+    for word in words:
+        sentences.append(f"{word} {word} and {previous}{mark}")
+        previous = word
+    wanted = set(terms(" ".join(wanted_words)))
+
+    start = most_about("".join(sentences), wanted)
+
+    overlap = overlaps(sentences, wanted)
+    if max(overlap) == 0:
+        assert start is None
+    else:
+        best = overlap.index(max(overlap))
+        assert start == len("".join(sentences[:best]))
