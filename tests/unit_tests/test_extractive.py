@@ -1,6 +1,6 @@
-"""Summaries made of the conversation's own sentences.
+"""Holds summaries to the conversation's own sentences.
 
-What is kept, what a summary chooses, what a node keeps.
+What is kept of messages, what a summary chooses, what a node of the tree keeps.
 """
 
 import os
@@ -28,137 +28,285 @@ WORDS = st.sampled_from(
     "bike blue decided Redis 42 open question Berlin main.py the of error".split()
 )
 TEXTS = st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5).map(". ".join)
+SOURCE_AND_TEXTS = st.lists(st.tuples(TEXTS, st.booleans()), max_size=25)
 
 
 def line(text, position=0, *, from_user=False):
     return Line(position=position, speaker="ada", date="2024-05-01", text=text, from_user=from_user)
 
 
-def messages(*texts):
-    return [line(text, i) for i, text in enumerate(texts)]
+def lines_of(texts):
+    return [line(text, position) for position, text in enumerate(texts)]
 
 
-LINES = st.lists(st.tuples(TEXTS, st.booleans()), max_size=25).map(
-    lambda texts: [line(text, i, from_user=user) for i, (text, user) in enumerate(texts)]
-)
-
-KINDS = (Path(__file__).parents[1] / "data/kinds.txt").read_text(encoding="utf-8").splitlines()
-
-
-def test_a_sentence_decides_leaves_open_or_is_plain():
-    for line in KINDS:
-        kind, _, text = line.partition(" | ")
-        assert kind_of(text) == kind, text
+@st.composite
+def drawn_lines(draw):
+    texts = draw(SOURCE_AND_TEXTS)
+    return [
+        line(text, position, from_user=from_user)
+        for position, (text, from_user) in enumerate(texts)
+    ]
 
 
-def test_small_talk_is_not_kept_and_what_matters_weighs_more():
-    for said in [
+def texts_of(sentences):
+    return [sentence.text for sentence in sentences]
+
+
+def kinds_of_sentences():
+    """Pairs of a kind and a sentence of that kind."""
+    file = Path(__file__).parents[1] / "data/kinds.txt"
+    cases = []
+    for number, row in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        kind, _, sentence = row.partition(" | ")
+        cases.append(pytest.param(kind, sentence, id=f"line {number}"))
+    return cases
+
+
+@pytest.mark.parametrize(("kind", "sentence"), kinds_of_sentences())
+def test_a_sentence_decides_leaves_open_or_is_plain(kind, sentence):
+    assert kind_of(sentence) == kind
+
+
+@pytest.mark.parametrize(
+    "small_talk",
+    [
         "Hello there, my friend!",
         "Thank you so much!",
         "Let me know if there is anything else.",
         "Oh no.",
-    ]:
-        assert [kept.text for kept in keep_sentences([line(f"{said} My bike is blue.")])] == [
-            "My bike is blue."
-        ]
-    assert [kept.text for kept in keep_sentences([line("Agreed: Friday.")])] == ["Agreed: Friday."]
-    for more, less in [
-        (line("My bike is blue as ever."), line("It is blue as ever, my bike.")),
-        (line("My bike is blue."), replace(line("My bike is blue."), speaker="tool paint")),
-    ]:
-        [first], [second] = keep_sentences([more]), keep_sentences([less])
-        assert first.score > second.score, (more.text, less.text)
+    ],
+)
+def test_small_talk_is_not_kept(small_talk):
+    kept = keep_sentences([line(f"{small_talk} My bike is blue.")])
+
+    assert texts_of(kept) == ["My bike is blue."]
 
 
-def test_whole_sentences_of_other_languages_and_without_capitals_are_kept():
-    for text in ["Ich wohne jetzt in Bonn.", "我的猫叫汤姆，住在谷仓里。", "my cat is called zoe"]:
-        assert [kept.text for kept in keep_sentences([line(text, from_user=True)])] == [text]
+def test_a_short_agreement_is_kept():
+    assert texts_of(keep_sentences([line("Agreed: Friday.")])) == ["Agreed: Friday."]
 
 
-@given(LINES, st.integers(0, 10))
+BLUE_BIKE = line("My bike is blue.")
+
+
+@pytest.mark.parametrize(
+    ("more", "less"),
+    [
+        pytest.param(
+            line("My bike is blue as ever."),
+            line("It is blue as ever, my bike."),
+            id="a sentence that stands alone",
+        ),
+        pytest.param(BLUE_BIKE, replace(BLUE_BIKE, speaker="tool paint"), id="not a tool's"),
+    ],
+)
+def test_what_matters_weighs_more(more, less):
+    [heavier] = keep_sentences([more])
+    [lighter] = keep_sentences([less])
+
+    assert heavier.score > lighter.score
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["Ich wohne jetzt in Bonn.", "我的猫叫汤姆，住在谷仓里。", "my cat is called zoe"],
+    ids=["German", "Chinese", "no capitals"],
+)
+def test_sentences_of_other_languages_and_without_capitals_are_kept(sentence):
+    assert texts_of(keep_sentences([line(sentence, from_user=True)])) == [sentence]
+
+
+def check_scores(kept, everything):
+    """No sentence that is left out scores more than one that is kept."""
+    scores = [sentence.score for sentence in kept]
+    scores_left_out = [sentence.score for sentence in everything if sentence not in kept]
+    if scores and scores_left_out:
+        assert max(scores_left_out) <= min(scores)
+
+
+@given(drawn_lines(), st.integers(0, 10))
 def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
-    everything = keep_sentences(lines, 10_000)
     kept = keep_sentences(lines, limit)
+    everything = keep_sentences(lines, 10_000)
+
     assert len(kept) <= limit
-    assert all((a.position, a.order) < (b.position, b.order) for a, b in pairwise(kept))
     assert all(
-        sentence.text in " ".join(lines[sentence.position].text.split()) for sentence in kept
+        (first.position, first.order) < (second.position, second.order)
+        for first, second in pairwise(kept)
     )
-    left_out = [s.score for s in everything if s not in kept]
-    assert not kept or not left_out or max(left_out) <= min(s.score for s in kept)
+    for sentence in kept:
+        assert sentence.text in " ".join(lines[sentence.position].text.split())
+    check_scores(kept, everything)
 
 
-def test_a_choice_says_nothing_twice_and_skips_what_does_not_fit():
-    assert choose(keep_sentences(messages("My bike is blue.", "My bike is blue.")), [5], 100) == [0]
-    assert choose(
-        keep_sentences(messages("We decided on Redis 7 in main.py.", "My bike is blue.")),
-        [50, 5],
-        10,
-    ) == [1]
-    many = [line(f"I keep token{i} in a box.", i) for i in range(POOL)]
-    kept = keep_sentences([*many, line("We decided on Redis.", POOL)], 10**6)
+def test_a_choice_says_nothing_twice():
+    kept = keep_sentences(lines_of(["My bike is blue.", "My bike is blue."]))
+
+    assert choose(kept, [5], 100) == [0]
+
+
+def test_a_choice_skips_what_does_not_fit():
+    kept = keep_sentences(lines_of(["We decided on Redis 7 in main.py.", "My bike is blue."]))
+
+    assert choose(kept, [50, 5], 10) == [1]
+
+
+def test_a_decision_is_chosen_after_more_sentences_than_the_pool_holds():
+    texts = [f"I keep token{number} in a box." for number in range(POOL)]
+    kept = keep_sentences(lines_of([*texts, "We decided on Redis."]), 10**6)
+
     assert POOL in choose(kept, [1] * len(kept), 5)
 
 
-@given(LINES, st.lists(st.integers(0, 30), min_size=200, max_size=200), st.integers(-5, 200))
-def test_a_choice_is_within_its_budget_in_order_and_covers_all_it_can(lines, costs, budget):
+def terms_of(sentences):
+    terms = set()
+    for sentence in sentences:
+        terms.update(sentence.terms)
+    return terms
+
+
+@given(
+    drawn_lines(), st.lists(st.integers(0, 30), min_size=200, max_size=200), st.integers(-5, 200)
+)
+def test_a_choice_is_within_its_budget_and_covers_all_it_can(lines, drawn_costs, budget):
     kept = keep_sentences(lines, 200)
-    costs = costs[: len(kept)]
+    costs = drawn_costs[: len(kept)]
+
     chosen = choose(kept, costs, budget)
-    assert sum(costs[i] for i in chosen) <= max(0, budget)
-    assert chosen == sorted(set(chosen)) == choose(kept, costs, budget)
-    everything = choose(kept, costs, sum(costs))
-    assert {t for i in everything for t in kept[i].terms} == {t for s in kept for t in s.terms}
+    chosen_with_room = choose(kept, costs, sum(costs))
+
+    assert sum(costs[number] for number in chosen) <= max(0, budget)
+    assert chosen == sorted(set(chosen))
+    assert chosen == choose(kept, costs, budget)
+    assert terms_of([kept[number] for number in chosen_with_room]) == terms_of(kept)
 
 
-def digests(texts, size=5):
-    lines = messages(*texts)
-    return [digest_messages(lines[i : i + size], i, i + size) for i in range(0, len(lines), size)]
+def digests_of(texts):
+    """The digests of spans of twenty messages."""
+    lines = lines_of(texts)
+    return [
+        digest_messages(lines[first : first + 20], first, first + 20)
+        for first in range(0, len(lines), 20)
+    ]
 
 
-def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
-    texts = [f"The oak{i} of street {i} costs {i} pounds in oak{i + 1} town." for i in range(500)]
-    texts[33], texts[34], texts[50] = (
-        "We decided on Redis.",
-        "Read b.py.",
-        "Read b.py again, please.",
-    )
-    level = digests(texts, size=20)
-    while len(level) > 1:
-        level = [merge(level[i : i + 5]) for i in range(0, len(level), 5)]
-        assert all(len(node.sentences) <= MOST_KEPT for node in level)
-        assert all(
-            sum(len(s.text) for s in node.sentences) <= CHARACTERS_PER_NODE for node in level
-        )
-    [top] = level
-    assert (top.first, top.end, top.level) == (0, 500, 3)
-    assert "We decided on Redis." in [sentence.text for sentence in top.sentences]
+def merged_by_five(nodes):
+    return [merge(nodes[first : first + 5]) for first in range(0, len(nodes), 5)]
+
+
+@pytest.fixture(scope="module")
+def levels():
+    """The levels of digests of 500 messages, from the spans to one node."""
+    texts = [
+        f"The oak{number} of street {number} costs {number} pounds in oak{number + 1} town."
+        for number in range(500)
+    ]
+    texts[33] = "We decided on Redis."
+    texts[34] = "Read b.py."
+    texts[50] = "Read b.py again, please."
+
+    nodes = digests_of(texts)
+    levels = [nodes]
+    while len(nodes) > 1:
+        nodes = merged_by_five(nodes)
+        levels.append(nodes)
+    return levels
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_digest_is_no_larger_at_any_level(levels, level):
+    for node in levels[level]:
+        assert len(node.sentences) <= KEPT_PER_NODE
+        assert sum(len(sentence.text) for sentence in node.sentences) <= CHARACTERS_PER_NODE
+
+
+def test_a_digest_of_25_spans_stands_for_all_messages_at_the_third_level(levels):
+    [top] = levels[2]
+
+    assert top.first == 0
+    assert top.end == 500
+    assert top.level == 3
+
+
+def test_a_digest_keeps_a_decision(levels):
+    [top] = levels[-1]
+
+    assert "We decided on Redis." in texts_of(top.sentences)
+
+
+def test_a_digest_keeps_names_of_files(levels):
+    [top] = levels[-1]
+
     assert "b.py" in top.artifacts
-    assert [s.position for s in top.sentences] == sorted(s.position for s in top.sentences)
+
+
+def test_a_digest_keeps_the_order_of_messages(levels):
+    [top] = levels[-1]
+
+    positions = [sentence.position for sentence in top.sentences]
+    assert positions == sorted(positions)
 
 
 SCRIPT = """
 from langchain_ctxbudget.history.arc import OpenQuestions, arc_of
-from langchain_ctxbudget.history.extractive import Line, choose, digest_messages, keep_sentences, merge
-words = [f"w{i * 7919 % 997}x" for i in range(4000)]
-def text(i):
-    said = " ".join(words[i * 9 % 3000 : i * 9 % 3000 + 12])
-    return f"We decided on {said}. {said}, {said}. [OPEN] Which {words[i * 13 % 4000]} of {words[i * 17 % 4000]}?"
-lines = [Line(i, "ab"[i % 2], None, text(i), i % 2 == 0) for i in range(200)]
-digests = [digest_messages(lines[i : i + 20], i, i + 20) for i in range(0, 200, 20)]
+from langchain_ctxbudget.history.extractive import (
+    Line, choose, digest_messages, keep_sentences, merge
+)
+
+words = [f"w{number * 7919 % 997}x" for number in range(4000)]
+
+def text(number):
+    start = number * 9 % 3000
+    words_of_message = " ".join(words[start : start + 12])
+    subject = words[number * 13 % 4000]
+    place = words[number * 17 % 4000]
+    return (
+        f"We decided on {words_of_message}. {words_of_message}, {words_of_message}. "
+        f"[OPEN] Which {subject} of {place}?"
+    )
+
+lines = []
+for number in range(200):
+    speaker = "ab"[number % 2]
+    lines.append(Line(number, speaker, None, text(number), number % 2 == 0))
+digests = []
+for first in range(0, 200, 20):
+    digests.append(digest_messages(lines[first : first + 20], first, first + 20))
+
 kept = keep_sentences(lines, 10_000)
-print(choose(kept, [1 + i % 3 for i in range(len(kept))], 150), [s.text for s in merge(digests[:5]).sentences])
-given = {"open_questions": OpenQuestions().read(lines).alive, "focus": lines[-8:], "recent": ()}
-print(arc_of(digests, "multi_level", **given, count=len, budget_tokens=10**6)[0])
+costs = [1 + number % 3 for number in range(len(kept))]
+print(choose(kept, costs, 150))
+
+for sentence in merge(digests[:5]).sentences:
+    print(sentence.text)
+
+arc, _ = arc_of(
+    digests,
+    "multi_level",
+    open_questions=OpenQuestions().read(lines).alive,
+    focus=lines[-8:],
+    recent=(),
+    count=len,
+    budget_tokens=10**6,
+)
+print(arc)
 """
+
+
+def printed(seed):
+    """What the script prints where sets are ordered by this seed."""
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
 
 @pytest.mark.slow
 def test_neither_summary_nor_arc_depends_on_the_order_of_sets():
-    def printed(seed):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        return subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True
-        ).stdout
+    output = printed("1")
 
-    assert printed("1") == printed("2") != ""
+    assert output != ""
+    assert output == printed("2")
