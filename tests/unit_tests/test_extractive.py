@@ -151,7 +151,7 @@ def test_a_choice_skips_what_does_not_fit():
     assert choose(kept, [50, 5], 10) == [1]
 
 
-def test_a_decision_is_chosen_after_more_sentences_than_the_pool_holds():
+def test_a_decision_is_chosen_from_more_than_the_pool_holds():
     texts = [f"I keep token{number} in a box." for number in range(POOL)]
     kept = keep_sentences(lines_of([*texts, "We decided on Redis."]), 10**6)
 
@@ -220,7 +220,7 @@ def test_a_digest_is_no_larger_at_any_level(levels, level):
         assert sum(len(sentence.text) for sentence in node.sentences) <= CHARACTERS_PER_NODE
 
 
-def test_a_digest_of_25_spans_stands_for_all_messages_at_the_third_level(levels):
+def test_a_digest_of_25_spans_stands_for_all_their_messages(levels):
     [top] = levels[2]
 
     assert top.first == 0
