@@ -1,11 +1,8 @@
-"""L1.
-
-Personality and preferences, what is known about the user, and the snapshot that a conversation
-keeps of it.
-"""
+"""Holds layer L1 to what it shows of the user, and to the snapshot that a conversation keeps."""
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,8 +24,7 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import TiktokenCounter
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-DAY = timedelta(days=1)
-TITLE = "## What you know about this user\n"
+YESTERDAY = NOW - timedelta(days=1)
 TIKTOKEN = TiktokenCounter().count_text
 
 
@@ -37,8 +33,14 @@ def words(text):
 
 
 def fact(text, category="preference", **rest):
-    at = {"created_at": NOW - DAY, "last_seen": NOW - DAY}
-    return Fact(**{"id": f"fact/{text}", "text": text, "category": category} | at | rest)
+    fields = {
+        "id": f"fact/{text}",
+        "text": text,
+        "category": category,
+        "created_at": YESTERDAY,
+        "last_seen": YESTERDAY,
+    }
+    return Fact(**(fields | rest))
 
 
 def texts(fragments):
@@ -46,25 +48,45 @@ def texts(fragments):
 
 
 def shown_text(facts, budget=1_000, *, titled=False, count=words):
-    return "".join(with_headings(fact_fragments(facts, count, budget, titled=titled)[0]))
+    fragments, _ = fact_fragments(facts, count, budget, titled=titled)
+    return "".join(with_headings(fragments))
 
 
-def test_personality_stands_first_then_style_then_preferences_which_give_way_first():
-    polite = ContextSettings(
+CONFIGURED = preference_fragments(
+    ContextSettings(
         personality={"kind": "custom", "description": "A <context> pirate"},
         response_style={"bullets": True},
         preferences=["Call me Ann."],
-    )
-    fragments = preference_fragments(polite, words)
-    assert texts(fragments) == [
+    ),
+    words,
+)
+
+
+def test_personality_stands_first_then_style_then_preferences():
+    assert texts(CONFIGURED) == [
         "A ‹context> pirate",
         "Write lists as bullet points.",
         "Call me Ann.",
     ]
-    assert texts(sorted(fragments, key=lambda one: one.value)) == texts(fragments)[::-1]
-    assert {(one.layer, one.reason) for one in fragments} == {
-        (Layer.PREFERENCES, Reason.CONFIGURED)
-    }
+
+
+def test_preferences_give_way_first_then_style_then_personality():
+    by_value = sorted(CONFIGURED, key=lambda fragment: fragment.value)
+
+    assert texts(by_value) == [
+        "Call me Ann.",
+        "Write lists as bullet points.",
+        "A ‹context> pirate",
+    ]
+
+
+@pytest.mark.parametrize("fragment", CONFIGURED, ids=["personality", "style", "preference"])
+def test_what_is_configured_says_so(fragment):
+    assert fragment.layer == Layer.PREFERENCES
+    assert fragment.reason == Reason.CONFIGURED
+
+
+def test_without_settings_there_are_no_preferences():
     assert preference_fragments(ContextSettings(), words) == ()
 
 
@@ -78,17 +100,27 @@ FACTS = (
 
 
 def test_facts_stand_under_the_headings_of_their_categories():
-    text = shown_text(FACTS)
-    assert text == (
-        f"{TITLE}Current work:\n- Builds a boat\nPreferences:\n- Prefers tea\n- Prefers cats\n"
+    assert shown_text(FACTS) == (
+        "## What you know about this user\n"
+        "Current work:\n- Builds a boat\n"
+        "Preferences:\n- Prefers tea\n- Prefers cats\n"
         "About user:\n- Is called Ann\n- Is a nurse\n"
     )
-    fragments = fact_fragments(FACTS, words, 1_000, titled=False)[0]
-    assert {one.text for one in fragments if one.reason is Reason.PINNED} == {"- Is called Ann\n"}
-    assert texts(f for f in fragments if f.expendable) == [
-        "Prefers cats",
-        "Is a nurse",
-    ]  # seed 001, stage two
+
+
+def test_a_pinned_fact_is_shown_because_it_is_pinned():
+    fragments, _ = fact_fragments(FACTS, words, 1_000, titled=False)
+
+    pinned = [fragment for fragment in fragments if fragment.reason is Reason.PINNED]
+    assert texts(pinned) == ["Is called Ann"]
+
+
+def test_of_a_category_the_last_fact_is_expendable():
+    """Seed 001, stage two."""
+    fragments, _ = fact_fragments(FACTS, words, 1_000, titled=False)
+
+    expendable = [fragment for fragment in fragments if fragment.expendable]
+    assert texts(expendable) == ["Prefers cats", "Is a nurse"]
 
 
 ORDER = ["project", "preference", "identity"]
@@ -102,92 +134,172 @@ any_facts = st.lists(
         pinned=st.booleans(),
     ),
     max_size=12,
-    unique_by=lambda one: one.id,
+    unique_by=lambda drawn: drawn.id,
 )
+
+
+def check_all_are_shown_for_their_cost(facts, count):
+    cost = facts_tokens(facts, count)
+    if cost <= MEMORY_MAX:
+        _, chosen = fact_fragments(facts, count, cost, titled=False)
+        assert set(chosen) == set(facts)
 
 
 @given(any_facts, st.integers(-5, 150), st.booleans(), st.sampled_from([words, TIKTOKEN, len]))
 def test_facts_with_their_headings_never_cost_more_than_their_budget(facts, budget, titled, count):
-    assert count(shown_text(facts, budget, titled=titled, count=count)) <= max(0, budget)
+    text = shown_text(facts, budget, titled=titled, count=count)
     fragments, chosen = fact_fragments(facts, count, budget, titled=titled)
-    assert [f.id for f in fragments] == [
-        one.id for one in sorted(chosen, key=lambda one: ORDER.index(one.category))
-    ]
-    assert all(f.tokens == count(f.text) for f in fragments)
-    cost = facts_tokens(facts, count)
-    assert cost > MEMORY_MAX or set(fact_fragments(facts, count, cost, titled=False)[1]) == set(
-        facts
-    )
+
+    assert count(text) <= max(0, budget)
+    in_order = sorted(chosen, key=lambda fact: ORDER.index(fact.category))
+    assert [fragment.id for fragment in fragments] == [fact.id for fact in in_order]
+    assert all(fragment.tokens == count(fragment.text) for fragment in fragments)
+    check_all_are_shown_for_their_cost(facts, count)
 
 
-def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
-    for flags, reason in (
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
         ({"since": True}, Reason.NEXT_SNAPSHOT),
         ({"since": False}, Reason.NO_ROOM),
         ({"since": False, "limited": True}, Reason.USAGE_LIMIT),
-    ):
-        part = left_out(fact("Prefers tea"), words, **flags)
-        assert (part.status, part.reason, part.id, part.tokens) == (
-            Status.OMITTED,
-            reason,
-            "fact/Prefers tea",
-            3,
-        )
+    ],
+)
+def test_a_fact_that_is_not_shown_is_reported_with_the_reason(flags, reason):
+    fragment = left_out(fact("Prefers tea"), words, **flags)
+
+    assert fragment.status == Status.OMITTED
+    assert fragment.reason == reason
+    assert fragment.id == "fact/Prefers tea"
+    assert fragment.tokens == 3
 
 
 TEA = fact("Prefers tea")
+SURER_TEA = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
 BOAT = fact("Builds a boat", "project")
-KEPT = snapshot_of([TEA], "e1")
+SNAPSHOT_OF_TEA = snapshot_of([TEA], "e1")
 
 
 def knowing(*facts, edited="e1"):
     return Knowledge(mark=KnowledgeMark(mark="1", edited=edited), facts=facts)
 
 
+def test_a_new_conversation_shows_all_facts():
+    layer = facts_of(knowing(TEA, BOAT), None)
+
+    assert layer == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
+
+
 def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
-    assert facts_of(knowing(TEA, BOAT), None) == FactsLayer(
-        shown=(TEA, BOAT), due=True, edited="e1"
-    )
-    surer = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
-    found = facts_of(knowing(BOAT, surer), KEPT)
-    assert found == FactsLayer(shown=(surer,), learned_since=(BOAT,), due=False, edited="e1")
-    assert found.renewed() == FactsLayer(shown=(surer, BOAT), due=True, edited="e1")
-    unread = facts_of(Knowledge(is_read=False), KEPT)
-    assert (unread.all, unread.due, unread.renewed().due) == ((), False, False)
+    layer = facts_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+
+    assert layer == FactsLayer(shown=(SURER_TEA,), learned_since=(BOAT,), due=False, edited="e1")
 
 
-def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so():
-    changes = ({"text": "Prefers juice"}, {"category": "identity"}, {"pinned": True})
-    for knowledge in (
-        knowing(TEA, BOAT, edited="e2"),  # the user changed something by hand
-        knowing(BOAT),  # a fact was deleted or superseded
-        *(knowing(TEA.model_copy(update=change), BOAT) for change in changes),
-    ):
-        found = facts_of(knowledge, KEPT)
-        assert (found.due, BOAT in found.shown, found.learned_since) == (True, True, ())
-        assert TEA not in found.shown or knowledge.mark.edited == "e2"
+def test_a_renewed_snapshot_shows_what_was_learned():
+    layer = facts_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+
+    assert layer.renewed() == FactsLayer(shown=(SURER_TEA, BOAT), due=True, edited="e1")
+
+
+def test_while_knowledge_is_unread_no_fact_is_shown():
+    layer = facts_of(Knowledge(is_read=False), SNAPSHOT_OF_TEA)
+
+    assert layer.all == ()
+    assert not layer.due
+    assert not layer.renewed().due
+
+
+@pytest.mark.parametrize(
+    "knowledge",
+    [
+        pytest.param(knowing(TEA, BOAT, edited="e2"), id="the user changed something by hand"),
+        pytest.param(knowing(BOAT), id="a fact was deleted or superseded"),
+        pytest.param(
+            knowing(TEA.model_copy(update={"text": "Prefers juice"}), BOAT), id="another text"
+        ),
+        pytest.param(
+            knowing(TEA.model_copy(update={"category": "identity"}), BOAT), id="another category"
+        ),
+        pytest.param(knowing(TEA.model_copy(update={"pinned": True}), BOAT), id="pinned"),
+    ],
+)
+def test_a_snapshot_is_renewed_when_what_it_shows_is_no_longer_so(knowledge):
+    layer = facts_of(knowledge, SNAPSHOT_OF_TEA)
+
+    assert layer.due
+    assert layer.shown == knowledge.facts
+    assert layer.learned_since == ()
 
 
 def test_a_snapshot_has_no_text():
-    assert (
-        "secrets" not in snapshot_of([fact("Prefers secrets", id="fact/1")], "").model_dump_json()
-    )
+    snapshot = snapshot_of([fact("Prefers secrets", id="fact/1")], "")
+
+    assert "secrets" not in snapshot.model_dump_json()
 
 
-def test_what_retrieval_may_quote():
-    here = fact("Prefers tea", sources=(Source(conversation_id="open", message_id="m2"),))
-    there = fact(
-        "Builds a boat", "project", sources=(Source(conversation_id="c1", message_id="m1"),)
-    )
-    by_hand = fact("Is a nurse", "identity", made_by=BY_USER)
-    pinned = fact("Sings", pinned=True)
-    given_ = ContextSettings(preferences=["Be brief."], memories=["Has a dog."])
-    parts = [*preference_fragments(given_, words), *memory_fragments(given_, words)]
-    found = as_candidates(parts, [here, there, by_hand, pinned], conversation_id="open")
-    assert [(one.text, one.kind, one.date) for one in found] == [
-        ("Has a dog.", "fact", None),
-        ("Builds a boat", "project", "2026-05-31"),
-        ("Is a nurse", "explicit", "2026-05-31"),
-        ("Sings", "core", "2026-05-31"),
+def candidates(facts):
+    return [
+        (candidate.text, candidate.kind, candidate.date)
+        for candidate in as_candidates((), facts, conversation_id="open")
     ]
-    assert [one.kind for one in as_candidates((), [here])] == ["fact"]
+
+
+def test_retrieval_may_quote_memories_but_no_preferences():
+    configured = ContextSettings(preferences=["Be brief."], memories=["Has a dog."])
+    fragments = [
+        *preference_fragments(configured, words),
+        *memory_fragments(configured, words),
+    ]
+
+    [memory] = as_candidates(fragments, [], conversation_id="open")
+
+    assert memory.text == "Has a dog."
+    assert memory.kind == "fact"
+    assert memory.date is None
+
+
+def from_conversation(name):
+    return {"sources": (Source(conversation_id=name, message_id="m1"),)}
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [
+        pytest.param(
+            fact("Builds a boat", "project", **from_conversation("c1")),
+            "project",
+            id="from another conversation",
+        ),
+        pytest.param(fact("Is a nurse", "identity", made_by=BY_USER), "explicit", id="by hand"),
+        pytest.param(fact("Sings", pinned=True), "core", id="pinned"),
+    ],
+)
+def test_retrieval_may_quote_a_fact_with_its_kind_and_day(fact, kind):
+    assert candidates([fact]) == [(fact.text, kind, "2026-05-31")]
+
+
+def test_retrieval_does_not_quote_a_fact_of_the_open_conversation():
+    assert candidates([fact("Prefers tea", **from_conversation("open"))]) == []
+
+
+def test_quotable_facts_stand_behind_memories_in_their_order():
+    [memory] = memory_fragments(ContextSettings(memories=["Has a dog."]), words)
+    facts = [BOAT, fact("Is a nurse", "identity"), fact("Sings")]
+
+    found = as_candidates([memory], facts, conversation_id="open")
+
+    assert [candidate.text for candidate in found] == [
+        "Has a dog.",
+        "Builds a boat",
+        "Is a nurse",
+        "Sings",
+    ]
+
+
+def test_without_an_open_conversation_a_fact_may_be_quoted():
+    here = fact("Prefers tea", **from_conversation("open"))
+
+    [candidate] = as_candidates((), [here])
+
+    assert candidate.kind == "fact"
