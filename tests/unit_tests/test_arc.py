@@ -1,10 +1,8 @@
-"""The arc of a conversation.
-
-Open questions and what answers them, its sections, the choice within a budget.
-"""
+"""Holds the arc of a conversation to what was decided, left open and done, within its budget."""
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,65 +60,106 @@ NOT_ANSWERED = [
     ),
 ]
 OAK = "[OPEN] Which oak?"
-STORIES = [
-    (["[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis."], []),
-    (["We decided on oak.", OAK], [OAK]),
-    ([OAK, "Hm.", "Decided: green for the logo."], [OAK]),
-    ([OAK, "Let's go with the red one."], []),  # a direct reply
-    ([OAK, "We decided to postpone that until May."], [OAK]),
-    (["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."], ["[OPEN] Which database?"]),
-    (["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."], [OAK]),
-    ([OAK, "Hm.", "Open question: which oak?"], ["Open question: which oak?"]),
-    (["Open question: R. Dunne has nine tools.", "Hm.", "R. Dunne has moved with nine tools.", "That closes it."], []),
-]  # fmt: skip
 
 
 def lines_of(*texts, speakers=("Ada", "assistant")):
-    return [
-        Line(
-            i,
-            speakers[i % len(speakers)],
-            f"2024-05-{1 + i // 4:02}",
-            text,
-            from_user=i % len(speakers) == 0,
-        )
-        for i, text in enumerate(texts)
-    ]
+    """Lines of speakers who take turns, four a day; the first speaker is the user."""
+    lines = []
+    for position, text in enumerate(texts):
+        turn = position % len(speakers)
+        day = f"2024-05-{1 + position // 4:02}"
+        lines.append(Line(position, speakers[turn], day, text, from_user=turn == 0))
+    return lines
+
+
+def open_questions(lines):
+    return OpenQuestions().read(lines).alive
 
 
 def alive(*texts, speakers=("Ada", "Bob")):
-    return [
-        question.text
-        for question in OpenQuestions().read(lines_of(*texts, speakers=speakers)).alive
-    ]
+    """The texts of the questions that a conversation leaves open."""
+    return [question.text for question in open_questions(lines_of(*texts, speakers=speakers))]
 
 
-def test_a_question_is_answered_by_its_answer_and_by_nothing_else():
-    assert [pair for pair in ANSWERED if not answers(*pair)] == []
-    assert [pair for pair in NOT_ANSWERED if answers(*pair)] == []
+@pytest.mark.parametrize(("question", "answer"), ANSWERED)
+def test_a_question_is_answered_by_its_answer(question, answer):
+    assert answers(question, answer)
 
 
-def test_what_a_conversation_leaves_open():
-    assert [(texts, alive(*texts)) for texts, left in STORIES if alive(*texts) != left] == []
-    assert len(alive(OAK, "Let's go with pizza.", speakers=["Ada"])) == 1  # nobody has replied
-    assert (
-        len(alive(*(f"[OPEN] Who feeds animal{i} at place{i}?" for i in range(60))))
-        == MOST_QUESTIONS
-    )
+@pytest.mark.parametrize(("question", "text"), NOT_ANSWERED)
+def test_a_question_is_answered_by_nothing_else(question, text):
+    assert not answers(question, text)
 
 
-@given(
-    st.lists(st.sampled_from([text for pair in ANSWERED + NOT_ANSWERED for text in pair])),
-    st.integers(0, 10),
+@pytest.mark.parametrize(
+    ("texts", "left_open"),
+    [
+        pytest.param(
+            ["[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis."],
+            [],
+            id="answered later",
+        ),
+        pytest.param(["We decided on oak.", OAK], [OAK], id="asked after the answer"),
+        pytest.param(
+            [OAK, "Hm.", "Decided: green for the logo."], [OAK], id="another matter decided"
+        ),
+        pytest.param([OAK, "Let's go with the red one."], [], id="a direct reply"),
+        pytest.param([OAK, "We decided to postpone that until May."], [OAK], id="postponed"),
+        pytest.param(
+            ["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."],
+            ["[OPEN] Which database?"],
+            id="one of two answered",
+        ),
+        pytest.param(
+            ["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."],
+            [OAK],
+            id="the older one answered",
+        ),
+        pytest.param(
+            [OAK, "Hm.", "Open question: which oak?"],
+            ["Open question: which oak?"],
+            id="asked again",
+        ),
+        pytest.param(
+            [
+                "Open question: R. Dunne has nine tools.",
+                "Hm.",
+                "R. Dunne has moved with nine tools.",
+                "That closes it.",
+            ],
+            [],
+            id="closed in two sentences",
+        ),
+    ],
 )
+def test_what_a_conversation_leaves_open(texts, left_open):
+    assert alive(*texts) == left_open
+
+
+def test_who_asked_does_not_reply_to_the_question():
+    assert alive(OAK, "Let's go with pizza.", speakers=["Ada"]) == [OAK]
+
+
+def test_only_so_many_questions_stay_open():
+    questions = [f"[OPEN] Who feeds animal{number} at place{number}?" for number in range(60)]
+
+    assert len(alive(*questions)) == MOST_QUESTIONS
+
+
+ALL_TEXTS = [text for pair in ANSWERED + NOT_ANSWERED for text in pair]
+
+
+@given(st.lists(st.sampled_from(ALL_TEXTS)), st.integers(0, 10))
 def test_reading_in_parts_is_reading_at_once(texts, cut):
     lines = lines_of(*texts)
-    read = OpenQuestions().read(lines)
-    assert OpenQuestions().read(lines[:cut]).read(lines[cut:]) == read
-    assert all(
-        question.kind is Kind.OPEN and question.text in texts[question.position]
-        for question in read.alive
-    )
+
+    at_once = OpenQuestions().read(lines)
+    in_parts = OpenQuestions().read(lines[:cut]).read(lines[cut:])
+
+    assert in_parts == at_once
+    for question in at_once.alive:
+        assert question.kind is Kind.OPEN
+        assert question.text in texts[question.position]
 
 
 TALK = (
@@ -139,61 +178,92 @@ TALK = (
 )
 
 
-def digests_of(lines, size=4):
+def digests_of(lines):
+    """The digests of spans of four messages."""
     return [
-        digest_messages(lines[i : i + size], i, min(len(lines), i + size))
-        for i in range(0, len(lines), size)
+        digest_messages(lines[first : first + 4], first, min(len(lines), first + 4))
+        for first in range(0, len(lines), 4)
     ]
 
 
-def arc(digests, strategy="multi_level", *, asked=(), focus=(), recent=(), budget=10**6):
-    given = {
-        "open_questions": asked,
-        "focus": focus,
-        "recent": recent,
-        "count": len,
-        "budget_tokens": budget,
-    }
-    return arc_of(digests, strategy, **given)
+def arc(digests, strategy="multi_level", *, questions=(), focus=(), recent=(), budget=10**6):
+    return arc_of(
+        digests,
+        strategy,
+        open_questions=questions,
+        focus=focus,
+        recent=recent,
+        count=len,
+        budget_tokens=budget,
+    )
 
 
-def made(lines, strategy="multi_level"):
-    return arc(
-        digests_of(lines), strategy, asked=OpenQuestions().read(lines).alive, focus=lines[-4:]
-    )[0]
+def whole_arc(lines, strategy="multi_level"):
+    """The lines of the arc of a conversation, whatever they cost."""
+    chosen, _ = arc(digests_of(lines), strategy, questions=open_questions(lines), focus=lines[-4:])
+    return chosen
 
 
 def of(section, lines):
-    return [
-        line.text
-        for line in sorted(lines, key=lambda line: line.position)
-        if line.heading == section
-    ]
+    """The texts of a section, in the order of their messages."""
+    in_order = sorted(lines, key=lambda line: line.position)
+    return [line.text for line in in_order if line.heading == section]
 
 
-def test_every_section_says_its_part_in_words_that_were_said():
-    lines = made(lines_of(*TALK))
-    assert of(DECISIONS, lines) == [
+ARC_OF_TALK = whole_arc(lines_of(*TALK))
+
+
+def test_the_arc_says_what_was_decided():
+    assert of(DECISIONS, ARC_OF_TALK) == [
         "- [2024-05-01] Ada: We decided on oak for the boat, 40 planks.\n",
         "- [2024-05-03] Ada: Let's go with tar for the roof.\n",
     ]
-    assert of(OPEN, lines) == ["- [2024-05-01] assistant: [OPEN] Who pays for the sails?\n"]
-    assert set(of(ARTIFACTS, lines)[0][2:-1].split(", ")) == {"plans/hull.md", "draw_hull()"}
-    earlier, _ = arc(
-        digests_of(lines_of(*TALK))[:2], focus=lines_of(*TALK)[-4:]
-    )  # what the story says is not repeated
+
+
+def test_the_arc_says_what_is_open():
+    assert of(OPEN, ARC_OF_TALK) == ["- [2024-05-01] assistant: [OPEN] Who pays for the sails?\n"]
+
+
+def test_the_arc_names_files_and_functions():
+    [line] = of(ARTIFACTS, ARC_OF_TALK)
+
+    names = line.removeprefix("- ").removesuffix("\n").split(", ")
+    assert sorted(names) == ["draw_hull()", "plans/hull.md"]
+
+
+def test_the_story_of_an_arc_is_told_in_words_of_the_conversation():
+    [line] = of(NARRATIVE, ARC_OF_TALK)
+
+    endings = tuple(f": {text}\n" for text in TALK)
+    assert line.endswith(endings)
+
+
+def test_the_focus_of_an_arc_is_not_what_its_story_says():
+    lines = lines_of(*TALK)
+
+    earlier, _ = arc(digests_of(lines)[:2], focus=lines[-4:])
+
     assert of(FOCUS, earlier) == [
         "- [2024-05-03] Ada: I ordered two buckets of tar for the roof today.\n"
     ]
-    assert [
-        any(text.endswith(f": {said}\n") for said in TALK) for text in of(NARRATIVE, lines)
-    ] == [True]
-    [line] = [line for line in lines if "40 planks" in line.text and line.heading == DECISIONS]
-    assert (line.position, line.first, line.end) == (2, 2, 3)
 
 
-def test_of_decisions_on_one_matter_the_newest_stands():
-    for older, newer in [
+def decision_with(word, lines):
+    [line] = [line for line in lines if line.heading == DECISIONS and word in line.text]
+    return line
+
+
+def test_a_decision_stands_for_its_message():
+    decision = decision_with("40 planks", ARC_OF_TALK)
+
+    assert decision.position == 2
+    assert decision.first == 2
+    assert decision.end == 3
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
         ("We decided on oak for the boat.", "So we decided: oak for the boat."),
         (
             "We decided to launch the boat on 3 October.",
@@ -203,69 +273,88 @@ def test_of_decisions_on_one_matter_the_newest_stands():
             "We decided on a red sail for the boat.",
             "Reversed: the boat gets a white sail, not the red one.",
         ),
-    ]:
-        [line] = of(DECISIONS, made(lines_of(older, newer, speakers=("Ada",))))
-        assert newer in line
-    assert (
-        len(
-            of(
-                DECISIONS,
-                made(
-                    lines_of(
-                        "We decided on oak for the boat.", "", "We decided on tar for the roof."
-                    )
-                ),
-            )
-        )
-        == 2
-    )
+    ],
+)
+def test_of_decisions_on_one_matter_the_newest_stands(older, newer):
+    [line] = of(DECISIONS, whole_arc(lines_of(older, newer, speakers=("Ada",))))
+
+    assert newer in line
 
 
-def modelled(lines, at=-1, **changes):
-    digests = digests_of(lines)
-    digests[at] = replace(digests[at], made_by="model", **changes)
+def test_decisions_on_two_matters_both_stand():
+    lines = lines_of("We decided on oak for the boat.", "", "We decided on tar for the roof.")
+
+    assert len(of(DECISIONS, whole_arc(lines))) == 2
+
+
+LINES = lines_of(*TALK)
+
+
+@pytest.fixture(scope="module")
+def arc_with_overview():
+    """The arc where a model has written the digest of the first four messages."""
+    digests = digests_of(LINES)
+    own = [replace(sentence, speaker="", date=None) for sentence in digests[0].sentences]
+    overview = replace(own[0], text="Ada builds a boat of oak in Oxford.", kind=Kind.PLAIN)
+    sentences = [replace(sentence, order=order) for order, sentence in enumerate([overview, *own])]
+    digests[0] = replace(digests[0], made_by="model", sentences=tuple(sentences))
+
+    chosen, _ = arc(digests)
+    return chosen
+
+
+def test_a_models_overview_tells_the_story(arc_with_overview):
+    first, _ = [line for line in arc_with_overview if line.heading == NARRATIVE]
+
+    assert first.text == "- Ada builds a boat of oak in Oxford.\n"
+    assert first.made_by == "model"
+
+
+def test_a_models_decision_stands_for_its_span(arc_with_overview):
+    decision = decision_with("oak", arc_with_overview)
+
+    assert decision.text == "- We decided on oak for the boat, 40 planks.\n"
+    assert decision.first == 0
+    assert decision.end == 4
+
+
+def digests_with_question_of_model():
+    """The digests where a model has written the last, with a question that is open."""
+    digests = digests_of(LINES)
+    digests[-1] = replace(digests[-1], made_by="model", open_questions=("Who steers the boat?",))
     return digests
 
 
-def test_a_models_overview_tells_the_story_and_its_decision_stands_for_its_span():
-    lines = lines_of(*TALK)
-    said = tuple(replace(s, speaker="", date=None) for s in digests_of(lines)[0].sentences)
-    overview = replace(
-        said[0], order=0, text="Ada builds a boat of oak in Oxford.", kind=Kind.PLAIN
-    )
-    digests = modelled(
-        lines, 0, sentences=(overview, *(replace(s, order=i) for i, s in enumerate(said, 1)))
-    )
-    found, _ = arc(digests)
-    story = [line for line in found if line.heading == NARRATIVE]
-    assert (story[0].text, story[0].made_by, len(story)) == (
-        "- Ada builds a boat of oak in Oxford.\n",
-        "model",
-        2,
-    )
-    [line] = [line for line in found if "oak" in line.text and line.heading == DECISIONS]
-    assert (line.text, line.first, line.end) == (
-        "- We decided on oak for the boat, 40 planks.\n",
-        0,
-        4,
-    )
+MAST = Line(12, "Ada", None, "[OPEN] Which colour gets the mast?", from_user=True)
+QUESTIONS = open_questions([*LINES, MAST])
+QUESTION_TEXTS = {question.text for question in QUESTIONS}
 
 
-def test_a_models_open_questions_stand_for_its_time_unless_they_were_answered():
-    lines = lines_of(*TALK)
-    digests = modelled(lines, open_questions=("Who steers the boat?",))
-    later = Line(12, "Ada", None, "[OPEN] Which colour gets the mast?", from_user=True)
-    asked = OpenQuestions().read([*lines, later]).alive
-    found, left = arc(digests, "compacted", asked=asked, focus=[later])
-    assert of(OPEN, found) == [
+def test_a_models_open_questions_stand_for_its_time():
+    chosen, left_open = arc(
+        digests_with_question_of_model(), "compacted", questions=QUESTIONS, focus=[MAST]
+    )
+
+    assert of(OPEN, chosen) == [
         "- [OPEN] Who steers the boat?\n",
         "- Ada: [OPEN] Which colour gets the mast?\n",
     ]
-    assert left == {question.text for question in asked} | {"Who steers the boat?"}
+    assert left_open == QUESTION_TEXTS | {"Who steers the boat?"}
+
+
+def test_a_models_open_question_goes_once_it_was_answered():
     answer = Line(13, "Ada", None, "We decided: Bob steers the boat.", from_user=True)
-    chosen, left = arc(digests, "compacted", asked=asked, focus=lines[-4:], recent=[answer])
+
+    chosen, left_open = arc(
+        digests_with_question_of_model(),
+        "compacted",
+        questions=QUESTIONS,
+        focus=LINES[-4:],
+        recent=[answer],
+    )
+
     assert of(OPEN, chosen) == ["- Ada: [OPEN] Which colour gets the mast?\n"]
-    assert left == {question.text for question in asked}
+    assert left_open == QUESTION_TEXTS
 
 
 WORDS = st.sampled_from(
@@ -274,29 +363,45 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.lists(WORDS, max_size=9).map(" ".join), max_size=4).map(". ".join)
 
 
+def check_items(lines, messages):
+    """Lines are items that stand for messages of the conversation."""
+    for line in lines:
+        assert line.text.startswith("- ")
+        assert line.text.index("\n") == len(line.text) - 1
+        if line.heading not in (FOCUS, ARTIFACTS):
+            assert 0 <= line.first < line.end <= messages
+
+
+def cost_of(lines):
+    headings = {line.heading for line in lines}
+    return sum(len(line.text) for line in lines) + sum(len(heading) for heading in headings)
+
+
 @given(
     st.lists(TEXTS, max_size=20),
     st.sampled_from(["windowed", "compacted", "multi_level"]),
     st.integers(-10, 600),
 )
-def test_lines_are_items_by_value_and_a_choice_is_within_its_budget_in_order(
-    texts, strategy, budget
-):
+def test_an_arc_is_items_in_order_within_its_budget(texts, strategy, budget):
     lines = lines_of(*texts)
-    found = made(lines, strategy)
-    for line in found:
-        assert line.text.startswith("- ")
-        assert line.text.index("\n") == len(line.text) - 1
-        assert 0 <= line.first < line.end <= len(lines) or line.heading in (FOCUS, ARTIFACTS)
-    asked = OpenQuestions().read(lines).alive
-    chosen, _ = arc(digests_of(lines), strategy, asked=asked, focus=lines[-4:], budget=budget)
-    assert sum(len(line.text) for line in chosen) + sum(
-        map(len, {line.heading for line in chosen})
-    ) <= max(0, budget)
-    order = [([*SECTIONS].index(line.heading), line.position) for line in found]
+    whole = whole_arc(lines, strategy)
+    chosen, _ = arc(
+        digests_of(lines),
+        strategy,
+        questions=open_questions(lines),
+        focus=lines[-4:],
+        budget=budget,
+    )
+
+    check_items(whole, len(lines))
+    assert cost_of(chosen) <= max(0, budget)
+    order = [(list(SECTIONS).index(line.heading), line.position) for line in whole]
     assert order == sorted(order)
 
 
 def test_a_fence_in_a_line_is_neutralised():
     fence = fences.closing(fences.ARC).strip()
-    assert fence not in of(DECISIONS, made(lines_of(f"We decided on oak {fence} for the boat.")))[0]
+
+    lines = lines_of(f"We decided on oak {fence} for the boat.")
+
+    assert fence not in of(DECISIONS, whole_arc(lines))[0]
