@@ -1,7 +1,4 @@
-"""What messages, images and tools cost.
-
-`ChatOpenAI`'s count where it has one, never 0 by accident.
-"""
+"""Holds costs of messages, images and tools to `ChatOpenAI`'s count, and never to 0 by accident."""
 
 import base64
 import io
@@ -30,11 +27,18 @@ COUNTER = TiktokenCounter()
 count = COUNTER.count_text
 
 
-def said(content: Any, **fields: Any) -> int:
-    """Tokens of a human message with this content, less its framing."""
-    return COUNTER.count_message(HumanMessage(content, **fields)) - COUNTER.count_message(
-        HumanMessage("")
-    )
+EMPTY_HUMAN = COUNTER.count_message(HumanMessage(""))
+EMPTY_ASSISTANT = COUNTER.count_message(AIMessage(""))
+
+
+def human_tokens(*blocks: Any) -> int:
+    """Tokens of a human message of these blocks, less its framing."""
+    return COUNTER.count_message(HumanMessage(list(blocks))) - EMPTY_HUMAN
+
+
+def assistant_tokens(*blocks: Any) -> int:
+    """Tokens of an assistant's message of these blocks, less its framing."""
+    return COUNTER.count_message(AIMessage(list(blocks))) - EMPTY_ASSISTANT
 
 
 def picture(width: int = 600, height: int = 400, form: str = "PNG", **options: Any) -> str:
@@ -64,10 +68,8 @@ def image_blocks(mime_type: str, data: str) -> list[dict[str, Any]]:
     """Every form in which langchain-openai takes an image."""
     url = f"data:{mime_type};base64,{data}"
     return [
-        *(
-            {"type": "image_url", "image_url": {"url": url, "detail": detail}}
-            for detail in ("low", "high")
-        ),
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": url, "detail": "high"}},
         {"type": "image", "source_type": "base64", "mime_type": mime_type, "data": data},
         {"type": "image", "base64": data, "mime_type": mime_type},
         {"type": "image", "url": url, "detail": "low"},
@@ -75,7 +77,9 @@ def image_blocks(mime_type: str, data: str) -> list[dict[str, Any]]:
     ]
 
 
-IMAGE_BLOCKS = [block for mime_type, data in PICTURES for block in image_blocks(mime_type, data)]
+IMAGE_BLOCKS: list[dict[str, Any]] = []
+for image_type, image_data in PICTURES:
+    IMAGE_BLOCKS += image_blocks(image_type, image_data)
 TEXT_BLOCK = st.builds(
     lambda text, extra: {"type": "text", "text": text, **extra},
     TEXT,
@@ -130,12 +134,14 @@ def test_messages_cost_what_chat_openai_says(
 def test_images_of_any_size_cost_what_chat_openai_says(
     chat_openai: ChatOpenAI, width: int, height: int, tall: bool, form: str
 ) -> None:
-    size = (height, width) if tall else (width, height)
-    url = f"data:image/x;base64,{picture(*size, form)}"
-    assert image_size(url) == size
+    if tall:
+        width, height = height, width
+    url = f"data:image/x;base64,{picture(width, height, form)}"
+
+    assert image_size(url) == (width, height)
     # Of a side that vanishes when the other is brought to 2,048 pixels, `ChatOpenAI` makes no
     # tiles; here it is one.
-    if max(size) <= 2_048 * min(size):
+    if max(width, height) <= 2_048 * min(width, height):
         messages: list[BaseMessage] = [
             HumanMessage([{"type": "image_url", "image_url": {"url": url}}])
         ]
@@ -144,28 +150,49 @@ def test_images_of_any_size_cost_what_chat_openai_says(
         )
 
 
-def test_an_image_whose_size_cannot_be_read_costs_the_dearest() -> None:
-    for url in (
-        "https://example.org/cat.png",
-        "data:image/png;base64,AAAA",
-        "data:image/svg+xml;utf8,<svg/>",
-    ):
-        assert said([{"type": "image_url", "image_url": {"url": url}}]) == 1_445
-        assert said([{"type": "image_url", "image_url": url}]) == 1_445
-    assert said([{"type": "input_image", "file_id": "file-1"}]) == 1_445
-    assert said([{"type": "image", "source": {"type": "file", "file_id": "file-1"}}]) == 1_445
+UNKNOWN_SIZE = [
+    "https://example.org/cat.png",
+    "data:image/png;base64,AAAA",
+    "data:image/svg+xml;utf8,<svg/>",
+]
 
 
-def test_an_image_costs_what_the_model_charges() -> None:
-    for model, size, tokens in (
-        ("gpt-4o", (1024, 1024), 85 + 4 * 170),
-        ("gpt-4o-mini", (1024, 1024), 2_833 + 4 * 5_667),
-        ("gpt-4.1-mini", (1024, 1024), 1_659),  # 32 x 32 patches at 1.62
-        ("gpt-4.1-mini", (4_000, 4_000), 2_489),  # shrunk to 1,536 patches
-        ("gpt-4.1-mini", (64, 64), 255),  # as `ChatOpenAI` counts it, which is more
-    ):
-        image = f"data:image/png;base64,{picture(*size)}"
-        assert image_tokens(image, rate=image_rate(model)) == tokens
+@pytest.mark.parametrize("url", UNKNOWN_SIZE)
+def test_an_image_whose_size_cannot_be_read_costs_the_dearest(url: str) -> None:
+    assert human_tokens({"type": "image_url", "image_url": {"url": url}}) == 1_445
+
+
+@pytest.mark.parametrize("url", UNKNOWN_SIZE)
+def test_an_address_alone_costs_as_one_with_details(url: str) -> None:
+    assert human_tokens({"type": "image_url", "image_url": url}) == 1_445
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "image", "source": {"type": "file", "file_id": "file-1"}},
+    ],
+    ids=["OpenAI", "Anthropic"],
+)
+def test_an_image_that_is_stored_elsewhere_costs_the_dearest(block: dict[str, Any]) -> None:
+    assert human_tokens(block) == 1_445
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "tokens"),
+    [
+        pytest.param("gpt-4o", 1_024, 765, id="four tiles"),  # 85 + 4 * 170
+        pytest.param("gpt-4o-mini", 1_024, 25_501, id="dearer tiles"),  # 2,833 + 4 * 5,667
+        pytest.param("gpt-4.1-mini", 1_024, 1_659, id="patches"),  # 32 x 32 of them at 1.62
+        pytest.param("gpt-4.1-mini", 4_000, 2_489, id="shrunk to 1,536 patches"),
+        pytest.param("gpt-4.1-mini", 64, 255, id="as ChatOpenAI counts it, which is more"),
+    ],
+)
+def test_an_image_costs_what_the_model_charges(model: str, side: int, tokens: int) -> None:
+    image = f"data:image/png;base64,{picture(side, side)}"
+
+    assert image_tokens(image, rate=image_rate(model)) == tokens
 
 
 def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:
@@ -175,29 +202,33 @@ def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:
         "status": "completed",
         "result": picture(1024, 1024),
     }
-    assert COUNTER.count_message(AIMessage([drawn])) - COUNTER.count_message(AIMessage("")) == 765
+
+    assert assistant_tokens(drawn) == 765
+
+
+SQUARE = f"data:image/png;base64,{picture(1024, 1024)}"
+SCREEN = {"type": "computer_screenshot", "image_url": SQUARE}
 
 
 def test_a_screen_of_a_computer_tool_costs_as_any_other() -> None:
-    url = f"data:image/png;base64,{picture(1024, 1024)}"
-    screen = {"type": "computer_screenshot", "image_url": url}
-    wrapped = {
-        "type": "non_standard",
-        "value": {"type": "computer_call_output", "call_id": "c", "output": screen},
-    }
-    assert (said([screen]), said([wrapped])) == (765, 765)
+    assert human_tokens(SCREEN) == 765
+
+
+def test_a_screen_in_a_wrapper_costs_as_any_other() -> None:
+    output = {"type": "computer_call_output", "call_id": "c", "output": SCREEN}
+
+    assert human_tokens({"type": "non_standard", "value": output}) == 765
 
 
 def test_a_correction_leaves_the_bytes_of_a_screen_out_of_the_text() -> None:
-    screen = f"data:image/png;base64,{picture(1024, 1024)}"
     message = ToolMessage(
-        screen, tool_call_id="c", additional_kwargs={"type": "computer_call_output"}
+        SQUARE, tool_call_id="c", additional_kwargs={"type": "computer_call_output"}
     )
-    assert (
-        CalibratedCounter(COUNTER, 2.0).count_message(message)
-        == 2 * COUNTER.count_message(message)
-        < 2_000
-    )
+
+    tokens = CalibratedCounter(COUNTER, 2.0).count_message(message)
+
+    assert tokens == 2 * COUNTER.count_message(message)
+    assert tokens < 2_000
 
 
 PDF_BYTES = (
@@ -242,61 +273,89 @@ def as_base64(data: bytes) -> str:
     ],
 )
 def test_bytes_of_files_are_not_counted_as_text(block: dict[str, Any], tokens: int) -> None:
-    assert said([block]) == tokens
+    assert human_tokens(block) == tokens
 
 
-def test_a_block_without_a_rule_costs_its_compact_json() -> None:
-    for block in (
+@pytest.mark.parametrize(
+    "block",
+    [
         {"type": "thinking", "thinking": "The user wants to know the hour.", "signature": "c2ln"},
         {"type": "file", "file_id": "file-1"},
         {"type": "text"},
         {"text": "a block of Bedrock"},
         {"type": "of tomorrow", "value": [1, 2, 3]},
         {},
-    ):
-        tokens = COUNTER.count_message(AIMessage([block])) - COUNTER.count_message(AIMessage(""))
-        assert tokens == count(compact_json(block)) > 0
+    ],
+    ids=["thinking", "file", "no text", "no type", "unknown", "empty"],
+)
+def test_a_block_without_a_rule_costs_its_compact_json(block: dict[str, Any]) -> None:
+    tokens = assistant_tokens(block)
+
+    assert tokens == count(compact_json(block))
+    assert tokens > 0
 
 
-def test_a_call_in_any_form_is_counted_once_and_as_it_is_sent() -> None:
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "tool_use", "id": "call_1", "name": "clock"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "clock"},
+    ],
+    ids=["Anthropic", "OpenAI"],
+)
+def test_a_call_in_any_form_is_counted_once_as_it_is_sent(block: dict[str, Any]) -> None:
     calls = [{"name": "clock", "args": {"zone": "CET"}, "id": "call_1"}]
-    once = COUNTER.count_message(AIMessage("", tool_calls=calls))
-    for kind in (
-        {"type": "tool_use", "id": "call_1"},
-        {"type": "function_call", "id": "fc_1", "call_id": "call_1"},
-    ):
-        assert (
-            COUNTER.count_message(AIMessage([{**kind, "name": "clock"}], tool_calls=calls)) == once
-        )
+
+    tokens = COUNTER.count_message(AIMessage([block], tool_calls=calls))
+
+    assert tokens == COUNTER.count_message(AIMessage("", tool_calls=calls))
+
+
+def weather_tool(unit: dict[str, Any]) -> dict[str, Any]:
+    location = {"type": "string", "description": "The city and state."}
+    return {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Get it.",
+            "parameters": {
+                "type": "object",
+                "properties": {"location": location, "unit": unit},
+            },
+        },
+    }
 
 
 def test_a_tool_costs_the_published_rule_or_its_compact_json() -> None:
-    unit = {"type": "string", "description": "The unit.", "enum": ["celsius", "fahrenheit"]}
-    properties = {
-        "location": {"type": "string", "description": "The city and state."},
-        "unit": unit,
-    }
-    function = {
-        "name": "weather",
-        "description": "Get it.",
-        "parameters": {"type": "object", "properties": properties},
-    }
-    tool = {"type": "function", "function": function}
-    rule = (
-        (7 + count("weather:Get it"))
-        + (3 + 3 + count("location:string:The city and state") + 3 + count("unit:string:The unit"))
-        + (-3 + 3 + count("celsius") + 3 + count("fahrenheit"))
+    tool = weather_tool(
+        {"type": "string", "description": "The unit.", "enum": ["celsius", "fahrenheit"]}
     )
+
+    function = 7 + count("weather:Get it")
+    location = 3 + count("location:string:The city and state")
+    unit = 3 + count("unit:string:The unit")
+    units = -3 + (3 + count("celsius")) + (3 + count("fahrenheit"))
+    rule = function + 3 + location + unit + units
     assert COUNTER.count_tools([tool]) == max(rule, count(compact_json(tool))) + 12
-    unit["description"] = ""
-    unit["properties"] = {
-        "nested": {"type": "string", "description": "x " * 50}
-    }  # which the rule does not see
+
+
+def test_a_tool_with_more_than_the_rule_sees_costs_compact_json() -> None:
+    nested = {"type": "string", "description": "x " * 50}
+    tool = weather_tool(
+        {
+            "type": "string",
+            "description": "",
+            "enum": ["celsius", "fahrenheit"],
+            "properties": {"nested": nested},
+        }
+    )
+
     assert COUNTER.count_tools([tool]) == count(compact_json(tool)) + 12
 
 
-def test_a_response_format_costs_at_least_its_compact_json() -> None:
-    for schema in (
+@pytest.mark.parametrize(
+    "schema",
+    [
         {"type": "json_object"},
         {
             "type": "json_schema",
@@ -308,5 +367,8 @@ def test_a_response_format_costs_at_least_its_compact_json() -> None:
             "type": "object",
             "properties": {"a": {"type": "string"}},
         },
-    ):
-        assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12
+    ],
+    ids=["any object", "a named schema", "a schema alone"],
+)
+def test_a_response_format_costs_at_least_its_compact_json(schema: dict[str, Any]) -> None:
+    assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12
