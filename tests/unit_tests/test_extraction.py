@@ -1,10 +1,6 @@
-"""Learning by a chat model.
-
-What it is asked, how items of its replies are read, and what becomes of bad replies.
-"""
+"""Holds learning by a chat model to what it is asked, and to what of its replies can be used."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,8 +48,7 @@ def scripted(*script):
     return Scripted(script=list(script))
 
 
-def fact(text="Lives in Porto", **other):
-    number = other.pop("number", 1)
+def fact(text="Lives in Porto", *, number=1, **rest):
     fields = {
         "id": f"fact-{number}",
         "text": text,
@@ -61,28 +56,24 @@ def fact(text="Lives in Porto", **other):
         "created_at": NOW,
         "last_seen": NOW,
     }
-    return Fact(**{**fields, **other})
+    return Fact(**(fields | rest))
 
 
-def learned(fields: Mapping[str, Any] | str, *, said=SAID, known=None):
-    reply = (
-        fields
-        if isinstance(fields, str)
-        else json.dumps({"facts": [], "topics": [], "entities": [], **fields})
-    )
-    return ChatModelExtractor(Scripted(script=[reply])).extract(said, (), known or Knowledge())
+def learned(*, said=SAID, known=None, **lists):
+    """What is learned where a reply has these lists."""
+    reply = json.dumps({"facts": [], "topics": [], "entities": []} | lists)
+    return run(ChatModelExtractor(scripted(reply)), said, known=known)
 
 
-def one_fact(known=None, **fields):
-    """What becomes of a fact with these fields: the facts that are learned."""
+def facts_from(known=None, **fields):
+    """The facts that are learned from an item with these fields."""
     item = {
         "text": "Lives in Lisbon",
         "category": "identity",
         "confidence": 0.9,
         "messages": [1],
-        **fields,
     }
-    return learned({"facts": [item]}, known=known).facts
+    return learned(facts=[item | fields], known=known).facts
 
 
 FACT = {
@@ -91,37 +82,53 @@ FACT = {
     "confidence": 0.95,
     "messages": [1],
     "slot": "Home",
+    "updates": "",
+    "supersedes": ["F1"],
 }
-FACT |= {"updates": "", "supersedes": ["F1"]}
 TOPIC = {
     "label": "Furniture restoration",
     "aliases": ["oak furniture"],
     "parent": "Woodwork",
     "messages": [3],
+    "domain": "creative",
+    "proficiency": "expert",
 }
-TOPIC |= {"domain": "creative", "proficiency": "expert"}
 ENTITY = {
     "name": "Sarah",
     "type": "person",
     "aliases": [],
     "relationship": "sister",
     "messages": [1],
+    "attributes": ["home: Lisbon"],
+    "facts": ["Moved to Lisbon with the user"],
+    "relations": ["lives in: Lisbon"],
 }
-ENTITY |= {"attributes": ["home: Lisbon"], "facts": ["Moved to Lisbon with the user"]}
-ENTITY |= {"relations": ["lives in: Lisbon"]}
 FULL: dict[str, Any] = {"facts": [FACT], "topics": [TOPIC], "entities": [ENTITY]}
 LEARNED_FACT = LearnedFact(
-    text="Lives in Lisbon", category="identity", confidence=0.95, slot="home", message_ids=("m1",),
+    text="Lives in Lisbon",
+    category="identity",
+    confidence=0.95,
+    slot="home",
+    message_ids=("m1",),
     supersedes=("fact-1",),
-)  # fmt: skip
+)
 LEARNED_TOPIC = LearnedTopic(
-    label="Furniture restoration", aliases=("oak furniture",), parent="Woodwork", domain="creative",
-    proficiency="expert", message_ids=("m3",),
-)  # fmt: skip
+    label="Furniture restoration",
+    aliases=("oak furniture",),
+    parent="Woodwork",
+    domain="creative",
+    proficiency="expert",
+    message_ids=("m3",),
+)
 LEARNED_ENTITY = LearnedEntity(
-    name="Sarah", type="person", relationship="sister", attributes=(("home", "Lisbon"),), message_ids=("m1",),
-    relations=(("lives in", "Lisbon"),), facts=("Moved to Lisbon with the user",),
-)  # fmt: skip
+    name="Sarah",
+    type="person",
+    relationship="sister",
+    attributes=(("home", "Lisbon"),),
+    message_ids=("m1",),
+    relations=(("lives in", "Lisbon"),),
+    facts=("Moved to Lisbon with the user",),
+)
 FULL_LEARNED = Learned(
     facts=(LEARNED_FACT,), topics=(LEARNED_TOPIC,), entities=(LEARNED_ENTITY,), made_by="scripted-1"
 )
@@ -146,6 +153,7 @@ KNOWN = Knowledge(facts=(fact(),))
 )
 def test_a_reply_in_any_usual_form_is_read(reply):
     model = scripted(reply)
+
     assert run(ChatModelExtractor(model), known=KNOWN) == FULL_LEARNED
     assert len(model.asked) == 1
 
@@ -155,48 +163,78 @@ class TooManyError(Exception):
 
 
 SECRET = "my secret is plum"
-BAD = {
-    "raises": (ValueError(SECRET), "ValueError"),
-    "is refused": (TooManyError(SECRET), r"TooManyError \(429\)"),
-    "thoughts alone": (f"<think>Let me see, {SECRET}", "an empty reply"),
-    "other JSON": (f'{{"answer": "{SECRET}"}}', "a reply without lists of facts, topics, entities"),
-    "too deep": ('{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)"),
-    "far too long": ("prose" * 100_000, "a reply of 500,000 characters"),
-}
 
 
-@pytest.mark.parametrize(("reply", "told"), BAD.values(), ids=list(BAD))
-def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
+@pytest.mark.parametrize(
+    ("reply", "complaint"),
+    [
+        pytest.param(ValueError(SECRET), "ValueError", id="raises"),
+        pytest.param(TooManyError(SECRET), r"TooManyError \(429\)", id="is refused"),
+        pytest.param(f"<think>Let me see, {SECRET}", "an empty reply", id="thoughts alone"),
+        pytest.param(
+            f'{{"answer": "{SECRET}"}}',
+            "a reply without lists of facts, topics, entities",
+            id="other JSON",
+        ),
+        pytest.param(
+            '{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)", id="too deep"
+        ),
+        pytest.param("prose" * 100_000, "a reply of 500,000 characters", id="far too long"),
+    ],
+)
+def test_a_bad_reply_is_an_error_after_two_attempts(reply, complaint):
     model = scripted(reply)
-    with pytest.raises(
-        ModelReplyError, match=f"scripted-1 told nothing that can be used: .*attempt 2: {told}"
-    ) as caught:
+    message = f"scripted-1 told nothing that can be used: .*attempt 2: {complaint}"
+
+    with pytest.raises(ModelReplyError, match=message) as caught:
         run(ChatModelExtractor(model))
+
     assert len(model.asked) == 2
     assert SECRET not in str(caught.value)
 
 
-def test_the_sources_of_an_item_are_the_messages_that_there_are():
-    for messages, ids in (([3, 1], ("m1", "m3")), ([1, 99], ("m1",)), ([1.0, "1"], ("m1",))):
-        [found] = one_fact(messages=messages)
-        assert found.message_ids == ids
+@pytest.mark.parametrize(
+    ("messages", "ids"),
+    [
+        pytest.param([3, 1], ("m1", "m3"), id="several"),
+        pytest.param([1, 99], ("m1",), id="one that there is not"),
+        pytest.param([1.0, "1"], ("m1",), id="other forms of a number"),
+    ],
+)
+def test_the_sources_of_an_item_are_the_messages_that_there_are(messages, ids):
+    [item] = facts_from(messages=messages)
+
+    assert item.message_ids == ids
 
 
-def test_a_fact_that_cannot_be_used_is_dropped():
-    wrong = {
-        "text": ["", "  \n", "...", None, 42],
-        "category": ["gossip", None, ["identity"]],
-        "confidence": [0],
-        "messages": [[], [99], None],
-    }
-    for name, values in wrong.items():
-        for value in values:
-            assert one_fact(**{name: value}) == (), (name, value)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("text", ""),
+        ("text", "  \n"),
+        ("text", "..."),
+        ("text", None),
+        ("text", 42),
+        ("category", "gossip"),
+        ("category", None),
+        ("category", ["identity"]),
+        ("confidence", 0),
+        ("messages", []),
+        ("messages", [99]),
+        ("messages", None),
+    ],
+)
+def test_a_fact_that_cannot_be_used_is_dropped(name, value):
+    assert facts_from(**{name: value}) == ()
 
 
-def test_the_text_of_a_fact_is_one_line():
-    texts = {"Prefers\n tea": "Prefers tea", "half \ud83d": "half �"}
-    assert {text: one_fact(text=text)[0].text for text in texts} == texts
+@pytest.mark.parametrize(
+    ("text", "expected"), [("Prefers\n tea", "Prefers tea"), ("half \ud83d", "half �")], ids=ascii
+)
+def test_the_text_of_a_fact_is_one_line(text, expected):
+    [item] = facts_from(text=text)
+
+    assert item.text == expected
 
 
 json_values = st.sampled_from(
@@ -216,47 +254,59 @@ def spoilt(name):
     return st.lists(json_values | changes.map(lambda changed: {**good, **changed}), max_size=3)
 
 
-@given(st.fixed_dictionaries({name: spoilt(name) for name in ("facts", "topics", "entities")}))
+SPOILT = st.fixed_dictionaries(
+    {"facts": spoilt("facts"), "topics": spoilt("topics"), "entities": spoilt("entities")}
+)
+
+
+@given(SPOILT)
 @settings(max_examples=100)
-def test_whatever_stands_in_the_lists_only_sourced_items_come_out(fields):
-    found = learned(json.dumps(fields), known=KNOWN)
-    for item in (*found.facts, *found.topics, *found.entities):
+def test_whatever_stands_in_the_lists_only_sourced_items_come_out(lists):
+    result = learned(known=KNOWN, **lists)
+
+    for item in (*result.facts, *result.topics, *result.entities):
         assert item.message_ids
         assert set(item.message_ids) <= {"m1", "m2", "m3"}
-    for one in found.facts:
-        assert 0 < one.confidence <= 1
-        assert 0 < len(one.text) <= 200
-        assert {*one.supersedes, one.same_as} <= {"fact-1", ""}
+    for fact in result.facts:
+        assert 0 < fact.confidence <= 1
+        assert 0 < len(fact.text) <= 200
+        assert {*fact.supersedes, fact.same_as} <= {"fact-1", ""}
 
 
-def asked(said=SAID, before=(), known=None, model=None):
-    """The system message and the human message."""
+def prompt_for(said=SAID, before=(), known=None, model=None):
+    """The texts of the system message and of the human message that a model gets."""
     model = model or scripted(EMPTY)
-    ChatModelExtractor(model).extract(said, before, known or Knowledge())
+    run(ChatModelExtractor(model), said, before, known)
     [(system, human)] = model.asked
     return system.text, human.text
 
 
-def test_known_facts_are_shown_under_the_ids_by_which_the_reply_names_them():
-    known = Knowledge(
-        facts=(fact(slot="home"), fact("Restores oak furniture", number=2, category="project"))
-    )
-    _, human = asked(known=known)
+TWO_FACTS = Knowledge(
+    facts=(fact(slot="home"), fact("Restores oak furniture", number=2, category="project"))
+)
+
+
+def test_known_facts_are_shown_under_short_ids():
+    _, human = prompt_for(known=TWO_FACTS)
+
     assert (
-        "- F1 [2026-05-01] (project): Restores oak furniture\n- F2 [2026-05-01] (identity, home): Lives in P"
-        in human
-    )
-    assert [found.same_as for found in one_fact(known, updates="F1")] == ["fact-2"]
+        "- F1 [2026-05-01] (project): Restores oak furniture\n"
+        "- F2 [2026-05-01] (identity, home): Lives in P"
+    ) in human
 
 
-def topic(number, **other):
+def test_a_reply_names_known_facts_by_their_short_ids():
+    [item] = facts_from(TWO_FACTS, updates="F1")
+
+    assert item.same_as == "fact-2"
+
+
+def topic(number, label="", aliases=()):
     return TopicProfile(
-        **{
-            "id": f"topic/{number:05}",
-            "slug": f"{number}",
-            "label": f"Subject {number:05}",
-            **other,
-        }
+        id=f"topic/{number:05}",
+        slug=f"{number}",
+        label=label or f"Subject {number:05}",
+        aliases=aliases,
     )
 
 
@@ -272,35 +322,58 @@ def test_text_that_imitates_a_fence_or_a_message_is_neutralised():
         topics=(topic(1, label=EVIL, aliases=(EVIL,)),),
         entities=(EntityProfile(id="e", name=EVIL, aliases=(EVIL,), relationship=EVIL),),
     )
-    _, human = asked(said, said, known)
+
+    _, human = prompt_for(said, said, known)
+
     assert human.count("<context>") == human.count("</context>") == 5
     assert "\n- 9." not in human
     assert human.endswith("</context>\n")
 
 
-def many(count, size=40):
+def messages_of(count):
     return [
-        Said(id=f"m{n}", digest="d", text=f"sentinel{n} " + "word by word " * size, at=NOW)
-        for n in range(count)
+        Said(
+            id=f"m{number}",
+            digest="d",
+            text=f"sentinel{number} " + "word by word " * 40,
+            at=NOW,
+        )
+        for number in range(count)
     ]
 
 
+def schema_tokens(kind):
+    """What the schema costs beside the messages; a model without tools gets it in words."""
+    if kind is Calling:
+        return COUNTER.count_text(json.dumps(extraction.SCHEMA))
+    return 0
+
+
+MUCH_KNOWN = Knowledge(
+    facts=tuple(
+        fact(f"Fact {number} about restoring furniture", number=number) for number in range(150)
+    ),
+    topics=tuple(topic(number) for number in range(500)),
+    entities=tuple(
+        EntityProfile(id=f"e{number}", name=f"Somebody {number}") for number in range(500)
+    ),
+)
+
+
 @pytest.mark.parametrize("kind", [Scripted, Calling])
-@pytest.mark.parametrize("window_tokens", [4_096, 8_000, 32_000])
-def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
-    known = Knowledge(
-        facts=tuple(fact(f"Fact {n} about restoring furniture", number=n) for n in range(150)),
-        topics=tuple(map(topic, range(500))),
-        entities=tuple(EntityProfile(id=f"e{n}", name=f"Somebody {n}") for n in range(500)),
-    )
-    said = many(5 if window_tokens < 8_000 else 30)
+@pytest.mark.parametrize(
+    ("window_tokens", "messages", "reply_tokens"),
+    [(4_096, 5, 1_024), (8_000, 30, 1_500), (32_000, 30, 1_500)],
+)
+def test_a_prompt_with_its_reply_never_exceeds_the_window(
+    window_tokens, messages, reply_tokens, kind
+):
     model = kind(script=[EMPTY], profile={"max_input_tokens": window_tokens})
-    system, human = asked(said, many(50), known, model)
-    schema = (
-        COUNTER.count_text(json.dumps(extraction.SCHEMA)) if kind is Calling else 0
-    )  # else it is in words
-    reply = min(1_500, window_tokens // 4)
-    assert COUNTER.count_text(system) + COUNTER.count_text(human) + schema + reply <= window_tokens
+
+    system, human = prompt_for(messages_of(messages), messages_of(50), MUCH_KNOWN, model)
+
+    prompt_tokens = COUNTER.count_text(system) + COUNTER.count_text(human) + schema_tokens(kind)
+    assert prompt_tokens + reply_tokens <= window_tokens
     assert "- F1 " in human
     assert "- Subject" in human
     assert "- Somebody" in human

@@ -1,11 +1,9 @@
-"""Files of every accepted format become conversations.
-
-Every other file is refused with its place.
-"""
+"""Holds files to conversations of every accepted format, and refuses others with their place."""
 
 import contextlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +31,10 @@ from langchain_ctxbudget.cli.formats import (
 from langchain_ctxbudget.errors import ConversationFormatError
 
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
-FORMS = (message_to_dict, lambda message: message.model_dump(mode="json"), dumpd)
 
 
-def one(value: object) -> ConversationFile:
+def only(value: object) -> ConversationFile:
+    """The only conversation of a file with this JSON."""
     [conversation] = parse_conversations(json.dumps(value).encode())
     return conversation
 
@@ -45,64 +43,90 @@ def lines(*values: object) -> bytes:
     return "\n".join(map(json.dumps, values)).encode()
 
 
-def complaint(data: object) -> str:
-    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+def complaint_about(data: bytes) -> str:
     with pytest.raises(ConversationFormatError) as error:
-        parse_conversations(raw)
+        parse_conversations(data)
     return str(error.value)
+
+
+def complaint(value: object) -> str:
+    return complaint_about(json.dumps(value).encode())
 
 
 def texts(conversation: ConversationFile) -> list[object]:
     return [message.content for message in conversation.messages]
 
 
-def test_openai_messages_are_read_from_every_container() -> None:
-    as_list = json.dumps(HELLO).encode()
-    several = lines(*HELLO)
-    for data in (
-        as_list, json.dumps(HELLO, indent=2).encode(), several, several + b"\n\n", b"\xef\xbb\xbf" + as_list,
-        json.dumps({"model": "gpt", "messages": HELLO}).encode()
-    ):  # fmt: skip
-        [conversation] = parse_conversations(data)
-        assert [(m.type, m.content) for m in conversation.messages] == [
-            ("human", "Hello"),
-            ("ai", "Good morning"),
-        ]
+AS_LIST = json.dumps(HELLO).encode()
+AS_LINES = lines(*HELLO)
 
 
-def test_calls_of_openai_are_read() -> None:
-    def call(arguments: object) -> dict[str, Any]:
-        return {
-            "id": "c1",
-            "type": "function",
-            "function": {"name": "find", "arguments": arguments},
-        }
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(AS_LIST, id="a list"),
+        pytest.param(json.dumps(HELLO, indent=2).encode(), id="an indented list"),
+        pytest.param(AS_LINES, id="lines"),
+        pytest.param(AS_LINES + b"\n\n", id="lines and empty ones"),
+        pytest.param(b"\xef\xbb\xbf" + AS_LIST, id="a byte order mark"),
+        pytest.param(json.dumps({"model": "gpt", "messages": HELLO}).encode(), id="a request"),
+    ],
+)
+def test_openai_messages_are_read_from_every_container(data: bytes) -> None:
+    [conversation] = parse_conversations(data)
 
-    [message] = one(
-        [
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [call(one) for one in ('{"q": "rye"}', "", None, {})],
-            }
-        ]
-    ).messages
+    assert [(message.type, message.content) for message in conversation.messages] == [
+        ("human", "Hello"),
+        ("ai", "Good morning"),
+    ]
+
+
+def openai_call(arguments: object) -> dict[str, Any]:
+    """An assistant's message with one call."""
+    function = {"name": "find", "arguments": arguments}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [('{"q": "rye"}', {"q": "rye"}), ("", {}), (None, {}), ({}, {})],
+)
+def test_calls_of_openai_are_read(arguments: object, expected: dict[str, str]) -> None:
+    [message] = only([openai_call(arguments)]).messages
+
     assert isinstance(message, AIMessage)
-    assert [made["args"] for made in message.tool_calls] == [{"q": "rye"}, {}, {}, {}]
-    assert "message 1: " in complaint([{"role": "assistant", "tool_calls": [call('{"q": ')]}])
+    [call] = message.tool_calls
+    assert call["args"] == expected
 
 
-def test_times_become_created_at() -> None:
-    for time, expected in (
+def test_a_call_of_openai_that_breaks_off_is_refused_with_its_message() -> None:
+    assert "message 1: " in complaint([openai_call('{"q": ')])
+
+
+@pytest.mark.parametrize("key", ["created_at", "create_time", "timestamp"])
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
         ("2026-08-03T09:12:00+02:00", "2026-08-03T09:12:00+02:00"),
         (1_785_748_320, "2026-08-03T09:12:00+00:00"),
         (1_785_748_320_000, "2026-08-03T09:12:00+00:00"),
-    ):
-        for key in ("created_at", "create_time", "timestamp"):
-            [message] = one([{"role": "user", "content": "x", key: time}]).messages
-            assert message.additional_kwargs == {"created_at": expected}
-    for wrong in ("yesterday", 1e300, 10**400, [1], "2026-13-01"):
-        assert "message 1: " in complaint([{"role": "user", "content": "x", "created_at": wrong}])
+    ],
+    ids=["text", "seconds", "milliseconds"],
+)
+def test_times_become_created_at(key: str, time: object, expected: str) -> None:
+    [message] = only([{"role": "user", "content": "x", key: time}]).messages
+
+    assert message.additional_kwargs == {"created_at": expected}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["yesterday", 1e300, 10**400, [1], "2026-13-01"],
+    ids=["a word", "a large float", "a large number", "a list", "no such month"],
+)
+def test_what_is_no_time_is_refused_with_its_message(wrong: object) -> None:
+    assert "message 1: " in complaint([{"role": "user", "content": "x", "created_at": wrong}])
 
 
 LANGCHAIN: list[BaseMessage] = [
@@ -126,108 +150,145 @@ LANGCHAIN: list[BaseMessage] = [
 ]
 
 
-def test_langchain_messages_come_back_equal_from_every_form_and_container() -> None:
-    for form in FORMS:
-        values = [form(message) for message in LANGCHAIN]
-        for data in (
-            json.dumps(values).encode(),
-            lines(*values),
-            lines({"messages": values, "id": "thread"}),
-        ):
-            [conversation] = parse_conversations(data)
-            assert conversation.messages == LANGCHAIN
+def dumped(message: BaseMessage) -> dict[str, Any]:
+    return message.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("form", [message_to_dict, dumped, dumpd])
+def test_langchain_messages_come_back_equal(form: Callable[[BaseMessage], Any]) -> None:
+    values = [form(message) for message in LANGCHAIN]
+
+    [from_list] = parse_conversations(json.dumps(values).encode())
+    [from_lines] = parse_conversations(lines(*values))
+    [from_thread] = parse_conversations(lines({"messages": values, "id": "thread"}))
+
+    assert from_list.messages == LANGCHAIN
+    assert from_lines.messages == LANGCHAIN
+    assert from_thread.messages == LANGCHAIN
 
 
 def test_only_messages_are_constructed() -> None:
-    assert complaint(
-        [{"lc": 1, "type": "constructor", "id": ["langchain_core", "PromptTemplate"], "kwargs": {}}]
-    )
+    template = ["langchain_core", "PromptTemplate"]
+
+    assert complaint([{"lc": 1, "type": "constructor", "id": template, "kwargs": {}}])
 
 
-def said(key: str, parent: str | None, role: object, *parts: object, **more: Any) -> Any:
-    content = more.pop("content", {"content_type": "text", "parts": list(parts)})
-    author = {"role": role, "name": more.pop("name", None), "metadata": {}}
-    return {
+def node(key: str, parent: str | None, role: object, *parts: object, **more: Any) -> Any:
+    """A message of a ChatGPT export, with more fields of it."""
+    message = {
         "id": key,
-        "parent": parent,
-        "message": {"id": key, "author": author, "content": content} | more,
+        "author": {"role": role, "name": None, "metadata": {}},
+        "content": {"content_type": "text", "parts": list(parts)},
     }
+    return {"id": key, "parent": parent, "message": message | more}
+
+
+ROOT = {"id": "root", "parent": None, "message": None}
 
 
 def export(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    mapping = {
-        node["id"]: node for node in [{"id": "root", "parent": None, "message": None}, *nodes]
+    """A conversation of a ChatGPT export, with more fields of it."""
+    conversation = {
+        "title": "Bread",
+        "conversation_id": "c1",
+        "current_node": nodes[-1]["id"],
+        "mapping": {node["id"]: node for node in [ROOT, *nodes]},
     }
-    about = {"title": "Bread", "conversation_id": "c1", "current_node": nodes[-1]["id"]}
-    return about | {"mapping": mapping} | more
+    return conversation | more
 
 
 BRANCHED = (
-    said("q", "root", "user", "Rye?", create_time=1_785_748_320.0),
-    said("old", "q", "assistant", "No", create_time=1_785_748_330.0),
-    said("new", "q", "assistant", "Yes", create_time=1_785_748_340.0),
-    said("thanks", "old", "user", "Pity", create_time=1_785_748_335.0),
+    node("q", "root", "user", "Rye?", create_time=1_785_748_320.0),
+    node("old", "q", "assistant", "No", create_time=1_785_748_330.0),
+    node("new", "q", "assistant", "Yes", create_time=1_785_748_340.0),
+    node("thanks", "old", "user", "Pity", create_time=1_785_748_335.0),
 )
 
 
 def test_a_chatgpt_export_keeps_titles_ids_and_times() -> None:
-    conversation = one([export(*BRANCHED[:2])])
-    assert (conversation.conversation_id, conversation.title) == ("c1", "Bread")
+    conversation = only([export(*BRANCHED[:2])])
+
+    assert conversation.conversation_id == "c1"
+    assert conversation.title == "Bread"
     assert conversation.messages == [
         HumanMessage("Rye?", id="q", additional_kwargs={"created_at": "2026-08-03T09:12:00+00:00"}),
         AIMessage("No", id="old", additional_kwargs={"created_at": "2026-08-03T09:12:10+00:00"}),
     ]
 
 
-def test_the_path_goes_to_the_current_node() -> None:
-    for current, expected in (("thanks", ["Rye?", "No", "Pity"]), ("new", ["Rye?", "Yes"])):
-        assert texts(one(export(*BRANCHED, current_node=current))) == expected
+@pytest.mark.parametrize(
+    ("current", "expected"),
+    [("thanks", ["Rye?", "No", "Pity"]), ("new", ["Rye?", "Yes"])],
+)
+def test_the_path_goes_to_the_current_node(current: str, expected: list[object]) -> None:
+    assert texts(only(export(*BRANCHED, current_node=current))) == expected
+
+
+def test_a_missing_current_node_is_named() -> None:
     assert "'gone' is missing" in complaint(export(*BRANCHED, current_node="gone"))
 
 
-def test_only_what_was_said_is_read() -> None:
-    hidden = {"is_visually_hidden_from_conversation": True}
-    page = {"content_type": "tether_quote", "text": "I live in Rome."}
-    left_out = (
-        said("1", "root", "user", "About me", metadata=hidden),
-        said("1", "root", "user", content=page),
-        said("1", "root", "assistant", "superseded", weight=0),
-        said("1", "root", "assistant", "  "),
-        said("1", "root", "assistant", content=None),
-        said(
-            "1",
-            "root",
-            "assistant",
-            content={"content_type": "thoughts", "thoughts": [{"content": "private"}]},
+PAGE = {"content_type": "tether_quote", "text": "I live in Rome."}
+THOUGHTS = {"content_type": "thoughts", "thoughts": [{"content": "private"}]}
+HIDDEN = {"is_visually_hidden_from_conversation": True}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(node("1", "root", "user", "About me", metadata=HIDDEN), id="hidden"),
+        pytest.param(node("1", "root", "user", content=PAGE), id="a page"),
+        pytest.param(node("1", "root", "assistant", "superseded", weight=0), id="superseded"),
+        pytest.param(node("1", "root", "assistant", "  "), id="blank"),
+        pytest.param(node("1", "root", "assistant", content=None), id="empty"),
+        pytest.param(node("1", "root", "assistant", content=THOUGHTS), id="thoughts"),
+    ],
+)
+def test_what_nobody_said_is_not_read(message: dict[str, Any]) -> None:
+    assert texts(only(export(message))) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param({"content_type": "text", "parts": ["a", None, "b"]}, "a\nb", id="text"),
+        pytest.param(
+            {"content_type": "code", "language": "python", "text": "x = 1"}, "x = 1", id="code"
         ),
-    )
-    assert [texts(one(export(node))) for node in left_out] == [[]] * len(left_out)
-    for content, expected in (
-        ({"content_type": "text", "parts": ["a", None, "b"]}, "a\nb"),
-        ({"content_type": "code", "language": "python", "text": "x = 1"}, "x = 1"),
-        (
+        pytest.param(
             {
                 "content_type": "multimodal_text",
-                "parts": [{"asset_pointer": "file-service://x"}, page, "Hm?"],
+                "parts": [{"asset_pointer": "file-service://x"}, PAGE, "Hm?"],
             },
             "Hm?",
+            id="words beside an image",
         ),
-    ):
-        assert texts(one(export(said("1", "root", "assistant", content=content)))) == [expected]
-    assert [
-        m.type for m in one(export(said("1", "root", "tool", "2", name="python"))).messages
-    ] == ["ai"]
+    ],
+)
+def test_what_was_said_is_read(content: dict[str, Any], expected: str) -> None:
+    assert texts(only(export(node("1", "root", "assistant", content=content)))) == [expected]
+
+
+def test_what_a_tool_printed_is_the_assistants() -> None:
+    author = {"role": "tool", "name": "python", "metadata": {}}
+
+    [message] = only(export(node("1", "root", "tool", "2", author=author))).messages
+
+    assert message.type == "ai"
 
 
 def test_a_claude_export_is_read() -> None:
     at = "2026-08-03T09:12:00Z"
-    said = [
+    messages = [
         {"uuid": "q", "sender": "human", "text": "Rye?", "created_at": at},
         {"uuid": "a", "sender": "assistant", "text": "Yes", "created_at": at, "files": []},
         {"uuid": "e", "sender": "human", "text": "", "created_at": at},
     ]
-    conversation = one([{"uuid": "c1", "name": "Bread", "chat_messages": said}])
-    assert (conversation.conversation_id, conversation.title) == ("c1", "Bread")
+
+    conversation = only([{"uuid": "c1", "name": "Bread", "chat_messages": messages}])
+
+    assert conversation.conversation_id == "c1"
+    assert conversation.title == "Bread"
     assert conversation.messages == [
         HumanMessage("Rye?", id="q", additional_kwargs={"created_at": at}),
         AIMessage("Yes", id="a", additional_kwargs={"created_at": at}),
@@ -235,57 +296,113 @@ def test_a_claude_export_is_read() -> None:
 
 
 def test_a_conversation_without_an_id_keeps_its_name_when_it_goes_on() -> None:
-    shorter = one(HELLO)
-    longer = one([*HELLO, {"role": "user", "content": "More"}])
-    assert shorter == one(HELLO)
+    shorter = only(HELLO)
+    longer = only([*HELLO, {"role": "user", "content": "More"}])
+
+    assert shorter == only(HELLO)
     assert longer.conversation_id == shorter.conversation_id
     assert longer.messages[:2] == shorter.messages
 
 
-def test_a_title_is_matched_exactly_first_then_in_part() -> None:
-    titles = [("Rye", "1"), ("Rye bread", "2"), ("Oats", "3")]
-    shelf = [one(export(*BRANCHED, title=title, conversation_id=key)) for title, key in titles]
-    for title, expected in (("rye", "1"), ("READ", "2"), ("oats", "3"), ("3", "3")):
-        assert pick_conversation(shelf, title=title).conversation_id == expected
-    assert pick_conversation(shelf[:1]) is shelf[0]
-    for missing in (None, "a", "wheat"):
-        with pytest.raises(ConversationFormatError, match=r"(?s)Rye bread.*Oats"):
-            pick_conversation(shelf, title=missing)
+RYE = only(export(*BRANCHED, title="Rye", conversation_id="1"))
+SHELF = [
+    RYE,
+    only(export(*BRANCHED, title="Rye bread", conversation_id="2")),
+    only(export(*BRANCHED, title="Oats", conversation_id="3")),
+]
+
+
+@pytest.mark.parametrize(
+    ("title", "conversation_id"),
+    [
+        pytest.param("rye", "1", id="all of it"),
+        pytest.param("READ", "2", id="a part"),
+        pytest.param("oats", "3", id="in another case"),
+        pytest.param("3", "3", id="the id"),
+    ],
+)
+def test_a_title_is_matched_exactly_first_then_in_part(title: str, conversation_id: str) -> None:
+    assert pick_conversation(SHELF, title=title).conversation_id == conversation_id
+
+
+def test_the_only_conversation_needs_no_title() -> None:
+    assert pick_conversation([RYE]) is RYE
+
+
+@pytest.mark.parametrize("title", [None, "a", "wheat"])
+def test_a_title_of_none_or_several_is_refused_with_all_titles(title: str | None) -> None:
+    with pytest.raises(ConversationFormatError, match=r"(?s)Rye bread.*Oats"):
+        pick_conversation(SHELF, title=title)
+
+
+def test_of_no_conversations_none_is_picked() -> None:
     with pytest.raises(ConversationFormatError, match="0 conversations"):
         pick_conversation([])
 
 
-REFUSED = {
-    b"": "the file: Expecting value",
-    b"[]": "the file: has no messages",
-    b"hello": "the file: Expecting value: line 1 column 1",
-    b'{"role": "user", "content": ""}\n{"role": user}\n{}': "line 2: Expecting value",
-    b'{"role": "user"}\n\xff\xfe': "the file: 'utf-8' codec can't decode byte 0xff in position 17",
-    b"PK\x03\x04zip\xff": "the file: 'utf-8' codec",
-    b"[" * 100_000: "the file: maximum recursion depth",
-    b'[{"role": "user"}]': "message 1: Message dict must contain",
-    b'[{"role": "bot", "content": ""}]': "message 1: Unexpected message type: 'bot'",
-    b'[{"role": "tool", "content": ""}]': "message 1: 'tool_call_id' is missing",
-    b'{"messages": []}\n{"messages": [{}]}': "conversation 2: message 1: ",
-    b'{"hello": 1}': "openai",
-}
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"", "the file: Expecting value", id="empty"),
+        pytest.param(b"[]", "the file: has no messages", id="no messages"),
+        pytest.param(b"hello", "the file: Expecting value: line 1 column 1", id="prose"),
+        pytest.param(
+            b'{"role": "user", "content": ""}\n{"role": user}\n{}',
+            "line 2: Expecting value",
+            id="a line that is no JSON",
+        ),
+        pytest.param(
+            b'{"role": "user"}\n\xff\xfe',
+            "the file: 'utf-8' codec can't decode byte 0xff in position 17",
+            id="another encoding",
+        ),
+        pytest.param(b"PK\x03\x04zip\xff", "the file: 'utf-8' codec", id="an archive"),
+        pytest.param(b"[" * 100_000, "the file: maximum recursion depth", id="too deep"),
+        pytest.param(
+            b'[{"role": "user"}]', "message 1: Message dict must contain", id="no content"
+        ),
+        pytest.param(
+            b'[{"role": "bot", "content": ""}]',
+            "message 1: Unexpected message type: 'bot'",
+            id="unknown role",
+        ),
+        pytest.param(
+            b'[{"role": "tool", "content": ""}]',
+            "message 1: 'tool_call_id' is missing",
+            id="a result of no call",
+        ),
+        pytest.param(
+            b'{"messages": []}\n{"messages": [{}]}',
+            "conversation 2: message 1: ",
+            id="the second conversation",
+        ),
+        pytest.param(b'{"hello": 1}', "openai", id="other JSON"),
+    ],
+)
+def test_a_file_that_fits_no_format_is_refused_with_its_place(data: bytes, expected: str) -> None:
+    assert expected in complaint_about(data)
 
 
-def test_a_file_that_fits_no_format_is_refused_with_its_place() -> None:
-    for data, expected in REFUSED.items():
-        assert expected in complaint(data), data
-    assert all(name in complaint({}) for name in ("openai", "langchain", "chatgpt", "claude"))
+@pytest.mark.parametrize("name", ["openai", "langchain", "chatgpt", "claude"])
+def test_the_complaint_names_every_format(name: str) -> None:
+    assert name in complaint({})
 
 
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.json", tmp_path, f"{tmp_path}/\0"):
-        with pytest.raises(ConversationFormatError, match=re.escape(str(tmp_path))):
-            read_conversations(path)
+@pytest.mark.parametrize("name", ["absent.json", "."], ids=["absent", "a folder"])
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConversationFormatError, match=re.escape(str(tmp_path))):
+        read_conversations(tmp_path / name)
+
+
+def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConversationFormatError, match=re.escape(str(tmp_path))):
+        read_conversations(f"{tmp_path}/\0")
 
 
 WORDS = (
-    "role content messages type data kwargs id tool_calls function arguments mapping current_node message author parts "
-    "parent text time created_at additional_kwargs invalid_tool_calls tool_call_id chat_messages sender"
+    "role content messages type data kwargs id tool_calls function arguments mapping "
+    "current_node message author parts parent text time created_at additional_kwargs "
+    "invalid_tool_calls tool_call_id chat_messages sender"
 ).split()
 VALUES = (
     "user assistant tool system human ai chat constructor HumanMessage root code thoughts".split()
