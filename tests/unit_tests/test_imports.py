@@ -1,4 +1,4 @@
-"""What the package exports, what importing it loads, and which way its arrows point."""
+"""Holds the package to what it exports, to what importing it loads, and to its arrows."""
 
 import ast
 import re
@@ -13,10 +13,27 @@ import langchain_ctxbudget
 
 PACKAGE = Path(langchain_ctxbudget.__file__).parent
 
-PUBLIC = """AssembledContext BudgetedChatMessageHistory BudgetedMemory BudgetedRetriever ChromaStore
-    ContextBudgetMiddleware ContextPipeline ContextReport ContextSettings EstimatingCounter HuggingFaceCounter
-    KnowledgeBase LocalEmbeddings ModelCounter TiktokenCounter TokenCounter __version__ build_context_graph
-    create_recall_tool""".split()
+PUBLIC = [
+    "AssembledContext",
+    "BudgetedChatMessageHistory",
+    "BudgetedMemory",
+    "BudgetedRetriever",
+    "ChromaStore",
+    "ContextBudgetMiddleware",
+    "ContextPipeline",
+    "ContextReport",
+    "ContextSettings",
+    "EstimatingCounter",
+    "HuggingFaceCounter",
+    "KnowledgeBase",
+    "LocalEmbeddings",
+    "ModelCounter",
+    "TiktokenCounter",
+    "TokenCounter",
+    "__version__",
+    "build_context_graph",
+    "create_recall_tool",
+]
 
 FLOORS = [
     {"cli"},
@@ -61,9 +78,22 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def room(module: str) -> str | None:
-    parts = module.split(".")
-    return parts[1] if parts[0] == "langchain_ctxbudget" and len(parts) > 1 else None
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """The other rooms of this package that a file imports from."""
+    rooms = set()
+    for module in imported(path):
+        package, _, rest = module.partition(".")
+        if package == "langchain_ctxbudget" and rest:
+            rooms.add(rest.split(".")[0])
+    return rooms - {room_of(path)}
+
+
+def packages_imported(path: Path) -> set[str]:
+    return {module.split(".")[0] for module in imported(path)}
 
 
 def floor(name: str) -> int:
@@ -71,40 +101,38 @@ def floor(name: str) -> int:
     return next(number for number, rooms in enumerate(FLOORS) if name in rooms)
 
 
-def test_the_public_names_can_be_imported_and_no_other() -> None:
+def test_the_public_names_are_these() -> None:
     assert langchain_ctxbudget.__all__ == PUBLIC
-    assert {name for name in PUBLIC if not hasattr(langchain_ctxbudget, name)} == set()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_can_be_imported(name: str) -> None:
+    assert hasattr(langchain_ctxbudget, name)
+
+
+def test_no_other_name_can_be_imported() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         langchain_ctxbudget.Nonsense  # noqa: B018
 
 
 LARGE = {"chromadb", "openai", "wordllama"}
 SLOW = LARGE | {
-    *(
-        "langchain",
-        "langsmith",
-        "langchain_core.language_models.chat_models",
-        "langchain_core.runnables.base",
-        "rich",
-    ),
-    *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken"),
-    *(
-        "langchain_ctxbudget.documents",
-        "langchain_ctxbudget.replay",
-        "langchain_ctxbudget.knowledge.rules",
-    ),
+    "langchain",
+    "langsmith",
+    "langchain_core.language_models.chat_models",
+    "langchain_core.runnables.base",
+    "langchain_core.tools.base",
+    "langchain_core.retrievers",
+    "langgraph.graph",
+    "rich",
+    "tiktoken",
+    "langchain_ctxbudget.documents",
+    "langchain_ctxbudget.replay",
+    "langchain_ctxbudget.knowledge.rules",
     "langchain_ctxbudget.knowledge.extraction",
 }
 """What takes 10 ms or more to import, and a pipeline does without at first."""
-NOT_LOADED = {
-    "import langchain_ctxbudget": SLOW | {"numpy", "langgraph"},
-    "from langchain_ctxbudget import ContextPipeline": SLOW,
-    "from langchain_ctxbudget.cli.__main__ import main": SLOW
-    | {"numpy", "langgraph", "langchain_ctxbudget.pipeline"},
-    "from langchain_ctxbudget import ContextPipeline; ContextPipeline()": LARGE,
-    "from langchain_ctxbudget import build_context_graph; build_context_graph(default_user='ada')": LARGE,
-    "from langchain_ctxbudget.middleware import ContextBudgetMiddleware; ContextBudgetMiddleware()": LARGE,
-    """
+A_TURN = """
 from langchain_core.messages import HumanMessage
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 who = {"user_id": "ada", "conversation_id": "c1"}
@@ -114,75 +142,120 @@ with ContextPipeline() as pipeline:
     KnowledgeBase(user_id="ada").add("The kettle is descaled.")
     pipeline.erase_user(user_id="ada")
     pipeline.flush()
-""": {"chromadb"},
-}
-"""Before a turn is assembled nothing large is loaded; with the default store, Chroma never is."""
+"""
+COMMAND_LINE = SLOW | {"numpy", "langgraph", "langchain_ctxbudget.pipeline"}
 
 
-@pytest.mark.parametrize("statement", NOT_LOADED)
-def test_large_packages_are_not_loaded_before_they_are_needed(statement: str) -> None:
+@pytest.mark.parametrize(
+    ("statement", "not_loaded"),
+    [
+        pytest.param("import langchain_ctxbudget", SLOW | {"numpy", "langgraph"}, id="the package"),
+        pytest.param("from langchain_ctxbudget import ContextPipeline", SLOW, id="the pipeline"),
+        pytest.param(
+            "from langchain_ctxbudget.cli.__main__ import main", COMMAND_LINE, id="the command line"
+        ),
+        pytest.param(
+            "from langchain_ctxbudget import ContextPipeline; ContextPipeline()",
+            LARGE,
+            id="a pipeline",
+        ),
+        pytest.param(
+            "from langchain_ctxbudget import build_context_graph\n"
+            "build_context_graph(default_user='ada')",
+            LARGE,
+            id="a graph",
+        ),
+        pytest.param(
+            "from langchain_ctxbudget.middleware import ContextBudgetMiddleware\n"
+            "ContextBudgetMiddleware()",
+            LARGE,
+            id="a middleware",
+        ),
+        pytest.param(A_TURN, {"chromadb"}, id="a turn in the default store"),
+    ],
+)
+def test_large_packages_are_not_loaded_before_they_are_needed(
+    statement: str, not_loaded: set[str]
+) -> None:
     code = f"import sys\n{statement}\nprint(*sys.modules)"
+
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert not NOT_LOADED[statement].intersection(done.stdout.split())
+
+    assert not_loaded.intersection(done.stdout.split()) == set()
 
 
 def test_arrows_point_down() -> None:
-    arrows = {
-        f"{here} -> {there}"
-        for path in modules()
-        if (here := path.relative_to(PACKAGE).parts[0].removesuffix(".py")) != "__init__"
-        for module in imported(path)
-        if (there := room(module)) and there != here and floor(there) <= floor(here)
+    wrong = set()
+    for path in modules():
+        here = room_of(path)
+        if here == "__init__":
+            continue
+        for there in rooms_imported(path):
+            if floor(there) <= floor(here):
+                wrong.add(f"{here} -> {there}")
+
+    assert wrong == set()
+
+
+def modules_imported_at_the_top(path: Path) -> set[str]:
+    statements = ast.parse(path.read_text(encoding="utf-8")).body
+    return {
+        statement.module
+        for statement in statements
+        if isinstance(statement, ast.ImportFrom) and statement.module
     }
-    assert not arrows
+
+
+def is_behind_a_door(module: str, room: str) -> bool:
+    """Whether this is a module inside another room of this package."""
+    package, *rest = module.split(".")
+    return package == "langchain_ctxbudget" and len(rest) > 1 and rest[0] != room
 
 
 def test_rooms_are_entered_by_their_doors() -> None:
-    """What is imported when it is first used, inside a function, may be a module that its room leaves out."""
-    through_walls = {
-        f"{path.relative_to(PACKAGE).as_posix()}: {node.module}"
-        for path in modules()
-        if (here := path.relative_to(PACKAGE).parts)[0]
-        not in {"__init__.py", "memory.py", "middleware.py"}
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") > 1
-        if (there := room(node.module)) and there != here[0]
-    }
-    assert not through_walls
+    """What a function imports when it is first used may be a module that its room leaves out."""
+    through_walls = set()
+    for path in modules():
+        name = path.relative_to(PACKAGE).as_posix()
+        if name in {"__init__.py", "memory.py", "middleware.py"}:
+            continue
+        # A file beside the rooms is no room: whatever has its name is behind a door.
+        room = path.relative_to(PACKAGE).parts[0]
+        for module in modules_imported_at_the_top(path):
+            if is_behind_a_door(module, room):
+                through_walls.add(f"{name}: {module}")
+
+    assert through_walls == set()
 
 
-def test_pure_rooms_do_no_io() -> None:
-    impure = {
+@pytest.mark.parametrize("room", PURE)
+def test_a_pure_room_does_no_io(room: str) -> None:
+    impure = [
         path.relative_to(PACKAGE).as_posix()
-        for name in PURE
-        for path in (PACKAGE / name).rglob("*.py")
-        if {module.split(".")[0] for module in imported(path)} & NO_IO
-    }
-    assert not impure
+        for path in (PACKAGE / room).rglob("*.py")
+        if packages_imported(path) & NO_IO
+    ]
+
+    assert impure == []
 
 
-def test_few_rooms_import_what_is_large_or_talks_to_others() -> None:
-    for module, rooms in {
-        "chromadb": {"stores"},
-        "tokenizers": {"search", "tokens"},
-        "httpx": {"tokens"},
-    }.items():
-        users = {
-            path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-            for path in modules()
-            if module in {name.split(".")[0] for name in imported(path)}
-        }
-        assert users == rooms, module
+@pytest.mark.parametrize(
+    ("package", "rooms"),
+    [("chromadb", {"stores"}), ("tokenizers", {"search", "tokens"}), ("httpx", {"tokens"})],
+)
+def test_few_rooms_import_what_is_large_or_talks_to_others(package: str, rooms: set[str]) -> None:
+    users = {room_of(path) for path in modules() if package in packages_imported(path)}
+
+    assert users == rooms
 
 
 def test_the_page_on_the_architecture_names_every_file() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "internals" / "architecture.md").read_text(
-        encoding="utf-8"
-    )
-    files = {
-        path.relative_to(PACKAGE).as_posix() for path in modules() if path.name != "__init__.py"
-    }
-    assert set(re.findall(r"`((?:\w+/)?\w+\.py)`", page)) == files
+    page = Path(__file__).parents[2] / "docs" / "internals" / "architecture.md"
+    names = re.findall(r"`((?:\w+/)?\w+\.py)`", page.read_text(encoding="utf-8"))
+
+    files = {path.relative_to(PACKAGE).as_posix() for path in modules()}
+    without_doors = {name for name in files if not name.endswith("__init__.py")}
+    assert set(names) == without_doors
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
-"""What is known of a user is kept by user, given back equal, and written so that a kill does no harm."""
+"""Holds what is known of a user to being given back equal, whatever is killed meanwhile."""
 
+import contextlib
 import copy
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -84,8 +86,13 @@ def topic(name: str, text: str = "text") -> TopicProfile:
 
 
 def entity(name: str, text: str = "text") -> EntityProfile:
-    details = {"aliases": (text,), "attributes": ((text, text),), "relations": ((text, text),)}
-    return EntityProfile(id=name, name=text, **details)
+    return EntityProfile(
+        id=name,
+        name=text,
+        aliases=(text,),
+        attributes=((text, text),),
+        relations=((text, text),),
+    )
 
 
 def link(name: str, text: str = "text") -> TopicConversation:
@@ -101,8 +108,13 @@ def bundle(name: str, text: str = "text") -> ContextBundle:
 
 
 def device(name: str, text: str = "text") -> ClientPresence:
-    opened = {"navigation_history": ((text, NOW),), "predicted_topics": (text,)}
-    return ClientPresence(device_id=name, session_started_at=NOW, last_heartbeat_at=NOW, **opened)
+    return ClientPresence(
+        device_id=name,
+        session_started_at=NOW,
+        last_heartbeat_at=NOW,
+        navigation_history=((text, NOW),),
+        predicted_topics=(text,),
+    )
 
 
 def phrase(name: str, text: str = "text") -> PhraseRecord:
@@ -110,47 +122,68 @@ def phrase(name: str, text: str = "text") -> PhraseRecord:
     return PhraseRecord(phrase=name, label=text, sources=(source,))
 
 
-KINDS: list[tuple[Repository[Any], Any]] = [
-    *((records.FACTS, fact), (records.TOPICS, topic), (records.ENTITIES, entity)),
-    *(
-        (records.LINKS, link),
-        (records.BUNDLES, bundle),
-        (records.PRESENCE, device),
-        (records.PHRASES, phrase),
-    ),
-]
+EVERY_KIND = pytest.mark.parametrize(
+    ("repository", "make"),
+    [
+        pytest.param(records.FACTS, fact, id="facts"),
+        pytest.param(records.TOPICS, topic, id="topics"),
+        pytest.param(records.ENTITIES, entity, id="entities"),
+        pytest.param(records.LINKS, link, id="links"),
+        pytest.param(records.BUNDLES, bundle, id="bundles"),
+        pytest.param(records.PRESENCE, device, id="presence"),
+        pytest.param(records.PHRASES, phrase, id="phrases"),
+    ],
+)
 
 
 def write(store: InMemoryStore, *puts: PutOp) -> None:
     drive(bulk.write(store, puts))
 
 
-def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
-    for repository, make in KINDS:
-        store = InMemoryStore()
-        saved = [make(name) for name in IDS] + [
-            make(f"{n} {text}", text) for n, text in enumerate(TEXTS)
-        ]
-        write(store, *repository.changes("ada", (), saved))
-        assert drive(repository.all(store, "ada")) == sorted(saved, key=repository.key)
-        write(store, *repository.changes("ada", saved, saved[:1]))
-        assert drive(repository.all(store, "ada")) == saved[:1]
+def strange(make: Callable[..., Any]) -> list[Any]:
+    """Records with every id and every text that may go wrong."""
+    with_ids = [make(name) for name in IDS]
+    with_texts = [make(f"{number} {text}", text) for number, text in enumerate(TEXTS)]
+    return with_ids + with_texts
 
 
-def test_what_cannot_be_read_is_named() -> None:
-    for repository, make in KINDS:
-        store = InMemoryStore()
-        at = repository.place("ada", "broken")
-        write(
-            store,
-            *repository.changes("ada", (), [make("x", "y")]),
-            PutOp(at.namespace, at.key, {"odd": 1}),
-        )
-        with pytest.raises(
-            StoreDataError,
-            match=rf"'broken~' in ctxbudget/ada~/knowledge/{repository.kind} is not a ",
-        ):
-            drive(repository.all(store, "ada"))
+@EVERY_KIND
+def test_a_record_is_given_back_whatever_it_says_and_is_called(
+    repository: Repository[Any], make: Callable[..., Any]
+) -> None:
+    store = InMemoryStore()
+    saved = strange(make)
+
+    write(store, *repository.changes("ada", (), saved))
+
+    assert drive(repository.all(store, "ada")) == sorted(saved, key=repository.key)
+
+
+@EVERY_KIND
+def test_only_the_records_that_are_left_are_given_back(
+    repository: Repository[Any], make: Callable[..., Any]
+) -> None:
+    store = InMemoryStore()
+    saved = strange(make)
+    write(store, *repository.changes("ada", (), saved))
+
+    write(store, *repository.changes("ada", saved, saved[:1]))
+
+    assert drive(repository.all(store, "ada")) == saved[:1]
+
+
+@EVERY_KIND
+def test_what_cannot_be_read_is_named(
+    repository: Repository[Any], make: Callable[..., Any]
+) -> None:
+    store = InMemoryStore()
+    place = repository.place("ada", "broken")
+    write(store, *repository.changes("ada", (), [make("x", "y")]))
+    write(store, PutOp(place.namespace, place.key, {"odd": 1}))
+    complaint = f"'broken~' in ctxbudget/ada~/knowledge/{repository.kind} is not a "
+
+    with pytest.raises(StoreDataError, match=complaint):
+        drive(repository.all(store, "ada"))
 
 
 STATE = Knowledge(
@@ -182,72 +215,134 @@ class Counted(InMemoryStore):
         return super().batch(todo)
 
 
-def parts(knowledge: Knowledge) -> Knowledge:
+def without_mark(knowledge: Knowledge) -> Knowledge:
+    """What is known, but for the mark of its version."""
     return replace(knowledge, mark=NOTHING.mark)
 
 
-def save(store: InMemoryStore, after: Knowledge, **rest: Any) -> Knowledge:
-    drive(known.save(store, "ada", drive(known.read(store, "ada")), after, **rest))
+def read(store: InMemoryStore) -> Knowledge:
     return drive(known.read(store, "ada"))
+
+
+def read_elsewhere(store: InMemoryStore) -> Knowledge:
+    """What another process reads."""
+    return read(copy.copy(store))
+
+
+def save(store: InMemoryStore, after: Knowledge, **rest: Any) -> Knowledge:
+    drive(known.save(store, "ada", read(store), after, **rest))
+    return read(store)
+
+
+def ids(facts: Iterable[Fact]) -> set[str]:
+    return {fact.id for fact in facts}
 
 
 def test_what_is_saved_is_read_again_here_and_in_another_process() -> None:
     store = Counted()
+
     saved = save(store, STATE)
-    assert parts(saved) == parts(drive(known.read(copy.copy(store), "ada"))) == STATE
+
+    assert without_mark(saved) == STATE
+    assert without_mark(read_elsewhere(store)) == STATE
+
+
+def test_what_has_not_changed_is_neither_read_nor_written_again() -> None:
+    """Three batches look at the mark: to read, and, to save, before and after."""
+    store = Counted()
+    saved = save(store, STATE)
     store.batches = 0
-    assert drive(known.read(store, "ada")) is saved  # one look at the mark
-    assert save(store, saved) is saved  # nothing is written where nothing has changed
-    assert store.batches == 3  # the mark, and nothing to write
-    assert save(store, replace(saved, facts=()), edited=True).mark.edited != saved.mark.edited
-    assert parts(save(store, NOTHING)) == NOTHING
+
+    assert read(store) is saved
+    assert save(store, saved) is saved
+    assert store.batches == 3
 
 
-@pytest.mark.parametrize("writes", range(12))
-def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(writes: int) -> None:
+def test_an_edit_has_a_new_mark() -> None:
+    store = Counted()
+    saved = save(store, STATE)
+
+    edited = save(store, replace(saved, facts=()), edited=True)
+
+    assert edited.mark.edited != saved.mark.edited
+
+
+def test_everything_that_is_known_can_go() -> None:
+    store = Counted()
+    save(store, STATE)
+
+    assert without_mark(save(store, NOTHING)) == NOTHING
+
+
+NEW_FACT = Fact(
+    id="new", text="new", category="identity", created_at=NOW, last_seen=NOW, pinned=True
+)
+SUPERSEDED_FACT = fact("f").model_copy(update={"ended": "superseded", "superseded_by": "new"})
+
+
+@dataclass
+class Killed:
+    """A store whose process was killed while it saved something."""
+
+    store: Counted
+    after: Knowledge
+    """What was to be saved."""
+
+
+@pytest.fixture(params=range(12))
+def killed(request: pytest.FixtureRequest) -> Killed:
+    """A fact was superseded, and all else but ended facts was to go."""
     store = Counted()
     before = save(store, STATE)
-    new = Fact(
-        id="new", text="new", category="identity", created_at=NOW, last_seen=NOW, pinned=True
-    )
-    gone = fact("f").model_copy(update={"ended": "superseded", "superseded_by": "new"})
     after = replace(
-        before, facts=(new,), ended=(*before.ended, gone), topics=(), bundles={}, links={}
+        before,
+        facts=(NEW_FACT,),
+        ended=(*before.ended, SUPERSEDED_FACT),
+        topics=(),
+        bundles={},
+        links={},
     )
-    store.left = writes
-    try:
+    store.left = request.param
+    with contextlib.suppress(OSError):
         drive(known.save(store, "ada", before, after))
-    except OSError:
-        store.left = 10_000
-    found = drive(known.read(copy.copy(store), "ada"))
-    assert "f" in {one.id for one in (*found.facts, *found.ended)}
-    assert not {one.id for one in found.facts} & {one.id for one in found.ended}
-    assert {one.id for one in found.facts} != {
-        "f",
-        "new",
-    }  # what supersedes comes after what it supersedes is gone
-    assert parts(save(copy.copy(store), replace(after, mark=found.mark))) == parts(after)
+    store.left = 10_000
+    return Killed(store, after)
 
 
-def test_another_process_that_writes_at_the_same_time_makes_both_read_again() -> None:
+def test_a_kill_at_any_write_loses_no_fact(killed: Killed) -> None:
+    """A fact that supersedes another comes only after that one is gone."""
+    knowledge = read_elsewhere(killed.store)
+
+    assert "f" in ids(knowledge.facts) | ids(knowledge.ended)
+    assert not ids(knowledge.facts) & ids(knowledge.ended)
+    assert ids(knowledge.facts) != {"f", "new"}
+
+
+def test_what_a_kill_leaves_can_be_saved_again(killed: Killed) -> None:
+    knowledge = read_elsewhere(killed.store)
+    after = replace(killed.after, mark=knowledge.mark)
+
+    saved = save(copy.copy(killed.store), after)
+
+    assert without_mark(saved) == without_mark(after)
+
+
+def test_two_processes_that_write_at_the_same_time_read_again() -> None:
+    """What was changed by hand is shown at once: the mark of edits is a new one."""
     here = Counted()
     mine = save(here, STATE)
     there = copy.copy(here)
-    theirs = drive(known.read(there, "ada"))
-    drive(
-        known.save(
-            there,
-            "ada",
-            theirs,
-            replace(theirs, facts=(*theirs.facts, fact("theirs"))),
-            edited=True,
-        )
-    )
-    drive(known.save(here, "ada", mine, replace(mine, facts=(*mine.facts, fact("mine")))))
-    for store in (here, there):
-        found = drive(known.read(store, "ada"))
-        assert {one.id for one in found.facts} == {"f", "theirs", "mine"}
-        assert found.mark.edited != mine.mark.edited  # what was changed by hand is shown at once
+    theirs = read(there)
+
+    more_there = replace(theirs, facts=(*theirs.facts, fact("theirs")))
+    drive(known.save(there, "ada", theirs, more_there, edited=True))
+    more_here = replace(mine, facts=(*mine.facts, fact("mine")))
+    drive(known.save(here, "ada", mine, more_here))
+
+    assert ids(read(here).facts) == {"f", "theirs", "mine"}
+    assert ids(read(there).facts) == {"f", "theirs", "mine"}
+    assert read(here).mark.edited != mine.mark.edited
+    assert read(there).mark.edited != mine.mark.edited
 
 
 class Erased(Counted):
@@ -264,27 +359,42 @@ class Erased(Counted):
         return result
 
 
-@pytest.mark.parametrize("while_it_is_written", [False, True])
-def test_where_another_process_erases_the_user_nothing_is_kept(
-    *, while_it_is_written: bool
-) -> None:
-    store = Erased()
-    mine = save(store, STATE)
-    store.armed = while_it_is_written
-    if not while_it_is_written:
-        store._data.clear()
+def check_nothing_is_kept(store: Erased, mine: Knowledge) -> None:
+    after = replace(mine, facts=(fact("mine"),))
+
     with pytest.raises(StoreError, match="erased elsewhere"):
-        drive(known.save(store, "ada", mine, replace(mine, facts=(fact("mine"),))))
-    assert drive(known.read(store, "ada")) == NOTHING
+        drive(known.save(store, "ada", mine, after))
+
+    assert read(store) == NOTHING
     assert store.search(("ctxbudget",)) == []
 
 
+def test_where_the_user_was_erased_elsewhere_nothing_is_kept() -> None:
+    store = Erased()
+    mine = save(store, STATE)
+    store._data.clear()
+
+    check_nothing_is_kept(store, mine)
+
+
+def test_where_the_user_is_erased_while_it_is_written_nothing_is_kept() -> None:
+    store = Erased()
+    mine = save(store, STATE)
+    store.armed = True
+
+    check_nothing_is_kept(store, mine)
+
+
+def locks_of(store: InMemoryStore) -> list[object]:
+    return [known.lock_of(store, f"user {number}") for number in range(600)]
+
+
 def test_users_share_a_lock_with_themselves_alone() -> None:
-    stores = InMemoryStore(), InMemoryStore()
-    locks = {
-        (place, number): known.lock_of(stores[place], f"user {number}")
-        for place in (0, 1)
-        for number in range(600)
-    }
-    assert len({*map(id, locks.values())}) == len(locks)
-    assert known.lock_of(stores[1], "user 7") is locks[1, 7]
+    first = InMemoryStore()
+    second = InMemoryStore()
+
+    locks_of_first = locks_of(first)
+    locks_of_second = locks_of(second)
+
+    assert len(set(map(id, locks_of_first + locks_of_second))) == 1_200
+    assert known.lock_of(second, "user 7") is locks_of_second[7]
