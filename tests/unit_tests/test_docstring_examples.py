@@ -1,24 +1,27 @@
-"""The examples in docstrings."""
+"""Holds the examples in docstrings to what they print, and every public class to having one."""
 
 import doctest
 import importlib
 import pkgutil
 
+import pytest
+
 import langchain_ctxbudget
 
-
-def test_they_print_what_they_say() -> None:
-    names = [
-        module.name
-        for module in pkgutil.walk_packages(langchain_ctxbudget.__path__, "langchain_ctxbudget.")
-    ]
-    for name in names:
-        if not name.endswith("__main__"):
-            assert doctest.testmod(importlib.import_module(name)).failed == 0, name
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(langchain_ctxbudget.__path__, "langchain_ctxbudget.")
+    if not module.name.endswith("__main__")
+]
 
 
-def test_every_public_class_has_one() -> None:
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_print_what_they_say(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_every_public_class_has_an_example() -> None:
     public = [getattr(langchain_ctxbudget, name) for name in langchain_ctxbudget.__all__]
-    assert [
-        one.__name__ for one in public if isinstance(one, type) and ">>>" not in (one.__doc__ or "")
-    ] == []
+    classes = [value for value in public if isinstance(value, type)]
+
+    assert [value.__name__ for value in classes if ">>>" not in (value.__doc__ or "")] == []

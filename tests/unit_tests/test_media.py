@@ -1,4 +1,4 @@
-"""Pictures, sounds and files in every form in which providers write them, and the lines that tell of them."""
+"""Holds media to being known in every form of providers, and to the lines that tell of them."""
 
 import base64
 from typing import Any
