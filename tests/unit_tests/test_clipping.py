@@ -426,11 +426,11 @@ SCREEN = result(
 )
 
 
-def test_a_screen_that_is_given_as_an_address_alone_costs_as_a_picture():
+def test_a_screen_given_as_an_address_costs_as_a_picture():
     assert TIKTOKEN.count_message(SCREEN) < 2_000
 
 
-def test_a_screen_that_is_given_as_an_address_alone_gives_way_as_one():
+def test_a_screen_given_as_an_address_gives_way_as_a_picture():
     assert clip_result(SCREEN, 200).text == "[image left out: image/png, 27 KB]"
 
 

@@ -166,7 +166,7 @@ def test_what_was_not_named_of_late_is_not_found(recent):
     assert detect("What does she think?", SARAH, recent=recent) == []
 
 
-def test_an_alias_in_the_message_counts_more_than_what_was_named_before():
+def test_an_alias_in_the_message_counts_more_than_one_before():
     detections = detect("Sarah?", SARAH, recent=["Sarah Chen called"])
 
     assert detections == [Detection("sarah", 0.9, "alias")]
