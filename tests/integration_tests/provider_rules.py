@@ -1,4 +1,4 @@
-"""What providers refuse in a request with some messages, judged on the JSON that their LangChain packages send.
+"""What providers refuse in a request, judged on the JSON that their LangChain packages send.
 
 OpenAI, Chat Completions: by the rules of `strict_openai_server`. Anthropic, Messages, by those
 below: "`tool_use` ids were found without `tool_result` blocks immediately after", "unexpected
@@ -9,7 +9,7 @@ within assistant turns".
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -20,26 +20,34 @@ from langchain_openai.chat_models.base import _convert_message_to_dict
 from tests.integration_tests.strict_openai_server import chat_problems
 
 Body = Mapping[str, Any]
+Problems = Iterator[str]
 ANTHROPIC = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
 _NOT_JUDGED = {"assistant": ("reasoning", "web_search_call"), "tool": ("image_url",)}
 """Parts that only Responses reads, which a model that answers with them is asked through."""
 
 
 def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
-    sent = [_convert_message_to_dict(message) for message in messages]
-    for message in sent:
-        if message["role"] in _NOT_JUDGED and isinstance(message["content"], list):
-            kept = [
-                part
-                for part in message["content"]
-                if part.get("type") not in _NOT_JUDGED[message["role"]]
-            ]
-            texts = [
-                {"type": "text", "text": part["text"]} if part.get("type") == "text" else part
-                for part in kept
-            ]
-            message["content"] = texts or (None if message["role"] == "assistant" else "")
-    return chat_problems({"model": "gpt-4o", "messages": sent})
+    bodies = [_convert_message_to_dict(message) for message in messages]
+    for body in bodies:
+        if body["role"] in _NOT_JUDGED and isinstance(body["content"], list):
+            body["content"] = _judged_content(body)
+    return chat_problems({"model": "gpt-4o", "messages": bodies})
+
+
+def _judged_content(message: Body) -> Any:
+    """The parts of a content that Chat Completions reads, or what stands for none."""
+    left_out = _NOT_JUDGED[message["role"]]
+    parts = [part for part in message["content"] if part.get("type") not in left_out]
+    if parts:
+        return [_plain_part(part) for part in parts]
+    return None if message["role"] == "assistant" else ""
+
+
+def _plain_part(part: Body) -> Body:
+    """A part of text without what else LangChain keeps in it."""
+    if part.get("type") == "text":
+        return {"type": "text", "text": part["text"]}
+    return part
 
 
 def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
@@ -54,13 +62,12 @@ def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TEXT = {"text"}
-_RESULT = {"tool_result"}
-_MEDIA = {"image", "document"}
-_BLOCKS = {
-    "user": _TEXT | _RESULT | _MEDIA,
-    "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"},
+_BLOCKS: Mapping[str, Collection[str]] = {
+    "user": {"text", "image", "document", "tool_result"},
+    "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
 }
+"""The types of blocks that a message may have, by its role."""
+_RESULT_BLOCKS = {"text", "image", "document"}
 _KEYS = {
     "text": {"type", "text", "cache_control", "citations"},
     "image": {"type", "source", "cache_control"},
@@ -70,34 +77,46 @@ _KEYS = {
     "thinking": {"type", "thinking", "signature"},
     "redacted_thinking": {"type", "data"},
 }
+"""The keys that a block may have, by its type."""
 
 
 def anthropic_problems(body: Body) -> list[str]:
+    """What Anthropic refuses in a request; empty for a good one."""
     messages = body["messages"]
-    found = [*_system(body.get("system"))]
+    problems = list(_system(body.get("system")))
     if not messages or messages[0]["role"] != "user":
-        found.append("messages: first message must use the 'user' role")
-    found += [
-        told
-        for number, message in enumerate(messages)
-        for told in _message(message, f"messages[{number}]")
-    ]
-    return found or [*_turns(messages), *_ids(messages)]
+        problems.append("messages: first message must use the 'user' role")
+    for number, message in enumerate(messages):
+        problems += _message(message, f"messages[{number}]")
+    if problems:
+        return problems  # what stands where can be judged of well-formed messages only
+    return [*_turns(messages), *_ids(messages)]
 
 
-def _system(system: object) -> Iterator[str]:
-    blocks = [{"type": "text", "text": system}] if isinstance(system, str) else system
-    for block in blocks if isinstance(blocks, list) else ():
+def _system(system: object) -> Problems:
+    for block in _as_blocks(system):
         if block["type"] != "text" or not block["text"].strip():
             yield f"system: {block!r:.60} is no text"
 
 
+def _as_blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
 def _blocks(message: Body) -> list[Any]:
-    content = message["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return _as_blocks(message["content"])
 
 
-def _message(message: Body, where: str) -> Iterator[str]:
+def _blocks_of_type(kind: str, messages: Sequence[Body]) -> list[Any]:
+    blocks = []
+    for message in messages:
+        blocks += [block for block in _blocks(message) if block["type"] == kind]
+    return blocks
+
+
+def _message(message: Body, where: str) -> Problems:
     if set(message) != {"role", "content"} or message["role"] not in _BLOCKS:
         yield f"{where}: {sorted(message)} of role {message.get('role')!r}"
         return
@@ -107,57 +126,60 @@ def _message(message: Body, where: str) -> Iterator[str]:
         yield from _block(block, _BLOCKS[message["role"]], where)
 
 
-def _block(block: object, allowed: set[str], where: str) -> Iterator[str]:
+def _block(block: object, allowed: Collection[str], where: str) -> Problems:
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(block, dict) or kind not in allowed:
         yield f"{where}: {kind!r} blocks are not permitted, only {sorted(allowed)}"
         return
-    if unknown := block.keys() - _KEYS[kind]:
-        yield f"{where}: unknown keys {sorted(unknown)} of a {kind} block"
-    match kind:
-        case "text" if not block["text"].strip():
-            yield f"{where}: text content blocks must be non-empty"
-        case "tool_use":
-            if not _ID.fullmatch(block["id"] or "") or not _NAME.fullmatch(block["name"] or ""):
-                yield f"{where}: refused id {block['id']!r} or name {block['name']!r}"
-            if not isinstance(block["input"], dict):
-                yield f"{where}: an input that is no object"
-        case "tool_result" if isinstance(block["content"], list):
-            for part in block["content"]:
-                yield from _block(part, _TEXT | _MEDIA, f"{where}.tool_result")
-        case _:
-            pass
+    unknown_keys = block.keys() - _KEYS[kind]
+    if unknown_keys:
+        yield f"{where}: unknown keys {sorted(unknown_keys)} of a {kind} block"
+    if kind == "text" and not block["text"].strip():
+        yield f"{where}: text content blocks must be non-empty"
+    if kind == "tool_use":
+        yield from _call(block, where)
+    if kind == "tool_result" and isinstance(block["content"], list):
+        for part in block["content"]:
+            yield from _block(part, _RESULT_BLOCKS, f"{where}.tool_result")
 
 
-def _turns(messages: Sequence[Body]) -> Iterator[str]:
+def _call(block: Body, where: str) -> Problems:
+    has_id = _ID.fullmatch(block["id"] or "")
+    has_name = _NAME.fullmatch(block["name"] or "")
+    if not has_id or not has_name:
+        yield f"{where}: refused id {block['id']!r} or name {block['name']!r}"
+    if not isinstance(block["input"], dict):
+        yield f"{where}: an input that is no object"
+
+
+def _turns(messages: Sequence[Body]) -> Problems:
     """Messages of one role in a row are one turn.
 
     A turn's calls are answered at the beginning of the next one.
     """
     calls: Counter[str] = Counter()
-    for role, said in groupby(messages, lambda message: message["role"]):
-        blocks = [block for message in said for block in _blocks(message)]
-        results = Counter(
-            block["tool_use_id"] for block in blocks if block["type"] == "tool_result"
-        )
+    for role, group in groupby(messages, lambda message: message["role"]):
+        turn = list(group)
+        results = Counter(block["tool_use_id"] for block in _blocks_of_type("tool_result", turn))
         if role == "user" and results != calls:
             yield f"results {results} for calls {calls}"
-        if any(block["type"] != "tool_result" for block in blocks[: results.total()]):
+        if not _begins_with_results(turn, results.total()):
             yield "a result behind other content of the user's turn"
-        calls = Counter(block["id"] for block in blocks if block["type"] == "tool_use")
+        calls = Counter(block["id"] for block in _blocks_of_type("tool_use", turn))
     if calls:
         yield f"calls {calls} at the end"
 
 
-def _ids(messages: Sequence[Body]) -> Iterator[str]:
-    counts = Counter(
-        block["id"]
-        for message in messages
-        for block in _blocks(message)
-        if block["type"] == "tool_use"
-    )
-    yield from (
-        f"`tool_use` ids must be unique: {key!r} {number} times"
-        for key, number in counts.items()
-        if number > 1
-    )
+def _begins_with_results(turn: Sequence[Body], number: int) -> bool:
+    """Whether the first blocks of a turn are so many results."""
+    types: list[str] = []
+    for message in turn:
+        types += [block["type"] for block in _blocks(message)]
+    return types[:number] == ["tool_result"] * number
+
+
+def _ids(messages: Sequence[Body]) -> Problems:
+    counts = Counter(block["id"] for block in _blocks_of_type("tool_use", messages))
+    for key, number in counts.items():
+        if number > 1:
+            yield f"`tool_use` ids must be unique: {key!r} {number} times"

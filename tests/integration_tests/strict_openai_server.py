@@ -1,6 +1,4 @@
-"""What OpenAI refuses, by its published rules, for both of its endpoints.
-
-And a server that does so.
+"""What OpenAI refuses, by its published rules, for both of its endpoints; and a server like it.
 
 The rules are written on the JSON of a request and use nothing of `langchain_ctxbudget` but the
 vocabulary file: a prompt is judged by what is sent, not by what the package or LangChain means by
@@ -16,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from langchain_ctxbudget.tokens import vocab
@@ -29,10 +28,13 @@ _SYSTEM_ROLES = ("system", "developer")
 
 # -- what a request may hold, by OpenAI's API reference
 
-_SAID = {"role", "content", "name"}
+_PLAIN_KEYS = {"role", "content", "name"}
 _MESSAGE_KEYS: Mapping[str, Collection[str]] = {
-    **dict.fromkeys(("system", "developer", "user", "function"), _SAID),
-    "assistant": _SAID | {"tool_calls", "function_call", "refusal", "audio"},
+    "system": _PLAIN_KEYS,
+    "developer": _PLAIN_KEYS,
+    "user": _PLAIN_KEYS,
+    "function": _PLAIN_KEYS,
+    "assistant": _PLAIN_KEYS | {"tool_calls", "function_call", "refusal", "audio"},
     "tool": {"role", "content", "tool_call_id"},
 }
 Parts = Mapping[str, Collection[str]]
@@ -40,23 +42,44 @@ Parts = Mapping[str, Collection[str]]
 _TEXT_PARTS: Parts = {"text": {"type", "text"}}
 _PARTS: Mapping[str, Parts] = {
     "user": {
-        **_TEXT_PARTS,
-        **{kind: {"type", kind} for kind in ("image_url", "input_audio", "file")},
+        "text": {"type", "text"},
+        "image_url": {"type", "image_url"},
+        "input_audio": {"type", "input_audio"},
+        "file": {"type", "file"},
     },
-    "assistant": {**_TEXT_PARTS, "refusal": {"type", "refusal"}},
+    "assistant": {"text": {"type", "text"}, "refusal": {"type", "refusal"}},
 }
 """By role; every other role has parts of text only."""
 _ITEMS = frozenset(
-    "message function_call function_call_output reasoning item_reference web_search_call file_search_call compaction "
-    "code_interpreter_call image_generation_call custom_tool_call custom_tool_call_output mcp_call mcp_list_tools "
-    "mcp_approval_request mcp_approval_response".split()
+    {
+        "code_interpreter_call",
+        "compaction",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "file_search_call",
+        "function_call",
+        "function_call_output",
+        "image_generation_call",
+        "item_reference",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "message",
+        "reasoning",
+        "web_search_call",
+    }
 )
 _ID_PREFIXES = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}
+
+
 # -- what both endpoints share
 
 
 def _known_keys(value: Body, known: Collection[str], where: str) -> Problems:
-    yield from (f"{where}: unknown parameter {key!r}" for key in value if key not in known)
+    for key in value:
+        if key not in known:
+            yield f"{where}: unknown parameter {key!r}"
 
 
 def _is_text(value: object) -> bool:
@@ -76,17 +99,18 @@ def _function(function: Body, where: str) -> Problems:
     except (KeyError, TypeError, ValueError):
         arguments = None
     if not isinstance(arguments, dict):
-        yield f"{where}: arguments {function.get('arguments')!r:.60} are not the text of a JSON object"
+        text = f"{function.get('arguments')!r:.60}"
+        yield f"{where}: arguments {text} are not the text of a JSON object"
 
 
 def _system_first(roles: Sequence[object], where: str) -> Problems:
     for position, role in enumerate(roles):
-        if role in _SYSTEM_ROLES and position:
+        if role in _SYSTEM_ROLES and position > 0:
             yield f"{where}[{position}]: a {role} message that is not the first"
 
 
 def _contents(content: object, parts: Parts, where: str, *, may_be_empty: bool) -> Problems:
-    """A text, or a list of known parts."""
+    """What is wrong with a content: a text, or a list of parts of these types."""
     if isinstance(content, str):
         if not may_be_empty and not content.strip():
             yield f"{where}: an empty text"
@@ -95,20 +119,32 @@ def _contents(content: object, parts: Parts, where: str, *, may_be_empty: bool) 
         yield f"{where}: expected a string or a list with at least one part, got {content!r:.60}"
         return
     for number, part in enumerate(content):
-        place = f"{where}[{number}]"
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if not isinstance(kind, str) or kind not in parts:
-            yield f"{place}: no part of type {kind!r} is allowed here, only {sorted(parts)}"
-            continue
-        yield from _known_keys(part, parts[kind], place)
-        if kind == "text" and (
-            not isinstance(part.get("text"), str) or not (may_be_empty or _is_text(part["text"]))
-        ):
-            yield f"{place}: an empty text"
-        if kind == "image_url":
-            yield from _known_keys(part[kind], ("url", "detail"), f"{place}.image_url")
-            if not _is_text(part[kind].get("url")):
-                yield f"{place}.image_url: no url"
+        yield from _part(part, parts, f"{where}[{number}]", may_be_empty=may_be_empty)
+
+
+def _part(part: object, parts: Parts, where: str, *, may_be_empty: bool) -> Problems:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or not isinstance(kind, str) or kind not in parts:
+        yield f"{where}: no part of type {kind!r} is allowed here, only {sorted(parts)}"
+        return
+    yield from _known_keys(part, parts[kind], where)
+    if kind == "text":
+        yield from _text_part(part, where, may_be_empty=may_be_empty)
+    if kind == "image_url":
+        yield from _image_part(part, where)
+
+
+def _text_part(part: Body, where: str, *, may_be_empty: bool) -> Problems:
+    text = part.get("text")
+    if not isinstance(text, str) or (not may_be_empty and not text.strip()):
+        yield f"{where}: an empty text"
+
+
+def _image_part(part: Body, where: str) -> Problems:
+    image = part["image_url"]
+    yield from _known_keys(image, ("url", "detail"), f"{where}.image_url")
+    if not _is_text(image.get("url")):
+        yield f"{where}.image_url: no url"
 
 
 # -- Chat Completions
@@ -119,21 +155,17 @@ def chat_problems(body: Body) -> list[str]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return [f"messages: expected a list with at least one message, got {messages!r:.60}"]
-    shapes = [
-        problem
-        for number, message in enumerate(messages)
-        for problem in _message(message, f"messages[{number}]")
-    ]
-    if shapes:
-        return shapes  # what stands where can be judged of well-formed messages only
-    return [
-        *_system_first([message["role"] for message in messages], "messages"),
-        *_answers(messages),
-    ]
+    problems: list[str] = []
+    for number, message in enumerate(messages):
+        problems += _message(message, f"messages[{number}]")
+    if problems:
+        return problems  # what stands where can be judged of well-formed messages only
+    roles = [message["role"] for message in messages]
+    return [*_system_first(roles, "messages"), *_answers(messages), *_call_ids(messages)]
 
 
 def _message(message: Body, where: str) -> Problems:
-    """The form of one message."""
+    """What is wrong with the form of one message."""
     role = message.get("role")
     if role not in _MESSAGE_KEYS:
         yield f"{where}: unknown role {role!r}"
@@ -143,39 +175,52 @@ def _message(message: Body, where: str) -> Problems:
         yield from _name(message.get("name"), where)
     if role == "tool" and not _is_text(message.get("tool_call_id")):
         yield f"{where}: a tool message needs a tool_call_id"
+    if role == "assistant":
+        yield from _assistant(message, where)
+        return
+    may_be_empty = role in ("tool", "function")
+    parts = _PARTS.get(role, _TEXT_PARTS)
     content = message.get("content")
-    does = any(
+    yield from _contents(content, parts, f"{where}.content", may_be_empty=may_be_empty)
+
+
+def _assistant(message: Body, where: str) -> Problems:
+    yield from _calls(message, where)
+    has_more = any(
         message.get(key) is not None for key in ("tool_calls", "function_call", "refusal", "audio")
     )
-    if role == "assistant":
-        yield from _calls(message, where)
-        if content is None and not does:
-            yield f"{where}: an assistant message without content or tool_calls"
-    if content is not None or role != "assistant":
-        parts = _PARTS.get(role, _TEXT_PARTS)
-        yield from _contents(
-            content, parts, f"{where}.content", may_be_empty=does or role in ("tool", "function")
-        )
+    content = message.get("content")
+    if content is not None:
+        parts = _PARTS["assistant"]
+        yield from _contents(content, parts, f"{where}.content", may_be_empty=has_more)
+    elif not has_more:
+        yield f"{where}: an assistant message without content or tool_calls"
 
 
 def _calls(message: Body, where: str) -> Problems:
-    """The form of the calls of an assistant's message."""
+    """What is wrong with the form of the calls of an assistant's message."""
     if "tool_calls" in message and "function_call" in message:
         yield f"{where}: tool_calls and function_call at once"
     if message.get("function_call") is not None:
         yield from _function(message["function_call"], f"{where}.function_call")
-    calls = message.get("tool_calls", [None])
+    if "tool_calls" not in message:
+        return
+    calls = message["tool_calls"]
     if not calls:
         yield f"{where}.tool_calls: expected a list with at least one call, got {calls!r:.60}"
+        return
     for number, call in enumerate(calls):
         if call is not None:
-            place = f"{where}.tool_calls[{number}]"
-            yield from _known_keys(call, ("id", "type", "function"), place)
-            if not _is_text(call.get("id")):
-                yield f"{place}: a call needs an id"
-            if call.get("type") != "function":
-                yield f"{place}: unknown type {call.get('type')!r}"
-            yield from _function(call["function"], f"{place}.function")
+            yield from _call(call, f"{where}.tool_calls[{number}]")
+
+
+def _call(call: Body, where: str) -> Problems:
+    yield from _known_keys(call, ("id", "type", "function"), where)
+    if not _is_text(call.get("id")):
+        yield f"{where}: a call needs an id"
+    if call.get("type") != "function":
+        yield f"{where}: unknown type {call.get('type')!r}"
+    yield from _function(call["function"], f"{where}.function")
 
 
 def _answers(messages: Sequence[Body]) -> Problems:
@@ -183,31 +228,41 @@ def _answers(messages: Sequence[Body]) -> Problems:
 
     No result stands anywhere else.
     """
-    waiting: list[str] = []
-    called: Counter[str] = Counter()
+    unanswered: list[str] = []
     function: str | None = None
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message["role"] == "tool":
-            if message["tool_call_id"] in waiting:
-                waiting.remove(message["tool_call_id"])
+            if message["tool_call_id"] in unanswered:
+                unanswered.remove(message["tool_call_id"])
             else:
-                yield f"{where}: a tool message must be a response to a preceding message with tool_calls"
+                yield (
+                    f"{where}: a tool message must be a response to a preceding message with "
+                    "tool_calls"
+                )
             continue
-        if waiting:
-            yield f"{where}: tool_call_ids without a response message before it: {waiting}"
+        if unanswered:
+            yield f"{where}: tool_call_ids without a response message before it: {unanswered}"
         if message["role"] == "function" and message["name"] != function:
             yield f"{where}: a function message must follow the call of its function"
-        waiting = [call["id"] for call in message.get("tool_calls") or ()]
-        called.update(waiting)
+        unanswered = _ids_of_calls(message)
         function = (message.get("function_call") or {}).get("name")
-    if waiting:
-        yield f"messages: tool_call_ids without a response message at the end: {waiting}"
-    yield from (
-        f"messages: tool call id {call_id!r} {count} times"
-        for call_id, count in called.items()
-        if count > 1
-    )
+    if unanswered:
+        yield f"messages: tool_call_ids without a response message at the end: {unanswered}"
+
+
+def _ids_of_calls(message: Body) -> list[str]:
+    return [call["id"] for call in message.get("tool_calls") or ()]
+
+
+def _call_ids(messages: Sequence[Body]) -> Problems:
+    """The id of a call belongs to it alone."""
+    counts: Counter[str] = Counter()
+    for message in messages:
+        counts.update(_ids_of_calls(message))
+    for call_id, number in counts.items():
+        if number > 1:
+            yield f"messages: tool call id {call_id!r} {number} times"
 
 
 # -- Responses
@@ -215,79 +270,94 @@ def _answers(messages: Sequence[Body]) -> Problems:
 
 def responses_problems(body: Body) -> list[str]:
     """What Responses refuses in a request made of items; empty for a good one."""
-    found = []
-    if body.get("previous_response_id") is not None:
-        found.append(
-            f"previous_response_id: {body['previous_response_id']!r} not found, nothing is stored here"
-        )
+    problems: list[str] = []
+    previous = body.get("previous_response_id")
+    if previous is not None:
+        problems.append(f"previous_response_id: {previous!r} not found, nothing is stored here")
     items = body["input"]
     for number, item in enumerate(items):
-        kind = item.get("type", "message")
-        if kind not in _ITEMS:
-            found.append(f"input[{number}]: unknown item type {kind!r}")
-        prefix = _ID_PREFIXES.get(kind, "")
-        if "id" in item and not str(item["id"]).startswith(prefix):
-            found.append(
-                f"input[{number}]: expected an id that begins with {prefix!r}, got {item['id']!r}"
-            )
-        if kind == "reasoning" and not isinstance(item.get("summary"), list):
-            found.append(f"input[{number}]: reasoning needs a summary")
+        problems += _item(item, f"input[{number}]")
     roles = [item.get("role") for item in items]
-    found += _system_first([*(["system"] if body.get("instructions") else []), *roles], "input")
-    return [*found, *_followed(items), *_outputs(items)]
+    if body.get("instructions"):
+        roles.insert(0, "system")
+    problems += _system_first(roles, "input")
+    problems += _answered_items(items)
+    problems += _followed(items)
+    problems += _outputs(items)
+    problems += _item_ids(items)
+    return problems
+
+
+def _item(item: Body, where: str) -> Problems:
+    """What is wrong with the form of one item."""
+    kind = item.get("type", "message")
+    if kind not in _ITEMS:
+        yield f"{where}: unknown item type {kind!r}"
+    prefix = _ID_PREFIXES.get(kind, "")
+    if "id" in item and not str(item["id"]).startswith(prefix):
+        yield f"{where}: expected an id that begins with {prefix!r}, got {item['id']!r}"
+    if kind == "reasoning" and not isinstance(item.get("summary"), list):
+        yield f"{where}: reasoning needs a summary"
+
+
+_END: Body = {"role": "user"}
+"""What stands for the item behind the last one: the user goes on."""
+
+
+def _answered_items(items: Sequence[Body]) -> Problems:
+    """An assistant says something, or calls in the next item."""
+    for position, (item, following) in enumerate(pairwise([*items, _END])):
+        is_empty = item.get("role") == "assistant" and _has_only_empty_texts(item["content"])
+        if is_empty and following.get("type") != "function_call":
+            yield f"input[{position}]: an assistant message without content or calls"
+
+
+def _has_only_empty_texts(content: Any) -> bool:
+    if isinstance(content, str):
+        return not content.strip()
+    texts = [part.get("text") for part in content if "text" in part]
+    return bool(texts) and not any(_is_text(text) for text in texts)
 
 
 def _followed(items: Sequence[Body]) -> Problems:
-    """An assistant says something, or calls in the next item.
-
-    Reasoning leads to something that is said or done.
-    """
-    for position, (item, following) in enumerate(
-        zip(items, [*items[1:], {"role": "user"}], strict=True)
-    ):
-        if item.get("role") == "assistant":
-            content = item["content"]
-            texts = (
-                [content]
-                if isinstance(content, str)
-                else [part.get("text") for part in content if "text" in part]
-            )
-            if texts and not any(map(_is_text, texts)) and following.get("type") != "function_call":
-                yield f"input[{position}]: an assistant message without content or calls"
-        is_last = following.get("type") == "function_call_output" or following.get("role") not in (
-            None,
-            "assistant",
-        )
-        if item.get("type") == "reasoning" and is_last:
+    """Reasoning leads to something that is said or done."""
+    for position, (item, following) in enumerate(pairwise([*items, _END])):
+        is_output = following.get("type") == "function_call_output"
+        is_of_others = following.get("role") not in (None, "assistant")
+        if item.get("type") == "reasoning" and (is_output or is_of_others):
             yield f"input[{position}]: reasoning without its required following item"
 
 
 def _outputs(items: Sequence[Body]) -> Problems:
-    """Every call has one output, which stands behind it; no item stands there twice."""
-    called: Counter[str] = Counter()
+    """Every call has one output, which stands behind it."""
+    counts: Counter[str] = Counter()
     answered: set[str] = set()
     for position, item in enumerate(items):
+        where = f"input[{position}]"
         if item.get("type") == "function_call":
-            called[item["call_id"]] += 1
+            counts[item["call_id"]] += 1
         if item.get("type") == "function_call_output":
-            if item["call_id"] not in called:
-                yield f"input[{position}]: no tool call found for function call output {item['call_id']!r}"
-            if item["call_id"] in answered:
-                yield f"input[{position}]: a second function call output for {item['call_id']!r}"
-            answered.add(item["call_id"])
-    yield from (
-        f"input: call_id {key!r} of {count} function calls"
-        for key, count in called.items()
-        if count > 1
-    )
-    if missing := called.keys() - answered:
+            call_id = item["call_id"]
+            if call_id not in counts:
+                yield f"{where}: no tool call found for function call output {call_id!r}"
+            if call_id in answered:
+                yield f"{where}: a second function call output for {call_id!r}"
+            answered.add(call_id)
+    for call_id, number in counts.items():
+        if number > 1:
+            yield f"input: call_id {call_id!r} of {number} function calls"
+    missing = counts.keys() - answered
+    if missing:
         yield f"input: no tool output found for function calls {sorted(missing)}"
-    ids = Counter(
-        item["id"] for item in items if item.get("type") != "item_reference" and item.get("id")
-    )
-    yield from (
-        f"input: duplicate item id {item_id!r}" for item_id, count in ids.items() if count > 1
-    )
+
+
+def _item_ids(items: Sequence[Body]) -> Problems:
+    """No item stands there twice, but for references."""
+    own = [item for item in items if item.get("type") != "item_reference"]
+    counts = Counter(item["id"] for item in own if item.get("id"))
+    for item_id, number in counts.items():
+        if number > 1:
+            yield f"input: duplicate item id {item_id!r}"
 
 
 # -- sizes
@@ -303,8 +373,8 @@ def count(text: str) -> int:
 
 
 LOW_DETAIL_TOKENS = 85
-LEAST_IMAGE_TOKENS = 85 + 170
-"""An image of one tile."""
+LEAST_IMAGE_TOKENS = 255
+"""An image of one tile: 85 tokens, and 170 for the tile."""
 
 
 def recount(body: Body) -> int:
@@ -314,31 +384,43 @@ def recount(body: Body) -> int:
     Tools are counted by its section 7 and not below their compact JSON, as a response format is;
     calls as `langchain-openai` does, by name and arguments, an image as the smallest one.
     """
+    tokens = 3 + sum(_message_tokens(message) for message in body["messages"])
     tools = [tool for tool in body.get("tools") or () if "function" in tool]
-    tokens = 3 + sum(map(_message_tokens, body["messages"]))
-    tokens += max(_tool_tokens(tools), sum(count(_json(tool)) for tool in tools))
-    answer_format = body.get("response_format")
-    return tokens + (count(_json(answer_format)) if answer_format else 0)
+    json_tokens = sum(count(_json(tool)) for tool in tools)
+    tokens += max(_tool_tokens(tools), json_tokens)
+    response_format = body.get("response_format")
+    if response_format:
+        tokens += count(_json(response_format))
+    return tokens
 
 
-def _tool_tokens(tools: Sequence[Mapping[str, Any]]) -> int:
-    """OpenAI's cookbook, "How to count tokens with tiktoken", section 7, with the constants of gpt-4o."""
+def _tool_tokens(tools: Sequence[Body]) -> int:
+    """The cookbook's section 7, with the constants of gpt-4o."""
+    if not tools:
+        return 0
+    return 12 + sum(_function_tokens(tool["function"]) for tool in tools)
 
-    def described(schema: Mapping[str, Any]) -> str:
-        description = str(schema.get("description", ""))
-        return description.removesuffix(".")
 
-    tokens = 0
-    for function in (given["function"] for given in tools):
-        tokens += 7 + count(f"{function['name']}:{described(function)}")
-        properties = function.get("parameters", {}).get("properties", {})
-        tokens += 3 if properties else 0
-        for key, schema in properties.items():
-            tokens += 3
-            if "enum" in schema:
-                tokens += -3 + sum(3 + count(str(item)) for item in schema["enum"])
-            tokens += count(f"{key}:{schema.get('type', '')}:{described(schema)}")
-    return tokens + 12 if tools else 0
+def _function_tokens(function: Body) -> int:
+    tokens = 7 + count(f"{function['name']}:{_description(function)}")
+    properties = function.get("parameters", {}).get("properties", {})
+    if properties:
+        tokens += 3
+    for name, schema in properties.items():
+        tokens += _property_tokens(name, schema)
+    return tokens
+
+
+def _property_tokens(name: str, schema: Body) -> int:
+    tokens = 3 + count(f"{name}:{schema.get('type', '')}:{_description(schema)}")
+    if "enum" in schema:
+        tokens -= 3
+        tokens += sum(3 + count(str(value)) for value in schema["enum"])
+    return tokens
+
+
+def _description(schema: Body) -> str:
+    return str(schema.get("description", "")).removesuffix(".")
 
 
 def _message_tokens(message: Body) -> int:
@@ -346,20 +428,24 @@ def _message_tokens(message: Body) -> int:
     if "name" in message:
         tokens += 1 + count(message["name"])
     functions = [call["function"] for call in message.get("tool_calls") or ()]
-    functions += [legacy] if (legacy := message.get("function_call")) else []
-    tokens += sum(count(function["name"]) + count(function["arguments"]) for function in functions)
+    if message.get("function_call"):
+        functions.append(message["function_call"])
+    for function in functions:
+        tokens += count(function["name"]) + count(function["arguments"])
     content = message.get("content") or ""
-    return tokens + (
-        count(content) if isinstance(content, str) else sum(map(_part_tokens, content))
-    )
+    if isinstance(content, str):
+        return tokens + count(content)
+    return tokens + sum(_part_tokens(part) for part in content)
 
 
 def _part_tokens(part: Body) -> int:
     if part["type"] == "text":
         return count(part["text"])
-    if part["type"] == "image_url":
-        return LOW_DETAIL_TOKENS if part["image_url"].get("detail") == "low" else LEAST_IMAGE_TOKENS
-    return count(_json(part))
+    if part["type"] != "image_url":
+        return count(_json(part))
+    if part["image_url"].get("detail") == "low":
+        return LOW_DETAIL_TOKENS
+    return LEAST_IMAGE_TOKENS
 
 
 # -- the server
@@ -368,7 +454,8 @@ def _part_tokens(part: Body) -> int:
 class StrictOpenAIServer(OpenAIServer):
     """Answers good requests to Chat Completions, and refuses all others with status 400.
 
-    `received` has the bodies as they came. Requests of more than `max_tokens` input tokens are refused.
+    `received` has the bodies as they came. Requests of more than `max_tokens` input tokens are
+    refused.
     """
 
     def __init__(
@@ -383,18 +470,25 @@ class StrictOpenAIServer(OpenAIServer):
         self.refused: list[str] = []
 
     def reply(self, path: str, body: Body) -> tuple[int, Body]:
-        told = "; ".join(chat_problems(body))
-        code = None
-        if (
-            not told
-            and self.max_tokens is not None
-            and (tokens := self.measure(body)) > self.max_tokens
-        ):
-            code = "context_length_exceeded"
-            told = f"Input tokens exceed the configured limit of {self.max_tokens} tokens. Yours are {tokens} tokens."
-        if not told:
-            return super().reply(path, body)
-        self.refused.append(told)
-        return 400, {
-            "error": {"message": told, "type": "invalid_request_error", "param": None, "code": code}
+        problems = chat_problems(body)
+        if problems:
+            return self.refuse("; ".join(problems), code=None)
+        if self.max_tokens is not None:
+            tokens = self.measure(body)
+            if tokens > self.max_tokens:
+                message = (
+                    f"Input tokens exceed the configured limit of {self.max_tokens} tokens. "
+                    f"Yours are {tokens} tokens."
+                )
+                return self.refuse(message, code="context_length_exceeded")
+        return super().reply(path, body)
+
+    def refuse(self, message: str, code: str | None) -> tuple[int, Body]:
+        self.refused.append(message)
+        error = {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": None,
+            "code": code,
         }
+        return 400, {"error": error}
