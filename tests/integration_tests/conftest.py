@@ -109,6 +109,8 @@ FIRST = {"test_isolation", "test_kills", "test_many_writers"}
 others."""
 LONG = {
     "test_chat_history",
+    "test_chroma_folders",
+    "test_chroma_properties",
     "test_chroma_server",
     "test_chroma_store",
     "test_dashboard_api",
