@@ -5,7 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
@@ -18,200 +22,371 @@ CHAT = [
     {"role": "user", "content": "My bike is blue.", "id": "m1"},
     {"role": "assistant", "content": "Nice!", "id": "m2"},
 ]
+MESSAGES = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2")]
+COMMANDS = ("demo", "assemble", "replay", "import", "inspect", "dashboard")
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@dataclass(frozen=True)
+class Run:
+    """What a run of the command gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
 
 
-def assemble(
-    capsys: pytest.CaptureFixture[str], path: Path, *options: object
-) -> tuple[int, str, str]:
-    return run(
-        capsys,
-        "assemble",
-        "--conversation",
-        path,
-        "--message",
-        "Which colour?",
-        "--budget",
-        500,
-        *options,
-    )
+class Stream(TextIOWrapper):
+    """A stream that keeps what is written to it, as UTF-8."""
+
+    def __init__(self) -> None:
+        self.content = BytesIO()
+        super().__init__(self.content, encoding="utf-8", newline="", write_through=True)
+
+    @property
+    def text(self) -> str:
+        return self.content.getvalue().decode()
 
 
-def test_demo_shows_prompt_and_report_and_finds_what_was_said_early(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys, "demo")
-    assert code == 0
-    assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
-    assert out.index(" of 4,000 tokens: ") < out.index("CONTEXT BUDGET") < out.index("the prompt")
-    assert out.count("stands in the prompt word for word; trim_messages does not have it.") == len(
-        DEMO_EVIDENCE_IDS
-    )
-    code, out, _ = run(capsys, "demo", "--json")
-    prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
-    evidence = [
-        str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS
-    ]
-    assert (code, len(evidence)) == (0, 2)
-    assert all(text in prompt for text in evidence)
+def run(*arguments: object) -> Run:
+    out = Stream()
+    err = Stream()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse ends the program
+            code = int(end.code or 0)
+    return Run(code, out.text, err.text)
 
 
-def test_the_budget_is_divided_by_the_strategy_that_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys, "demo", "--allocation", "ratio")
-    assert (code, "Strategy   ratio 30/40/30\n" in out) == (0, True)
+def assemble(path: Path, *options: object) -> Run:
+    arguments = ["--conversation", path, "--message", "Which colour?", "--budget", 500]
+    return run("assemble", *arguments, *options)
 
 
-@pytest.mark.parametrize("shell", [one for one in ("bash", "fish") if shutil.which(one)])
-def test_a_shell_completes_commands_and_options(
-    capsys: pytest.CaptureFixture[str], shell: str
-) -> None:
-    code, script, _ = run(capsys, "--completion", shell)
-    bash = "COMP_WORDS=(ctxbudget {}); COMP_CWORD={}; _ctxbudget; echo ${{COMPREPLY[@]}}"
-    ask = bash if shell == "bash" else "complete -C 'ctxbudget {}'"
-    asked = "\n".join(
-        [ask.format("de", 1), ask.format("replay --se", 2), ask.format("dashboard --d", 2)]
-    )
-    said = subprocess.run(
-        [shell], input=f"{script}\n{asked}", capture_output=True, text=True, check=True
-    )
-    assert (code, said.stdout.split(), said.stderr) == (0, ["demo", "--settings", "--demo"], "")
+def write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("s.toml", "max_context_tokens = 900"), ("s.json", '{"max_context_tokens": 900}')],
-)
-def test_a_file_of_settings_is_below_the_options(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, chat_file: Path, name: str, text: str
-) -> None:
-    settings = tmp_path / name
-    settings.write_text(text, encoding="utf-8")
-    given = ("replay", chat_file, "--compare", "elastic,recency@2k", "--settings", settings)
-    said = run(capsys, *given)[1]
-    assert "900 tokens for a prompt" in said
-    assert "recency@2000" in said
-    assert "700 tokens for a prompt" in run(capsys, *given, "--budget", 700)[1]
-    settings.write_text("{", encoding="utf-8")
-    assert run(capsys, *given)[0] == 1
+# -- the demo
 
 
-def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, err = run(capsys, "demo", "--budget", 1)
-    assert (code, out, "L0 system prompt" in err) == (1, "", True)
-    strange = tmp_path / "strange.json"
-    strange.write_text('{"hello": 1}', encoding="utf-8")
-    code, out, err = assemble(capsys, strange)
-    assert (code, out, "ConversationFormatError" in err) == (1, "", True)
-    assert all(name in err for name in ("openai", "langchain", "chatgpt", "claude"))
-    with pytest.raises(SystemExit):
-        main(["demo", "--allocation", "nonsense"])
-    assert "invalid choice: 'nonsense'" in capsys.readouterr().err
+@pytest.fixture(scope="module")
+def demo() -> Run:
+    return run("demo")
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2K", 2_000)]
-)
-def test_a_budget_is_said_in_tokens_or_thousands(
-    capsys: pytest.CaptureFixture[str], text: str, number: int
-) -> None:
-    code, out, _ = run(capsys, "demo", "--json", "--budget", text)
-    assert (code, json.loads(out)["report"]["budget_tokens"]) == (0, number)
-    for wrong in ("many", "-4", "4kk", "1.5", "0.0001k"):
-        with pytest.raises(SystemExit):
-            main(["demo", f"--budget={wrong}"])
-        assert "is no number of tokens" in capsys.readouterr().err
+@pytest.fixture(scope="module")
+def demo_as_json() -> Run:
+    return run("demo", "--json")
 
 
-def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys)
-    lines = [line.split() for line in out.splitlines()]
-    assert code == 0
-    for command in ("demo", "assemble", "replay", "import", "inspect", "dashboard"):
-        assert any(line[0] == command and len(line) > 3 for line in lines if line)
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"])
-        assert ended.value.code == 0
-        assert f"ctxbudget {command}" in capsys.readouterr().out
+def test_the_demo_succeeds(demo: Run) -> None:
+    assert demo.code == 0
 
 
-def test_assemble_reads_a_conversation_from_a_file(
-    capsys: pytest.CaptureFixture[str], chat_file: Path
-) -> None:
-    code, out, _ = assemble(capsys, chat_file, "--model", "gpt-4o")
-    assert code == 0
-    assert all(
-        text in out for text in ("My bike is blue.", "Which colour?", "Window     128,000 tokens")
-    )
-    chat_file.write_text(
-        json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8"
-    )
-    code, out, _ = assemble(capsys, chat_file, "--json")
-    data = json.loads(out)
-    assert [message["type"] for message in data["messages"]] == ["system", "human", "ai", "human"]
-    assert data["messages"][0]["data"]["content"] == "Be a pirate."
-    assert data["report"]["total_tokens"] <= data["report"]["budget_tokens"] == 500
+@pytest.mark.parametrize("text", [DEMO_QUESTION, "CONTEXT BUDGET", "Total"])
+def test_the_demo_shows_the_question_and_the_report(demo: Run, text: str) -> None:
+    assert text in demo.out
 
 
-def test_control_characters_do_not_reach_the_terminal(
-    capsys: pytest.CaptureFixture[str], chat_file: Path
-) -> None:
-    said = {"role": "user", "content": "red \x1b[31m alert \ud83d"}
-    chat_file.write_text(json.dumps({"id": "x \ud83d", "messages": [said]}), encoding="utf-8")
-    code, out, _ = assemble(capsys, chat_file)
-    assert (code, "alert" in out, "\x1b" in out) == (0, True, False)
+def test_the_demo_shows_tokens_then_report_then_prompt(demo: Run) -> None:
+    tokens = demo.out.index(" of 4,000 tokens: ")
+    report = demo.out.index("CONTEXT BUDGET")
+    prompt = demo.out.index("the prompt")
+    assert tokens < report < prompt
 
 
-def test_import_writes_into_a_store_once(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "dump.json"
-    store = tmp_path / "store"
-    messages = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2")]
-    path.write_text(json.dumps(messages_to_dict(messages))[:-20], encoding="utf-8")
-    code, _, err = run(capsys, "import", path, "--store", store)
-    assert (code, "line 1 column" in err, store.exists()) == (1, True, False)
-    path.write_text(json.dumps(messages_to_dict(messages)), encoding="utf-8")
-    for _ in range(2):
-        code, out, err = run(capsys, "import", path, "--store", store, "--user", "ada")
-        assert (code, "messages" in out, "2/2" in err) == (
-            0,
-            True,
-            True,
-        )  # the progress is not in what may be piped on
-    with ChromaStore(store) as opened:
-        pipeline = ContextPipeline(store=opened)
-        [conversation] = pipeline.list_conversations(user_id="ada")
-        assert pipeline.get_messages(user_id="ada", conversation_id=conversation) == messages
+def test_the_demo_tells_which_evidence_only_this_prompt_has(demo: Run) -> None:
+    line = "stands in the prompt word for word; trim_messages does not have it."
+    assert demo.out.count(line) == len(DEMO_EVIDENCE_IDS)
 
 
-def test_an_imported_file_with_a_changed_message_writes_nothing_unless_it_may_replace(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, chat_file: Path
-) -> None:
-    chat_file.write_text(json.dumps({"id": "c1", "messages": CHAT}), encoding="utf-8")
-    assert run(capsys, "import", chat_file, "--store", tmp_path / "store")[0] == 0
-    changed = [{**CHAT[0], "content": "My bike is red."}]
-    chat_file.write_text(json.dumps({"id": "c1", "messages": changed}), encoding="utf-8")
-    code, _, err = run(capsys, "import", chat_file, "--store", tmp_path / "store")
-    assert (code, "--replace" in err) == (1, True)
-    assert run(capsys, "import", chat_file, "--store", tmp_path / "store", "--replace")[0] == 0
-    with ChromaStore(tmp_path / "store") as store:
-        kept = ContextPipeline(store=store).get_messages(user_id="me", conversation_id="c1")
-    assert [message.content for message in kept] == ["My bike is red."]
+def test_the_demo_as_json_succeeds(demo_as_json: Run) -> None:
+    assert demo_as_json.code == 0
+
+
+@pytest.mark.parametrize("key", DEMO_EVIDENCE_IDS)
+def test_the_demo_finds_what_was_said_early(demo_as_json: Run, key: str) -> None:
+    prompt = "\n".join(str(message["data"]["content"]) for message in demo_as_json.json["messages"])
+    [evidence] = [message for message in demo_messages() if message.id == key]
+    assert str(evidence.content) in prompt
+
+
+def test_the_demo_has_two_pieces_of_evidence() -> None:
+    assert len(DEMO_EVIDENCE_IDS) == 2
+
+
+def test_the_budget_is_divided_by_the_strategy_that_is_named() -> None:
+    demo = run("demo", "--allocation", "ratio")
+    assert demo.code == 0
+    assert "Strategy   ratio 30/40/30\n" in demo.out
 
 
 def test_the_module_runs_on_any_terminal() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
-        capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"CONTEXT BUDGET" in done.stdout  # without box characters: question marks
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert process.returncode == 0
+    assert process.stderr == b""
+    assert b"CONTEXT BUDGET" in process.stdout  # without box characters: question marks
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2K", 2_000)]
+)
+def test_a_budget_is_a_number_of_tokens_or_thousands(text: str, tokens: int) -> None:
+    demo = run("demo", "--json", "--budget", text)
+    assert demo.code == 0
+    assert demo.json["report"]["budget_tokens"] == tokens
+
+
+@pytest.mark.parametrize("text", ["many", "-4", "4kk", "1.5", "0.0001k"])
+def test_what_is_no_number_of_tokens_is_an_error(text: str) -> None:
+    demo = run("demo", f"--budget={text}")
+    assert demo.code == 2
+    assert "is no number of tokens" in demo.err
+
+
+def test_a_budget_that_is_too_small_is_an_error() -> None:
+    demo = run("demo", "--budget", 1)
+    assert demo.code == 1
+    assert demo.out == ""
+    assert "L0 system prompt" in demo.err
+
+
+def test_an_unknown_strategy_is_an_error() -> None:
+    demo = run("demo", "--allocation", "nonsense")
+    assert demo.code == 2
+    assert "invalid choice: 'nonsense'" in demo.err
+
+
+@pytest.fixture(params=["s.toml", "s.json"])
+def settings_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Settings of 900 tokens."""
+    texts = {"s.toml": "max_context_tokens = 900", "s.json": '{"max_context_tokens": 900}'}
+    path = tmp_path / request.param
+    path.write_text(texts[request.param], encoding="utf-8")
+    return path
+
+
+def replay(chat_file: Path, settings_file: Path, *options: object) -> Run:
+    compared = ["--compare", "elastic,recency@2k", "--settings", settings_file]
+    return run("replay", chat_file, *compared, *options)
+
+
+def test_a_file_of_settings_counts(chat_file: Path, settings_file: Path) -> None:
+    replayed = replay(chat_file, settings_file)
+    assert "900 tokens for a prompt" in replayed.out
+    assert "recency@2000" in replayed.out
+
+
+def test_options_are_above_a_file_of_settings(chat_file: Path, settings_file: Path) -> None:
+    replayed = replay(chat_file, settings_file, "--budget", 700)
+    assert "700 tokens for a prompt" in replayed.out
+
+
+def test_a_broken_file_of_settings_is_an_error(chat_file: Path, settings_file: Path) -> None:
+    settings_file.write_text("{", encoding="utf-8")
+    assert replay(chat_file, settings_file).code == 1
+
+
+# -- help
+
+
+@pytest.fixture(scope="module")
+def bare() -> Run:
+    """The command without arguments."""
+    return run()
+
+
+def test_the_bare_command_succeeds(bare: Run) -> None:
+    assert bare.code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_bare_command_describes_every_command(bare: Run, command: str) -> None:
+    lines = [line.split() for line in bare.out.splitlines()]
+    described = [words[0] for words in lines if len(words) > 3]
+    assert command in described
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    helped = run(command, "--help")
+    assert helped.code == 0
+    assert f"ctxbudget {command}" in helped.out
+
+
+SHELLS = {
+    "bash": (
+        "COMP_WORDS=(ctxbudget {words}); COMP_CWORD={place}; _ctxbudget; echo ${{COMPREPLY[@]}}"
+    ),
+    "fish": "complete -C 'ctxbudget {words}'",
+}
+"""How a shell is asked for completions."""
+
+
+@pytest.mark.parametrize("shell", [name for name in SHELLS if shutil.which(name)])
+@pytest.mark.parametrize(
+    ("words", "place", "completion"),
+    [
+        pytest.param("de", 1, "demo", id="a command"),
+        pytest.param("replay --se", 2, "--settings", id="an option"),
+        pytest.param("dashboard --d", 2, "--demo", id="an option of another command"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    shell: str, words: str, place: int, completion: str
+) -> None:
+    script = run("--completion", shell)
+    question = SHELLS[shell].format(words=words, place=place)
+
+    process = subprocess.run(
+        [shell], input=f"{script.out}\n{question}", capture_output=True, text=True, check=True
+    )
+
+    assert script.code == 0
+    assert process.stdout.split() == [completion]
+    assert process.stderr == ""
+
+
+# -- assemble
+
+
+@pytest.mark.parametrize("text", ["My bike is blue.", "Which colour?", "Window     128,000 tokens"])
+def test_assemble_shows_the_prompt_and_the_window(chat_file: Path, text: str) -> None:
+    assembled = assemble(chat_file, "--model", "gpt-4o")
+    assert assembled.code == 0
+    assert text in assembled.out
+
+
+@pytest.fixture
+def pirate(chat_file: Path) -> Any:
+    """What assemble gives as JSON for a conversation with a system prompt."""
+    write_json(chat_file, [{"role": "system", "content": "Be a pirate."}, *CHAT])
+    return assemble(chat_file, "--json").json
+
+
+def test_assemble_gives_messages_as_json(pirate: Any) -> None:
+    types = [message["type"] for message in pirate["messages"]]
+    assert types == ["system", "human", "ai", "human"]
+
+
+def test_assemble_begins_with_the_system_prompt_of_the_file(pirate: Any) -> None:
+    assert pirate["messages"][0]["data"]["content"] == "Be a pirate."
+
+
+def test_assemble_keeps_the_budget(pirate: Any) -> None:
+    assert pirate["report"]["budget_tokens"] == 500
+    assert pirate["report"]["total_tokens"] <= 500
+
+
+def test_a_file_in_no_known_format_is_an_error(tmp_path: Path) -> None:
+    write_json(tmp_path / "strange.json", {"hello": 1})
+    assembled = assemble(tmp_path / "strange.json")
+    assert assembled.code == 1
+    assert assembled.out == ""
+    assert "ConversationFormatError" in assembled.err
+
+
+@pytest.mark.parametrize("name", ["openai", "langchain", "chatgpt", "claude"])
+def test_the_error_names_the_formats_that_are_known(tmp_path: Path, name: str) -> None:
+    write_json(tmp_path / "strange.json", {"hello": 1})
+    assert name in assemble(tmp_path / "strange.json").err
+
+
+def test_control_characters_do_not_reach_the_terminal(chat_file: Path) -> None:
+    message = {"role": "user", "content": "red \x1b[31m alert \ud83d"}
+    write_json(chat_file, {"id": "x \ud83d", "messages": [message]})
+    assembled = assemble(chat_file)
+    assert assembled.code == 0
+    assert "alert" in assembled.out
+    assert "\x1b" not in assembled.out
+
+
+# -- import
+
+
+def test_a_file_that_is_cut_off_is_an_error_and_makes_no_store(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps(messages_to_dict(MESSAGES))[:-20], encoding="utf-8")
+
+    imported = run("import", dump, "--store", tmp_path / "store")
+
+    assert imported.code == 1
+    assert "line 1 column" in imported.err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.fixture(scope="module")
+def imported_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+    """A store into which a file was imported twice, and both runs."""
+    folder = tmp_path_factory.mktemp("imported")
+    write_json(folder / "dump.json", messages_to_dict(MESSAGES))
+    arguments = ["import", folder / "dump.json", "--store", folder / "store", "--user", "ada"]
+    return folder / "store", [run(*arguments), run(*arguments)]
+
+
+@pytest.mark.parametrize("time", [0, 1], ids=["the first time", "the second time"])
+def test_an_import_succeeds(imported_twice: tuple[Path, list[Run]], time: int) -> None:
+    imported = imported_twice[1][time]
+    assert imported.code == 0
+    assert "messages" in imported.out
+
+
+@pytest.mark.parametrize("time", [0, 1], ids=["the first time", "the second time"])
+def test_the_progress_is_not_in_what_may_be_piped_on(
+    imported_twice: tuple[Path, list[Run]], time: int
+) -> None:
+    assert "2/2" in imported_twice[1][time].err
+
+
+def test_a_file_that_is_imported_twice_is_stored_once(
+    imported_twice: tuple[Path, list[Run]],
+) -> None:
+    with ChromaStore(imported_twice[0]) as store:
+        pipeline = ContextPipeline(store=store)
+        [conversation] = pipeline.list_conversations(user_id="ada")
+        assert pipeline.get_messages(user_id="ada", conversation_id=conversation) == MESSAGES
+
+
+@pytest.fixture
+def changed_chat(chat_file: Path, tmp_path: Path) -> Path:
+    """A file whose message was imported with other words."""
+    write_json(chat_file, {"id": "c1", "messages": CHAT})
+    assert run("import", chat_file, "--store", tmp_path / "store").code == 0
+    changed = {"role": "user", "content": "My bike is red.", "id": "m1"}
+    write_json(chat_file, {"id": "c1", "messages": [changed]})
+    return chat_file
+
+
+def contents(folder: Path) -> list[Any]:
+    with ChromaStore(folder) as store:
+        pipeline = ContextPipeline(store=store)
+        messages = pipeline.get_messages(user_id="me", conversation_id="c1")
+    return [message.content for message in messages]
+
+
+def test_an_import_does_not_replace_a_changed_message(changed_chat: Path, tmp_path: Path) -> None:
+    imported = run("import", changed_chat, "--store", tmp_path / "store")
+    assert imported.code == 1
+    assert "--replace" in imported.err
+    assert contents(tmp_path / "store") == ["My bike is blue.", "Nice!"]
+
+
+def test_an_import_that_may_replace_a_changed_message_does_so(
+    changed_chat: Path, tmp_path: Path
+) -> None:
+    imported = run("import", changed_chat, "--store", tmp_path / "store", "--replace")
+    assert imported.code == 0
+    assert contents(tmp_path / "store") == ["My bike is red."]
