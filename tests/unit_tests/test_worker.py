@@ -28,7 +28,9 @@ class Jobs:
     """Jobs that say when they begin, and end when they are let go."""
 
     def __init__(self):
-        self.begun, self.ended, self.gate = SimpleQueue(), [], threading.Semaphore(0)
+        self.begun = SimpleQueue()
+        self.ended = []
+        self.gate = threading.Semaphore(0)
 
     def __call__(self, key, cancelled):
         self.begun.put(key)
@@ -67,70 +69,177 @@ def wait(worker):
     assert worker.flush(PATIENCE_SECONDS)
 
 
+# -- failures
+
+
 class UntoldError(Exception):
     def __str__(self):
         raise RuntimeError
 
 
-def test_the_failure_of_a_key_is_that_of_its_last_job():
-    errors = [
-        ValueError("no such model"),
-        SystemExit(3),
-        asyncio.CancelledError(),
-        UntoldError(),
-        None,
-    ]
-    told = ["ValueError: no such model", "SystemExit: 3", "CancelledError: ", "UntoldError", None]
+def failures_after(*outcomes):
+    """The failure of a key after each of its jobs, which fail or do not."""
+    remaining = list(outcomes)
 
     def run(key, cancelled):
-        if error := errors.pop(0):
+        error = remaining.pop(0)
+        if error is not None:
             raise error
 
+    failures = []
     with working(run) as worker:
-        for text in told:
+        for _ in outcomes:
             worker.submit("a")
             wait(worker)
-            assert worker.failure_of("a") == text
+            failures.append(worker.failure_of("a"))
+    return failures
 
 
-@pytest.mark.parametrize("closed", [False, True])
-def test_closing_cancels_the_job_that_runs_and_lets_no_other_begin(worker, jobs, closed):
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (ValueError("no such model"), "ValueError: no such model"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (UntoldError(), "UntoldError"),
+    ],
+)
+def test_the_failure_of_a_key_names_the_error_of_its_job(error, failure):
+    assert failures_after(error) == [failure]
+
+
+def test_the_failure_of_a_key_is_that_of_its_last_job():
+    failures = failures_after(ValueError("no such model"), SystemExit(3), None)
+    assert failures == ["ValueError: no such model", "SystemExit: 3", None]
+
+
+# -- the end
+
+
+def test_closing_cancels_the_job_that_runs_and_no_other_begins(worker, jobs):
     worker.submit("runs")
     jobs.next_begun()
     worker.submit("waits")
-    if closed:
-        worker.close()
+
+    worker.close()
     jobs.let_go()
     wait(worker)
-    assert jobs.ended == ([("runs", True)] if closed else [("runs", False), ("waits", False)])
-    assert worker.submit("late") != closed
+
+    assert jobs.ended == [("runs", True)]
 
 
-def test_a_job_that_hangs_does_not_hold_up_the_end_of_the_process():
-    code = """
+def test_without_closing_every_job_runs_and_none_is_cancelled(worker, jobs):
+    worker.submit("runs")
+    jobs.next_begun()
+    worker.submit("waits")
+
+    jobs.let_go()
+    wait(worker)
+
+    assert jobs.ended == [("runs", False), ("waits", False)]
+
+
+def test_a_closed_worker_accepts_no_job(worker):
+    assert worker.submit("early")
+    worker.close()
+    assert not worker.submit("late")
+
+
+HANGING_JOB = """
 import threading, time
 from langchain_ctxbudget.worker import Worker
+
 begun = threading.Event()
+
 def run(key, cancelled):
     begun.set()
     time.sleep(60)
+
 worker = Worker(run)
 worker.submit("a")
 begun.wait()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_SECONDS, check=False
+
+
+def test_a_job_that_hangs_does_not_hold_up_the_end_of_the_process():
+    process = subprocess.run(
+        [sys.executable, "-c", HANGING_JOB],
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert process.returncode == 0
+    assert process.stdout == b""
+    assert process.stderr == b""
 
 
-def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, jobs):
-    for key in "abc":
-        worker.submit(key)
+# -- flushing
+
+
+def test_flushing_gives_up_after_its_time(worker):
+    worker.submit("a")
     assert not worker.flush(0.001)
+
+
+def test_flushing_waits_for_what_runs_and_what_is_queued(worker, jobs):
+    worker.submit("a")
+    worker.submit("b")
+    worker.submit("c")
     jobs.let_go()
+
     wait(worker)
+
     assert jobs.keys == ["a", "b", "c"]
+
+
+def test_a_task_that_gives_up_flushing_leaves_no_thread_behind(worker, jobs):
+    async def give_up_twice():
+        threads = threading.active_count()
+        assert not await worker.aflush(0.02)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.aflush(), 0.02)
+        assert threading.active_count() == threads
+
+    worker.submit("a")
+    assert jobs.next_begun() == "a"
+    asyncio.run(give_up_twice())
+
+
+def test_a_task_may_flush_after_one_that_gave_up(worker, jobs):
+    worker.submit("a")
+    jobs.next_begun()
+    assert not asyncio.run(worker.aflush(0.02))
+    jobs.let_go()
+    assert asyncio.run(worker.aflush(PATIENCE_SECONDS))
+
+
+# -- what runs, and when
+
+
+class Growing:
+    """Keys that grow, and jobs that note how far a key has grown when they run."""
+
+    def __init__(self):
+        self.mutex = threading.Lock()
+        self.versions = Counter()
+        self.versions_read = Counter()
+        self.runs = Counter()
+        self.running = 0
+        self.most_running = 0
+
+    def run(self, key, cancelled):
+        with self.mutex:
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            self.runs[key] += 1
+            self.versions_read[key] = self.versions[key]
+        with self.mutex:
+            self.running -= 1
+
+    def grow(self, key):
+        with self.mutex:
+            self.versions[key] += 1
+            return self.versions[key]
 
 
 @settings(max_examples=50)
@@ -138,90 +247,111 @@ def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, job
     submits=st.lists(st.lists(st.sampled_from("abcde"), max_size=20), min_size=1, max_size=4),
     idle_seconds=st.sampled_from([0, 1e-5, 5]),
 )
-def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
-    submits, idle_seconds
-):
-    version = Counter()
-    read = Counter()
-    runs = Counter()
-    running = []
-    most_running = [0]
-    mutex = threading.Lock()
+def test_a_job_begins_after_the_last_accepted_submit_of_its_key(submits, idle_seconds):
+    """Whoever submits, and one job at a time."""
+    growing = Growing()
     together = threading.Barrier(len(submits))
-
-    def run(key, cancelled):
-        with mutex:
-            running.append(key)
-            most_running[0] = max(most_running[0], len(running))
-            runs[key] += 1
-            read[key] = version[key]
-        with mutex:
-            running.remove(key)
-
-    def grow_and_submit(key):
-        with mutex:
-            version[key] += 1
-            grown = version[key]
-        return (key, grown) if worker.submit(key) else None
+    accepted = []
 
     def submit_all(keys):
         together.wait(PATIENCE_SECONDS)
-        return [*filter(None, map(grow_and_submit, keys))]
+        for key in keys:
+            version = growing.grow(key)
+            if worker.submit(key):
+                accepted.append((key, version))
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        patch.object(worker_module, "PATIENCE_SECONDS", idle_seconds),
-        working(run) as worker,
+        patch.object(worker_module, "_IDLE_SECONDS", idle_seconds),
+        working(growing.run) as worker,
     ):
-        accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
+        for submitting in [pool.submit(submit_all, keys) for keys in submits]:
+            submitting.result()
         wait(worker)
+
     newest = dict(sorted(accepted))
-    counts = Counter(key for key, _ in accepted)
-    assert most_running[0] <= 1
-    assert set(runs) == set(newest)
-    assert all(read[key] >= grown for key, grown in newest.items())
-    assert all(1 <= runs[key] <= counts[key] for key in newest)
+    submit_counts = Counter(key for key, _ in accepted)
+    assert growing.most_running <= 1
+    assert set(growing.runs) == set(newest)
+    for key, version in newest.items():
+        assert growing.versions_read[key] >= version
+        assert 1 <= growing.runs[key] <= submit_counts[key]
 
 
-def test_a_job_begins_after_a_pause_or_when_somebody_waits_for_it(jobs):
+@pytest.fixture
+def resting(jobs):
+    """Opens a worker that begins no job before a pause is over."""
     jobs.let_go()
-    for seconds, waits in ((60, True), (0.1, False)):
-        with contextlib.closing(Worker(jobs, pause_seconds=seconds)) as worker:
+    with contextlib.ExitStack() as stack:
+
+        def rest(pause_seconds):
+            worker = Worker(jobs, pause_seconds=pause_seconds)
+            stack.enter_context(contextlib.closing(worker))
             worker.rest()
-            worker.submit(seconds)
-            assert worker.flush(PATIENCE_SECONDS) if waits else seconds not in jobs.keys
-            assert jobs.next_begun() == seconds
+            return worker
+
+        yield rest
+
+
+def test_a_job_begins_when_somebody_waits_for_it(resting, jobs):
+    worker = resting(60)
+    worker.submit("a")
+    assert worker.flush(PATIENCE_SECONDS)
+    assert jobs.next_begun() == "a"
+
+
+def test_a_job_begins_after_a_pause(resting, jobs):
+    worker = resting(0.1)
+    worker.submit("a")
+    assert jobs.keys == []
+    assert jobs.next_begun() == "a"
+
+
+# -- the lock
+
+
+class Inside:
+    """How many are inside of a lock."""
+
+    def __init__(self):
+        self.now = 0
+        self.most = 0
+        self.entered = 0
+
+    def body(self):
+        self.now += 1
+        self.entered += 1
+        self.most = max(self.most, self.now)
+        yield Call(lambda: None, lambda: asyncio.sleep(0))
+        self.now -= 1
 
 
 def test_a_lock_excludes_threads_and_tasks_from_each_other():
     lock = Lock()
-    inside = [0]
-    most = [0]
-    entered = [0]
+    inside = Inside()
 
-    def body():
-        inside[0] += 1
-        entered[0] += 1
-        most[0] = max(most[0], inside[0])
-        yield Call(lambda: None, lambda: asyncio.sleep(0))
-        inside[0] -= 1
-
-    def thread():
+    def enter_in_a_thread():
         for _ in range(200):
-            drive(locked(lock, body()))
+            drive(locked(lock, inside.body()))
 
-    async def tasks():
-        await asyncio.gather(*(adrive(locked(lock, body())) for _ in range(200)))
+    async def enter_in_tasks():
+        await asyncio.gather(*(adrive(locked(lock, inside.body())) for _ in range(200)))
+
+    def run_tasks():
+        asyncio.run(enter_in_tasks())
 
     with ThreadPoolExecutor(4) as pool:
         running = [
-            pool.submit(thread),
-            pool.submit(thread),
-            *(pool.submit(asyncio.run, tasks()) for _ in range(2)),
+            pool.submit(enter_in_a_thread),
+            pool.submit(enter_in_a_thread),
+            pool.submit(run_tasks),
+            pool.submit(run_tasks),
         ]
         for future in running:
             future.result(timeout=60)
-    assert (most[0], entered[0]) == (1, 800)
+
+    assert inside.most == 1
+    assert inside.entered == 800
 
 
 def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
@@ -269,18 +399,3 @@ def test_a_task_that_outlives_a_lock_may_ask_for_it():
         return await tasks[0]
 
     assert asyncio.run(run()) == "asked"
-
-
-def test_a_task_that_gives_up_flushing_leaves_no_thread_behind(worker, jobs):
-    async def flush():
-        threads = threading.active_count()
-        assert not await worker.aflush(0.02)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(worker.aflush(), 0.02)
-        assert threading.active_count() == threads
-
-    worker.submit("a")
-    assert jobs.next_begun() == "a"
-    asyncio.run(flush())
-    jobs.let_go()
-    assert asyncio.run(worker.aflush(PATIENCE_SECONDS))
