@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
-from langchain_ctxbudget.tokens import CalibratedCounter
+from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter
 from tests.integration_tests import strategies as made
 from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import SYSTEM_PROMPT, check_adds_up, check_floors
@@ -30,58 +31,93 @@ BOB = {"user_id": "bob", "conversation_id": "c2"}
 LONG = "Tell me more. " * 150
 
 
-def pipeline() -> ContextPipeline:
+# -- what is observed by hand
+
+
+def claude_pipeline() -> ContextPipeline:
     return ContextPipeline(
         {"max_context_tokens": 3_000}, model="claude-sonnet-4-5", store=InMemoryStore()
     )
 
 
-def answer(tokens: int, **rest: Any) -> AIMessage:
-    usage: Any = {"input_tokens": tokens, "output_tokens": 5, "total_tokens": tokens + 5}
-    return AIMessage(**{"content": "Fine.", "usage_metadata": usage, **rest})
+def answer(input_tokens: int, content: Any) -> AIMessage:
+    usage = UsageMetadata(input_tokens=input_tokens, output_tokens=5, total_tokens=input_tokens + 5)
+    return AIMessage(content=content, usage_metadata=usage)
 
 
-SEARCH: Any = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-SERVER_SIDE: tuple[dict[str, Any], ...] = (
-    {"content": [SEARCH]},
-    *(
-        {"content": [{"type": kind}]}
-        for kind in ("mcp_call", "server_tool_use", "executable_code", "server_tool_call")
-    ),
-    {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param({"type": "web_search_call", "id": "ws_1", "status": "completed"}, id="search"),
+        pytest.param({"type": "mcp_call"}, id="mcp"),
+        pytest.param({"type": "server_tool_use"}, id="server tool"),
+        pytest.param({"type": "executable_code"}, id="code"),
+        pytest.param({"type": "server_tool_call"}, id="server tool call"),
+        pytest.param({"type": "non_standard", "value": {"type": "mcp_call"}}, id="non-standard"),
+    ],
 )
+def test_an_answer_for_which_the_provider_ran_tools_only_counts(part: dict[str, Any]) -> None:
+    """Its tokens are used, but they say nothing about the prompt."""
+    pipeline = claude_pipeline()
+    report = pipeline.assemble(LONG, **SCOPE).report
+
+    pipeline.observe_usage(answer(3 * report.total_tokens, [part]), report=report)
+
+    assert pipeline.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
+    assert pipeline.usage.of_session(**SCOPE).calls == 1
 
 
-def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_as_used() -> None:
-    it = pipeline()
-    report = it.assemble(LONG, **SCOPE).report
-    for shape in SERVER_SIDE:
-        it.observe_usage(answer(3 * report.total_tokens, **shape), report=report)
-    assert it.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
-    assert it.usage.of_session(**SCOPE).calls == len(SERVER_SIDE)
-    calls: Any = [
-        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}
-    ]
-    it.observe_usage(
-        answer(int(1.3 * report.total_tokens), content=calls), report=report
-    )  # the application's own
-    assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
+def test_an_answer_that_calls_the_applications_tools_corrects() -> None:
+    pipeline = claude_pipeline()
+    report = pipeline.assemble(LONG, **SCOPE).report
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "find",
+        "arguments": "{}",
+    }
+
+    pipeline.observe_usage(answer(int(1.3 * report.total_tokens), [call]), report=report)
+
+    corrected = pipeline.assemble(LONG, **BOB).report
+    assert corrected.total_tokens >= 1.3 * report.total_tokens
 
 
-UNUSABLE: list[Any] = [
-    *({"input_tokens": value} for value in (-1, "100", None, 1.5, True, float("nan"))),
-    *({}, {"total_tokens": 5}, {"output_tokens": 5}, "100", 100, [("input_tokens", 1)]),
-    {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
-]
+@pytest.fixture(scope="module")
+def asked_pipeline() -> ContextPipeline:
+    """A pipeline that has assembled a prompt."""
+    pipeline = claude_pipeline()
+    pipeline.assemble("Hi", **SCOPE)
+    return pipeline
 
 
-def test_usage_that_is_none_is_an_error() -> None:
-    made_for = pipeline()
-    made_for.assemble("Hi", **SCOPE)
-    for usage in UNUSABLE:
-        with pytest.raises(InputError, match=r"input_tokens|cache_read"):
-            made_for.observe_usage(usage)
-    assert made_for.observe_usage(None) == 1.0
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"input_tokens": -1},
+        {"input_tokens": "100"},
+        {"input_tokens": None},
+        {"input_tokens": 1.5},
+        {"input_tokens": True},
+        {"input_tokens": float("nan")},
+        {},
+        {"total_tokens": 5},
+        {"output_tokens": 5},
+        "100",
+        100,
+        [("input_tokens", 1)],
+        {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
+    ],
+    ids=repr,
+)
+def test_what_is_no_usage_is_an_error(asked_pipeline: ContextPipeline, usage: Any) -> None:
+    with pytest.raises(InputError, match=r"input_tokens|cache_read"):
+        asked_pipeline.observe_usage(usage)
+    assert asked_pipeline.observe_usage(None) == 1.0
+
+
+# -- any correction
 
 
 shares = st.floats(0.3, 3.0, allow_nan=False)
@@ -95,46 +131,53 @@ shares = st.floats(0.3, 3.0, allow_nan=False)
 def test_with_any_correction_it_fits_and_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, share: float, changes: dict[str, Any]
 ) -> None:
-    made_for = ContextPipeline(
+    pipeline = ContextPipeline(
         {**changes, "max_context_tokens": budget},
         system_prompt=SYSTEM_PROMPT,
         store=InMemoryStore(),
         token_counter=EstimatingCounter(),
     )
-    known = made_for.assemble(
-        "word " * 300, settings={"max_context_tokens": 12_000}, **SCOPE
-    ).report
-    made_for.observe_usage(
-        {"input_tokens": max(1, round(known.total_tokens * share))}, report=known
-    )
-    made_for.add_messages(history, **SCOPE)
+    observe_share(pipeline, share)
+    pipeline.add_messages(history, **SCOPE)
     try:
-        context = made_for.assemble(turn, **SCOPE)
+        context = pipeline.assemble(turn, **SCOPE)
     except BudgetTooSmallError as error:
         check_floors(error, budget)
         return
-    counter = made_for.token_counter
-    if any(
-        "with the corrections by observed usage" in failure for failure in context.report.failures
-    ):
-        assert isinstance(counter, CalibratedCounter)
-        counter = counter.inner  # the corrections alone would have refused it
-    assert counter.count_messages(context.messages) == context.report.total_tokens <= budget
+    counter = counter_of(pipeline, context)
+    assert context.report.total_tokens == counter.count_messages(context.messages)
+    assert context.report.total_tokens <= budget
     check_adds_up(context)
 
 
-# -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that
-# made the prompt
+def observe_share(pipeline: ContextPipeline, share: float) -> None:
+    """Corrects a pipeline by an answer that used this share of the tokens that were counted."""
+    changes = {"max_context_tokens": 12_000}
+    report = pipeline.assemble("word " * 300, settings=changes, **SCOPE).report
+    tokens = max(1, round(report.total_tokens * share))
+    pipeline.observe_usage({"input_tokens": tokens}, report=report)
+
+
+def counter_of(pipeline: ContextPipeline, context: AssembledContext) -> TokenCounter:
+    """What a prompt was counted with: not corrected where the corrections would refuse it."""
+    counter = pipeline.token_counter
+    notice = "with the corrections by observed usage"
+    if not any(notice in failure for failure in context.report.failures):
+        return counter
+    assert isinstance(counter, CalibratedCounter)
+    return counter.inner
+
+
+# -- usage that comes back by itself: a real client, and a server on this machine
 
 
 WORDS = "The lamp stands on the shelf next to the window. "
-CONVERSATIONS = 4
 
 
 def measure(body: Mapping[str, Any]) -> int:
-    return sum(
-        len(json.dumps(message["content"], ensure_ascii=False)) // 2 for message in body["messages"]
-    )
+    """The tokens of a request, as the server counts them: half of its characters."""
+    contents = [message["content"] for message in body["messages"]]
+    return sum(len(json.dumps(content, ensure_ascii=False)) // 2 for content in contents)
 
 
 def measured(context: AssembledContext) -> int:
@@ -143,8 +186,8 @@ def measured(context: AssembledContext) -> int:
 
 @pytest.fixture
 def server() -> Iterator[OpenAIServer]:
-    with OpenAIServer(lambda _: says("On the shelf."), measure) as running:
-        yield running
+    with OpenAIServer(lambda _: says("On the shelf."), measure) as server:
+        yield server
 
 
 @pytest.fixture
@@ -159,10 +202,10 @@ async def _in_pieces(model: ChatOpenAI, messages: Any, config: Any) -> list[Any]
 
 
 WAYS: dict[str, Callable[..., Any]] = {
-    "invoke": lambda model, *given: model.invoke(*given),
-    "ainvoke": lambda model, *given: asyncio.run(model.ainvoke(*given)),
-    "stream": lambda model, *given: list(model.stream(*given)),
-    "astream": lambda model, *given: asyncio.run(_in_pieces(model, *given)),
+    "invoke": lambda model, *arguments: model.invoke(*arguments),
+    "ainvoke": lambda model, *arguments: asyncio.run(model.ainvoke(*arguments)),
+    "stream": lambda model, *arguments: list(model.stream(*arguments)),
+    "astream": lambda model, *arguments: asyncio.run(_in_pieces(model, *arguments)),
 }
 
 
@@ -193,55 +236,98 @@ def test_the_usage_of_an_answer_corrects_the_next(
     first = prompt(estimated)
     ask(model, first.messages, handler, way)
     assert handler.observed == 1
-    assert first.report.total_tokens < measured(first) <= prompt(estimated).report.total_tokens
+    assert first.report.total_tokens < measured(first)
+    assert prompt(estimated).report.total_tokens >= measured(first)
 
 
-def test_a_prompt_to_which_something_was_added_is_unmatched_unless_it_is_observed_elsewhere(
+def test_the_usage_of_the_prompt_itself_is_observed(
+    estimated: ContextPipeline, model: ChatOpenAI
+) -> None:
+    handler = ContextUsageHandler(estimated)
+    ask(model, prompt(estimated).messages, handler)
+    assert handler.observed == 1
+
+
+def test_the_usage_of_a_prompt_with_an_addition_is_not_observed(
     estimated: ContextPipeline, model: ChatOpenAI
 ) -> None:
     handler = ContextUsageHandler(estimated)
     context = prompt(estimated)
     ask(model, [*context.messages, HumanMessage("Be brief.")], handler)
-    ask(model, context.messages, handler)
+    assert handler.observed == 0
+
+
+def test_usage_that_is_observed_elsewhere_is_not_observed(
+    estimated: ContextPipeline, model: ChatOpenAI
+) -> None:
+    handler = ContextUsageHandler(estimated)
+    context = prompt(estimated)
     with observed_elsewhere():
-        ask(model, [HumanMessage(WORDS)], handler)
-    assert handler.observed == 1
+        ask(model, context.messages, handler)
+    assert handler.observed == 0
 
 
-def test_a_usage_that_cannot_be_is_logged_and_the_answer_stands(
+@pytest.fixture
+def impossible_usage(
     estimated: ContextPipeline,
     model: ChatOpenAI,
     server: OpenAIServer,
     caplog: pytest.LogCaptureFixture,
-) -> None:
-    server.measure = lambda _: 10**8
+) -> tuple[Any, int]:
+    """An answer with a usage of a hundred million tokens, and how many usages were observed."""
+    server.measure = lambda _: 100_000_000
     handler = ContextUsageHandler(estimated)
     with caplog.at_level(logging.WARNING):
-        assert ask(model, prompt(estimated).messages, handler).content == "On the shelf."
-    assert handler.observed == 0
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "cannot be its usage" in caplog.text
+        answer = ask(model, prompt(estimated).messages, handler)
+    return answer, handler.observed
 
 
-def test_every_usage_belongs_to_its_prompt_also_of_conversations_at_once(
+def test_an_answer_stands_whatever_its_usage_is(impossible_usage: tuple[Any, int]) -> None:
+    answer, _ = impossible_usage
+    assert answer.content == "On the shelf."
+
+
+def test_a_usage_that_cannot_be_is_not_observed(impossible_usage: tuple[Any, int]) -> None:
+    _, observed = impossible_usage
+    assert observed == 0
+
+
+@pytest.mark.usefixtures("impossible_usage")
+def test_a_usage_that_cannot_be_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    [record] = caplog.get_records("setup")
+    assert record.levelname == "WARNING"
+    assert "cannot be its usage" in record.getMessage()
+
+
+def test_every_usage_belongs_to_its_prompt_in_conversations_at_once(
     estimated: ContextPipeline, model: ChatOpenAI, server: OpenAIServer
 ) -> None:
     handler = ContextUsageHandler(estimated)
-    together = threading.Barrier(CONVERSATIONS, timeout=20)
+    together = threading.Barrier(4, timeout=20)
 
-    def answer(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    def answer_together(_: Mapping[str, Any]) -> Mapping[str, Any]:
         together.wait()  # nobody is answered before everybody has asked
         return says("On the shelf.")
 
-    server.answer = answer
-    contexts = [
-        prompt(estimated, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)
-    ]
-    with ThreadPoolExecutor(CONVERSATIONS) as pool:
-        list(pool.map(lambda context: ask(model, context.messages, handler), contexts))
-    used = [
-        estimated.usage.of_session(user_id="ada", conversation_id=f"c{n}")
-        for n in range(CONVERSATIONS)
-    ]
-    assert [one.input_tokens for one in used] == list(map(measured, contexts))
-    assert handler.observed == CONVERSATIONS
+    server.answer = answer_together
+    contexts = {
+        "c0": prompt(estimated, "c0", f"0 {WORDS}"),
+        "c1": prompt(estimated, "c1", f"1 {WORDS * 11}"),
+        "c2": prompt(estimated, "c2", f"2 {WORDS * 21}"),
+        "c3": prompt(estimated, "c3", f"3 {WORDS * 31}"),
+    }
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [
+            pool.submit(ask, model, context.messages, handler) for context in contexts.values()
+        ]
+        for answered in answers:
+            answered.result()
+
+    used = {key: input_tokens(estimated, key) for key in contexts}
+    assert used == {key: measured(context) for key, context in contexts.items()}
+    assert handler.observed == 4
+
+
+def input_tokens(pipeline: ContextPipeline, conversation_id: str) -> int:
+    return pipeline.usage.of_session(user_id="ada", conversation_id=conversation_id).input_tokens
