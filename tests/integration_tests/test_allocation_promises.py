@@ -1,7 +1,7 @@
 """The promises of the budget under every strategy, from the settings to the prompt that is sent."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status, share_out
 from langchain_ctxbudget.errors import (
     BudgetTooSmallError,
@@ -20,11 +20,9 @@ from langchain_ctxbudget.errors import (
 )
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from tests.integration_tests import strategies as made
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_pipeline import chat
 from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check_adds_up, check_floors
 
-KINDS = tuple(made.allocations())
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 QUICK = settings(COMMON, max_examples=15)
 
@@ -55,17 +53,20 @@ def test_prompt_and_output_reserve_fit_the_window(
         check_floors(error, limit)
         return
     except SystemPromptTooLargeError as error:
-        assert error.floors["L0 system prompt"] > error.budget_tokens >= limit  # noqa: PT017 - allowed, not expected
+        check_system_prompt_is_too_large(error, limit)
         return
-    assert (
-        chat_openai.get_num_tokens_from_messages(context.messages)
-        == context.report.total_tokens
-        <= limit
-    )
+    counted = chat_openai.get_num_tokens_from_messages(context.messages)
+    assert context.report.total_tokens == counted
+    assert counted <= limit
     check_adds_up(context)
 
 
-# Strategies of the application's own
+def check_system_prompt_is_too_large(error: SystemPromptTooLargeError, limit: int) -> None:
+    assert error.floors["L0 system prompt"] > error.budget_tokens
+    assert error.budget_tokens >= limit
+
+
+# -- strategies of the application's own
 
 
 class Generous:
@@ -76,64 +77,104 @@ class Generous:
         return replace(allocation, tokens={**allocation.tokens, "L6": 700, "L2": 500})
 
 
-def test_a_strategy_that_gives_away_more_than_there_is_is_an_error_with_the_table() -> None:
-    pipeline = ContextPipeline(
-        {"max_context_tokens": 1_000, "allocation": Generous()}, store=InMemoryStore()
-    )
-    with pytest.raises(
-        InvalidAllocationError, match=r"The strategy 'generous' gave 1,200 tokens"
-    ) as caught:
+@pytest.fixture(scope="module")
+def generous_error() -> InvalidAllocationError:
+    """The error of a strategy that gives away more than there is."""
+    settings = {"max_context_tokens": 1_000, "allocation": Generous()}
+    pipeline = ContextPipeline(settings, store=InMemoryStore())
+    with pytest.raises(InvalidAllocationError) as caught:
         pipeline.assemble("Hello", **SCOPE)
-    assert (caught.value.floors["L6"], caught.value.floors["L2"]) == (700, 500)
+    return caught.value
 
 
-# Layers of the application's own
+def test_a_strategy_that_gives_more_than_there_is_is_an_error(
+    generous_error: InvalidAllocationError,
+) -> None:
+    assert "The strategy 'generous' gave 1,200 tokens" in str(generous_error)
+
+
+@pytest.mark.parametrize(("layer", "tokens"), [("L6", 700), ("L2", 500)])
+def test_the_error_has_what_every_layer_was_given(
+    generous_error: InvalidAllocationError, layer: str, tokens: int
+) -> None:
+    assert generous_error.floors[layer] == tokens
+
+
+# -- layers of the application's own
 
 
 def pipeline_with(items: Any, **changes: Any) -> ContextPipeline:
     layer = CustomLayer(name="open files", items=items, ideal_tokens=200)
-    return ContextPipeline(
-        {"max_context_tokens": 1_000, "layers": [layer], **changes}, store=InMemoryStore()
-    )
+    settings = {"max_context_tokens": 1_000, "layers": [layer], **changes}
+    return ContextPipeline(settings, store=InMemoryStore())
 
 
-@pytest.mark.parametrize("allocation", KINDS[:1] + KINDS[2:])
-def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(
-    call: Call, allocation: str
-) -> None:
-    asked: list[LayerRequest] = []
+@dataclass(frozen=True)
+class OwnLayer:
+    """A prompt with the application's own layer, and what the layer was asked for."""
+
+    requests: list[LayerRequest]
+    context: AssembledContext
+
+
+@pytest.fixture(scope="module", params=["elastic", "ratio", "fixed", "dynamic", "prioritized"])
+def own_layer(request: pytest.FixtureRequest) -> OwnLayer:
+    requests: list[LayerRequest] = []
 
     def look(request: LayerRequest) -> list[str]:
-        asked.append(request)
+        requests.append(request)
         return ["main.py: prints", "test.py: tests"]
 
-    context = call(pipeline_with(look, allocation=allocation), "assemble", "What is open?", **SCOPE)
-    [request] = asked
-    assert (request.query, request.user_id, request.conversation_id) == (
-        "What is open?",
-        "ada",
-        "c1",
-    )
-    assert request.budget_tokens > request.left_tokens == 0, (
-        "without tools nothing is kept for calls"
-    )
-    assert "## open files\n- main.py: prints\n- test.py: tests\n" in context.messages[-1].text
-    part = context.report.layer("open files")
-    assert [(item.id, item.status, item.reason) for item in part.items] == [
+    pipeline = pipeline_with(look, allocation=request.param)
+    return OwnLayer(requests, pipeline.assemble("What is open?", **SCOPE))
+
+
+def test_an_own_layer_is_asked_once_with_the_question(own_layer: OwnLayer) -> None:
+    [request] = own_layer.requests
+    assert request.query == "What is open?"
+    assert request.user_id == "ada"
+    assert request.conversation_id == "c1"
+
+
+def test_an_own_layer_is_told_the_budget(own_layer: OwnLayer) -> None:
+    [request] = own_layer.requests
+    assert request.budget_tokens > 0
+    assert request.left_tokens == 0, "without tools nothing is kept for calls"
+
+
+def test_the_items_of_an_own_layer_stand_in_the_prompt(own_layer: OwnLayer) -> None:
+    section = "## open files\n- main.py: prints\n- test.py: tests\n"
+    assert section in own_layer.context.messages[-1].text
+
+
+def test_the_items_of_an_own_layer_stand_in_the_report(own_layer: OwnLayer) -> None:
+    layer = own_layer.context.report.layer("open files")
+    assert [(item.id, item.status, item.reason) for item in layer.items] == [
         ("open files 1", Status.INCLUDED, Reason.CONFIGURED),
         ("open files 2", Status.INCLUDED, Reason.CONFIGURED),
     ]
-    assert (part.title, part.allocated_tokens >= part.used_tokens > 0) == ("open files", True)
-    check_adds_up(context)
 
 
-# What does not change with the current message, and what is not lost
+def test_an_own_layer_uses_what_it_was_given(own_layer: OwnLayer) -> None:
+    layer = own_layer.context.report.layer("open files")
+    assert layer.title == "open files"
+    assert layer.used_tokens > 0
+    assert layer.allocated_tokens >= layer.used_tokens
+
+
+def test_a_report_with_an_own_layer_adds_up(own_layer: OwnLayer) -> None:
+    check_adds_up(own_layer.context)
+
+
+# -- what does not change with the current message
 
 
 @pytest.mark.parametrize(
-    "allocation", ["elastic", {"strategy": "elastic", "profile": "seed"}, "ratio", "prioritized"]
+    "allocation",
+    ["elastic", {"strategy": "elastic", "profile": "seed"}, "ratio", "prioritized"],
+    ids=["elastic", "elastic (seed)", "ratio", "prioritized"],
 )
-def test_what_is_known_about_the_user_does_not_change_with_the_message(allocation: Any) -> None:
+def test_what_is_known_of_the_user_is_the_same_for_any_message(allocation: Any) -> None:
     memories = [f"Ada likes the number {number} very much." for number in range(60)]
     pipeline = ContextPipeline(
         {"max_context_tokens": 3_000, "memories": memories, "allocation": allocation},
@@ -141,55 +182,80 @@ def test_what_is_known_about_the_user_does_not_change_with_the_message(allocatio
     )
     pipeline.add_messages(chat(6), **SCOPE)
     turns = ["Hi", "Hi " + "word " * 300, "Hi there", "Hi " + "word " * 500]
-    assert len({pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}) == 1
+
+    first_messages = {pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}
+
+    assert len(first_messages) == 1
 
 
-# -- What the functions of an application's own layers may do, and what becomes of the turn when
+# -- what the functions of an application's own layers may do, and what becomes of the turn when
 # they do worse
 
 
-async def awaited(_: LayerRequest) -> list[str]:
+def raises_stop_iteration(_: LayerRequest) -> list[str]:
+    return next(iter(()))
+
+
+def divides_by_zero(_: LayerRequest) -> list[str]:
+    return ["x" * (1 // 0)]
+
+
+async def is_async(_: LayerRequest) -> list[str]:
     return []
 
 
-def test_a_function_that_fails_leaves_its_layer_empty_and_is_reported(call: Call) -> None:
-    for items, why in (
-        (lambda _: next(iter(())), "StopIteration"),
-        (lambda _: ["ok", None], "None, not a string"),
-        (lambda _: b"", "b'', not a string"),
-        (lambda _: 5, "TypeError"),
-        (lambda _: 1 / 0, "ZeroDivisionError"),
-        (awaited, "is async"),
-    ):
-        report = call(pipeline_with(items), "assemble", "Hello", **SCOPE).report
-        assert [
-            failure
-            for failure in report.failures
-            if "layer 'open files'" in failure and why in failure
-        ]
-        assert report.layer("open files").used_tokens == 0
-    context = call(
-        pipeline_with(lambda _: (text for text in ["main.py: prints"])),
-        "assemble",
-        "Hello",
-        **SCOPE,
-    )
+@pytest.mark.parametrize(
+    ("items", "failure"),
+    [
+        pytest.param(raises_stop_iteration, "StopIteration", id="ends an iteration"),
+        pytest.param(lambda _: ["ok", None], "None, not a string", id="nothing in a list"),
+        pytest.param(lambda _: b"", "b'', not a string", id="bytes"),
+        pytest.param(lambda _: 5, "TypeError", id="a number"),
+        pytest.param(divides_by_zero, "ZeroDivisionError", id="divides by zero"),
+        pytest.param(is_async, "is async", id="is async"),
+    ],
+)
+def test_a_function_that_fails_leaves_its_layer_empty_and_is_reported(
+    items: Any, failure: str
+) -> None:
+    report = pipeline_with(items).assemble("Hello", **SCOPE).report
+
+    [reported] = [text for text in report.failures if "layer 'open files'" in text]
+    assert failure in reported
+    assert report.layer("open files").used_tokens == 0
+
+
+def test_a_function_may_give_a_generator() -> None:
+    pipeline = pipeline_with(lambda _: (text for text in ["main.py: prints"]))
+    context = pipeline.assemble("Hello", **SCOPE)
     assert "- main.py: prints\n" in context.messages[-1].text
 
 
-def test_a_function_that_uses_the_conversation_that_is_assembled_does_not_wait_for_itself(
-    call: Call,
-) -> None:
+@pytest.fixture
+def pipeline_that_asks_itself() -> ContextPipeline:
+    """A pipeline whose layer reads the conversation that is being assembled."""
+
     def items(request: LayerRequest) -> list[str]:
         scope = {"user_id": request.user_id, "conversation_id": request.conversation_id}
         return [message.text for message in pipeline.get_messages(**scope)]
 
     pipeline = pipeline_with(items)
-    report = call(pipeline, "assemble", "Hello", **SCOPE).report
+    return pipeline
+
+
+def test_a_function_does_not_wait_for_the_conversation_it_is_part_of(
+    pipeline_that_asks_itself: ContextPipeline,
+) -> None:
+    report = pipeline_that_asks_itself.assemble("Hello", **SCOPE).report
     assert any("BlockedLoopError" in failure for failure in report.failures)
-    assert call(pipeline, "add_messages", [HumanMessage("Still there.", id="m1")], **SCOPE) == [
-        "m1"
-    ]
+
+
+def test_a_conversation_goes_on_after_a_function_that_asked_for_it(
+    pipeline_that_asks_itself: ContextPipeline,
+) -> None:
+    pipeline_that_asks_itself.assemble("Hello", **SCOPE)
+    message = HumanMessage("Still there.", id="m1")
+    assert pipeline_that_asks_itself.add_messages([message], **SCOPE) == ["m1"]
 
 
 def test_a_function_is_called_in_a_worker_thread_under_async() -> None:
