@@ -1,12 +1,11 @@
 """What is counted and kept in the background arrives in the store.
 
-After failures, in bursts, at a pipeline's end.
+After failures, at a pipeline's end, and not where a conversation is cleared or a user erased.
 """
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline.usage import Ledger, of_month, of_session
 from langchain_ctxbudget.stores import ROOT, Scope, bulk, label
 from langchain_ctxbudget.tokens import Usage
-from tests.integration_tests.conftest import Call
 from tests.stores import Failing
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
@@ -30,42 +28,74 @@ USAGE: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
 SETTINGS = {"learn": False, "keep_snapshots": 3}
 
 
+class Refusing(Failing):
+    """A store that notes what it is asked to put, and puts it only when it is willing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[Op] = []
+        self.fails = self.refuses
+
+    def refuses(self, op: Op) -> bool:
+        if isinstance(op, PutOp):
+            self.refused.append(op)
+            return True
+        return False
+
+    def become_willing(self) -> None:
+        self.fails = lambda _: False
+
+
 @pytest.mark.parametrize(
     "end", [ContextPipeline.flush, ContextPipeline.close], ids=["flush", "close"]
 )
 def test_what_could_not_be_written_is_written_at_the_end(
-    call: Call, end: Callable[[ContextPipeline], object]
+    end: Callable[[ContextPipeline], object],
 ) -> None:
-    store = Failing()
-    refused = list[Op]()
-    store.fails = lambda op: isinstance(op, PutOp) and (refused.append(op) or True)
-    it = ContextPipeline(SETTINGS, store=store)
-    it.observe_usage(USAGE, report=call(it, "assemble", "Hello", **SCOPE).report)
-    assert it.engine.workspace.bookkeeping.worker.flush(30)
-    assert refused
-    store.fails = lambda _: False
-    end(it)
-    assert drive(Ledger().read(store, "ada", of_session(Scope("ada", "c1")))).total_tokens == 110
+    store = Refusing()
+    pipeline = ContextPipeline(SETTINGS, store=store)
+    report = pipeline.assemble("Hello", **SCOPE).report
+    pipeline.observe_usage(USAGE, report=report)
+    assert pipeline.engine.workspace.bookkeeping.worker.flush(30)
+    assert store.refused
+
+    store.become_willing()
+    end(pipeline)
+
+    with ContextPipeline(SETTINGS, store=store) as other:
+        assert other.usage.of_session(**SCOPE).total_tokens == 110
 
 
-COUNTS = """
+COUNT = """
 import sys
 from langchain_ctxbudget import ChromaStore, ContextPipeline
+
 store = ChromaStore(sys.argv[1])
 pipeline = ContextPipeline({"learn": False, "keep_snapshots": 3}, store=store)
 report = pipeline.assemble("Hello", user_id="ada", conversation_id="c1").report
-pipeline.observe_usage({"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}, report=report)
+usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+pipeline.observe_usage(usage, report=report)
 """
 
 
-def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", COUNTS, str(tmp_path)], check=True, timeout=120)
-    with ChromaStore(tmp_path) as opened, ContextPipeline(store=opened) as it:
-        assert it.usage.of_session(**SCOPE).calls == 1
-        assert len(it.snapshots.list(**SCOPE)) == 1
+@pytest.fixture(scope="module")
+def ended_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContextPipeline]:
+    """A pipeline on the store of a process that ended without closing anything."""
+    folder = tmp_path_factory.mktemp("store")
+    subprocess.run([sys.executable, "-c", COUNT, str(folder)], check=True, timeout=120)
+    with ChromaStore(folder) as store, ContextPipeline(store=store) as pipeline:
+        yield pipeline
 
 
-def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(
+def test_a_process_that_ends_has_written_its_usage(ended_process: ContextPipeline) -> None:
+    assert ended_process.usage.of_session(**SCOPE).calls == 1
+
+
+def test_a_process_that_ends_has_written_its_snapshots(ended_process: ContextPipeline) -> None:
+    assert len(ended_process.snapshots.list(**SCOPE)) == 1
+
+
+def test_a_handler_does_not_count_what_the_middleware_observes(
     store: BaseStore,
 ) -> None:
     budget = ContextBudgetMiddleware(
@@ -79,13 +109,11 @@ def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(
     assert budget.pipeline.usage.of_session(**SCOPE).calls == 1
 
 
-# -- What was used is kept on every store: by conversation, by user and month, in as many lanes as
-# there are writers
+# -- what was used is kept by conversation, and by user and month
 
 
 MONTH = "2026-11"
-LEDGER_SCOPE = Scope("ada", "c1")
-ONE = Usage(
+ONE_CALL = Usage(
     calls=1,
     input_tokens=1_000_000,
     cached_tokens=3,
@@ -95,38 +123,92 @@ ONE = Usage(
 )
 
 
-def used(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE, usage: Usage = ONE) -> None:
-    ledger.note(scope, usage, MONTH)
-    drive(ledger.write(store, scope.user_id))
+ADA_C1 = Scope("ada", "c1")
+ADA2_C1 = Scope("ada2", "c1")
 
 
-def read(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE) -> tuple[Usage, Usage]:
-    user = scope.user_id
-    session = of_session(scope)
-    month = of_month(scope.user_id, MONTH)
-    return drive(ledger.read(store, user, session)), drive(ledger.read(store, user, month))
+class Writer:
+    """A writer of usage with a ledger of its own."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self.ledger = Ledger()
+        self.store = store
+
+    def use(self, scope: Scope) -> None:
+        self.ledger.note(scope, ONE_CALL, MONTH)
+        self.write(scope.user_id)
+
+    def write(self, user_id: str) -> None:
+        drive(self.ledger.write(self.store, user_id))
+
+    def session(self, scope: Scope) -> Usage:
+        return drive(self.ledger.read(self.store, scope.user_id, of_session(scope)))
+
+    def month(self, user_id: str) -> Usage:
+        return drive(self.ledger.read(self.store, user_id, of_month(user_id, MONTH)))
 
 
-def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None:
+def use_and_clear(store: BaseStore, conversation_id: str) -> Writer:
+    """A writer that notes usage, forgets the conversation, and writes once it is cleared."""
+    scope = Scope("ada", conversation_id)
+    writer = Writer(store)
+    writer.use(scope)
+    writer.ledger.forget(scope)
     with ContextPipeline(store=store) as pipeline:
-        for conversation in ("c1", MONTH):
-            scope = Scope("ada", conversation)
-            ledger = Ledger()
-            used(ledger, store, scope)
-            ledger.forget(scope)
-            pipeline.clear(user_id="ada", conversation_id=conversation)
-            drive(ledger.write(store, "ada"))
-            assert read(ledger, store, scope)[0] == Usage()
-        assert read(Ledger(), store) == (Usage(), ONE + ONE)
-        used(ledger := Ledger(), store)
-        used(ledger, store, Scope("ada2", "c1"))
-        lines = pipeline.export_user(user_id="ada")
-        assert [sum(kind in line for line in lines) for kind in ('"usage/2026-11"', '"spent"')] == [
-            3,
-            1,
-        ]
-        ledger.erase("ada")
+        pipeline.clear(user_id="ada", conversation_id=conversation_id)
+    writer.write("ada")
+    return writer
+
+
+@pytest.mark.parametrize("conversation_id", ["c1", MONTH])
+def test_a_cleared_conversation_has_used_nothing(store: BaseStore, conversation_id: str) -> None:
+    writer = use_and_clear(store, conversation_id)
+    assert writer.session(Scope("ada", conversation_id)) == Usage()
+
+
+def test_clearing_leaves_the_month(store: BaseStore) -> None:
+    use_and_clear(store, "c1")
+    use_and_clear(store, MONTH)
+
+    reader = Writer(store)
+
+    assert reader.session(ADA_C1) == Usage()
+    assert reader.month("ada") == ONE_CALL + ONE_CALL
+
+
+@pytest.mark.parametrize(("kind", "lines"), [('"usage/2026-11"', 3), ('"spent"', 1)])
+def test_an_export_has_a_line_for_every_writer(store: BaseStore, kind: str, lines: int) -> None:
+    use_and_clear(store, "c1")
+    use_and_clear(store, MONTH)
+    writer = Writer(store)
+    writer.use(ADA_C1)
+    writer.use(ADA2_C1)
+
+    with ContextPipeline(store=store) as pipeline:
+        exported = list(pipeline.export_user(user_id="ada"))
+
+    assert sum(kind in line for line in exported) == lines
+
+
+def use_and_erase(store: BaseStore) -> Writer:
+    """A writer for two users of whom one, ada, is erased."""
+    use_and_clear(store, "c1")
+    writer = Writer(store)
+    writer.use(ADA_C1)
+    writer.use(ADA2_C1)
+    writer.ledger.erase("ada")
+    with ContextPipeline(store=store) as pipeline:
         pipeline.erase_user(user_id="ada")
-        drive(ledger.write(store, "ada"))
-        assert not drive(bulk.read_below(store, (ROOT, label("ada"))))
-        assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)
+    writer.write("ada")
+    return writer
+
+
+def test_erasing_leaves_nothing_of_a_user(store: BaseStore) -> None:
+    use_and_erase(store)
+    assert not drive(bulk.read_below(store, (ROOT, label("ada"))))
+
+
+def test_erasing_leaves_what_another_user_has_used(store: BaseStore) -> None:
+    writer = use_and_erase(store)
+    assert writer.session(ADA2_C1) == ONE_CALL
+    assert writer.month("ada2") == ONE_CALL
