@@ -28,15 +28,16 @@ NO_PROMPT = LastPrompt(
 
 
 def opened(*messages: BaseMessage | str) -> OpenConversation:
-    made = OpenConversation(SCOPE)
-    editing.hold(
-        made,
-        [
-            HumanMessage(it, id=f"m{n}") if isinstance(it, str) else it
-            for n, it in enumerate(messages)
-        ],
-    )
-    return made
+    """An open conversation; texts become messages of the user with the ids m0, m1, ..."""
+    held: list[BaseMessage] = []
+    for number, message in enumerate(messages):
+        if isinstance(message, str):
+            held.append(HumanMessage(message, id=f"m{number}"))
+        else:
+            held.append(message)
+    conversation = OpenConversation(SCOPE)
+    editing.hold(conversation, held)
+    return conversation
 
 
 def conversation(
@@ -44,9 +45,9 @@ def conversation(
     counter: TokenCounter = COUNTER,
     turn: Sequence[BaseMessage] = (),
 ) -> Conversation:
-    made = opened(*messages)
-    made.last = replace(NO_PROMPT, turn=turn)
-    return made.seen_with(counter)
+    conversation = opened(*messages)
+    conversation.last = replace(NO_PROMPT, turn=turn)
+    return conversation.seen_with(counter)
 
 
 class BagOfWords(Embeddings):

@@ -1,4 +1,4 @@
-"""Agents of `create_agent` with our middleware, models that answer from a list, and what they talk about."""
+"""Agents of `create_agent` with our middleware, and models that answer from a list."""
 
 import asyncio
 import operator
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Required
 
 from langchain.agents import AgentState, create_agent
 from langchain_core.language_models import FakeMessagesListChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall
 from langchain_core.tools import ToolException, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -27,15 +27,20 @@ BUDGET_TOKENS = 1_500
 
 
 def ask(
-    agent: Any, given: object, config: Mapping[str, Any] = CONFIG, **options: Any
+    agent: Any, question: object, config: Mapping[str, Any] = CONFIG, **options: Any
 ) -> dict[str, Any]:
-    """Awaits an agent; `test_both_forms` says that the blocking form gives the same."""
-    asked: Any = {"messages": [given]} if isinstance(given, tuple | BaseMessage) else given
-    return dict(asyncio.run(agent.ainvoke(asked, config, **options)))
+    """Awaits an agent that gets a message, or a state.
+
+    `test_both_forms` says that the blocking form gives the same.
+    """
+    state = question
+    if isinstance(question, tuple | BaseMessage):
+        state = {"messages": [question]}
+    return dict(asyncio.run(agent.ainvoke(state, config, **options)))
 
 
 class Scripted(FakeMessagesListChatModel):
-    """A model that gives answers one after the other, and keeps what it saw and what was bound to it."""
+    """A model that gives answers one after the other; it keeps what it saw and what was bound."""
 
     seen: list[list[BaseMessage]] = Field(default_factory=list)
     bound: list[Sequence[Any]] = Field(default_factory=list)
@@ -47,9 +52,8 @@ class Scripted(FakeMessagesListChatModel):
     def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         self.seen.append(messages)
         result = super()._generate(messages, *args, **kwargs)
-        for (
-            generation
-        ) in result.generations:  # else an answer that is given again has the id that it got before
+        for generation in result.generations:
+            # Else an answer that is given again has the id that it got before.
             generation.message = generation.message.model_copy(deep=True)
         return result
 
@@ -61,27 +65,35 @@ class ListedState(AgentState[Any]):
 
 
 def scripted(*answers: str | AIMessage) -> Scripted:
-    return Scripted(
-        responses=[
-            AIMessage(given) if isinstance(given, str) else given for given in answers or ("Fine.",)
-        ]
-    )
+    """A model with these answers; without any it says that it is fine."""
+    responses: list[BaseMessage] = []
+    for answer in answers or ("Fine.",):
+        message = AIMessage(answer) if isinstance(answer, str) else answer
+        responses.append(message)
+    return Scripted(responses=responses)
 
 
 def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
-    made = [{"name": name, "args": arguments, "id": f"{key}{n}"} for n, name in enumerate(names)]
-    return AIMessage("", id=f"ai-{key}", tool_calls=made)
+    """An answer that calls these tools, all with the same arguments."""
+    calls = [
+        ToolCall(name=name, args=arguments, id=f"{key}{number}")
+        for number, name in enumerate(names)
+    ]
+    return AIMessage("", id=f"ai-{key}", tool_calls=calls)
 
 
 def budget(
     tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any
 ) -> ContextBudgetMiddleware:
+    """The middleware of a pipeline; options are those of either, and `settings`."""
     settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
-    names = ("default_user", "runtime_store", "agent", "compaction_tool")
-    own = {name: options.pop(name) for name in names if name in options}
-    report = options.pop("report", "texts")
-    pipeline = ContextPipeline(settings, **{"store": InMemoryStore(), **options})
-    return ContextBudgetMiddleware(pipeline, recall_tool=recall_tool, report=report, **own)
+    own: dict[str, Any] = {"report": "texts"}
+    for name in ("default_user", "runtime_store", "agent", "compaction_tool", "report"):
+        if name in options:
+            own[name] = options.pop(name)
+    options.setdefault("store", InMemoryStore())
+    pipeline = ContextPipeline(settings, **options)
+    return ContextBudgetMiddleware(pipeline, recall_tool=recall_tool, **own)
 
 
 def agent_of(model: Any, *middleware: Any, tools: Sequence[Any] = (), **options: Any) -> Any:
@@ -98,9 +110,8 @@ def openai(server: StrictOpenAIServer, model: str = "gpt-4o", **options: Any) ->
 @tool
 def look_up(topic: str, lines: int = 3) -> str:
     """Look a topic up."""
-    return "\n".join(
-        f"{topic}, note {n}: it was written down on day {n * 7}." for n in range(lines)
-    )
+    notes = [f"{topic}, note {n}: it was written down on day {n * 7}." for n in range(lines)]
+    return "\n".join(notes)
 
 
 def _fail(topic: str) -> str:
@@ -119,15 +130,16 @@ def book(what: str) -> str:
 
 
 def long_history(length: int = 40) -> list[BaseMessage]:
-    words = "The apple tree by the shed was planted in March by Uncle Ferdinand, before the roof was mended."
-    return [
-        made
-        for n in range(length)
-        for made in (
-            HumanMessage(f"Note {n}: {words}", id=f"h{n}"),
-            AIMessage(f"I keep note {n}.", id=f"a{n}"),
-        )
-    ]
+    """So many notes that the user has the assistant keep."""
+    text = (
+        "The apple tree by the shed was planted in March by Uncle Ferdinand, "
+        "before the roof was mended."
+    )
+    messages: list[BaseMessage] = []
+    for number in range(length):
+        messages.append(HumanMessage(f"Note {number}: {text}", id=f"h{number}"))
+        messages.append(AIMessage(f"I keep note {number}.", id=f"a{number}"))
+    return messages
 
 
 def clock_layer() -> CustomLayer:

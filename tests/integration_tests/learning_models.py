@@ -1,7 +1,4 @@
-"""A chat model that learns from the messages that it is shown as a careful reader would.
-
-It counts its calls.
-"""
+"""A chat model that learns from the messages that it is shown as a careful reader would."""
 
 import json
 import re
@@ -20,9 +17,9 @@ def asks_to_learn(prompt: str) -> bool:
 
 
 def new_messages(prompt: str) -> list[tuple[int, str]]:
-    return [
-        (int(number), text) for number, text in _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])
-    ]
+    """The user's messages that a prompt shows as new, with their numbers."""
+    _, _, shown = prompt.rpartition(MESSAGES_HEADING)
+    return [(int(number), text) for number, text in _NEW.findall(shown)]
 
 
 def fact(text: str, number: int, **fields: Any) -> dict[str, Any]:
@@ -41,10 +38,10 @@ def read(prompt: str) -> str:
     facts = []
     for number, text in new_messages(prompt):
         facts += [
-            fact(f"Favourite colour is {it}", number, slot="favourite colour")
-            for it in _COLOUR.findall(text)
+            fact(f"Favourite colour is {colour}", number, slot="favourite colour")
+            for colour in _COLOUR.findall(text)
         ]
-        facts += [fact(f"Likes {it}", number) for it in _LIKES.findall(text)]
+        facts += [fact(f"Likes {thing}", number) for thing in _LIKES.findall(text)]
     return json.dumps({"facts": facts, "topics": [], "entities": []})
 
 

@@ -1,8 +1,7 @@
-"""A small OpenAI-compatible server on this machine.
+"""A small OpenAI-compatible server on this machine, which records requests.
 
-It records requests and answers chat completions with a usage.
-
-It streams where it is asked to, and fails in the ways that servers fail in where it is told to.
+It answers chat completions with a usage, streams where it is asked to, and fails in the ways that
+servers fail in where it is told to.
 """
 
 import json
@@ -34,13 +33,11 @@ class Fault:
 
 def refuses(status: int) -> Fault:
     error = {
-        "error": {
-            "message": f"no, says the server ({status})",
-            "type": "server_error",
-            "code": None,
-        }
+        "message": f"no, says the server ({status})",
+        "type": "server_error",
+        "code": None,
     }
-    return Fault(status=status, body=json.dumps(error).encode())
+    return Fault(status=status, body=json.dumps({"error": error}).encode())
 
 
 CUT = Fault(cut=True)
@@ -53,16 +50,15 @@ def says(text: str) -> Mapping[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def calls(*wanted: tuple[str, str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    made = [
-        {
-            "id": key,
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments)},
-        }
-        for key, name, arguments in wanted
-    ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+def calls(*functions: tuple[str, str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """An answer with calls, each of an id, a name and its arguments."""
+    tool_calls = [_tool_call(call_id, name, arguments) for call_id, name, arguments in functions]
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
+
+
+def _tool_call(call_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 class OpenAIServer:
@@ -94,19 +90,14 @@ class OpenAIServer:
     def complete(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         self.received.append(body)
         message = self.answer(body)
+        finish_reason = "tool_calls" if "tool_calls" in message else "stop"
         tokens = self.measure(body)
         return {
             "id": f"chatcmpl-{len(self.received)}",
             "object": "chat.completion",
             "created": 1_750_000_000,
             "model": body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "message": message,
-                    "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
-                }
-            ],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
             "usage": {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5},
         }
 
@@ -122,69 +113,79 @@ class OpenAIServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = (
-        "HTTP/1.0"  # a connection ends with its answer: a client that is left open holds no socket
-    )
+    # A connection ends with its answer: a client that is left open holds no socket.
+    protocol_version = "HTTP/1.0"
     disable_nagle_algorithm = True  # else every answer waits for 40 ms
 
     def __init__(self, server: OpenAIServer, *args: Any) -> None:
-        self.models = server
+        self.openai = server
         super().__init__(*args)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        status, reply = self.models.reply(self.path, body)
-        fault = self.models.fault_of(body)
+        status, reply = self.openai.reply(self.path, body)
+        fault = self.openai.fault_of(body)
         if fault.hangs:
-            self.models.stopped.wait()
+            self.openai.stopped.wait()
         streams = status == HTTPStatus.OK and bool(body.get("stream"))
-        content = fault.body or (_sent(reply, body) if streams else json.dumps(reply).encode())
+        if status == HTTPStatus.OK:
+            status = fault.status
+        content = fault.body or _content(reply, body, streams=streams)
         half = content[: len(content) // 2]
         if fault.ends_early:
             content = half
-        self.send_response(fault.status if status == HTTPStatus.OK else status)
-        self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
+        self.send_head(status, len(content), streams=streams)
         with suppress(ConnectionError):  # whoever waited too long has gone
             self.wfile.write(half if fault.cut else content)
+
+    def send_head(self, status: int, length: int, *, streams: bool) -> None:
+        content_type = "text/event-stream" if streams else "application/json"
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
 
     def log_message(self, *_args: Any) -> None:
         """Say nothing."""
 
 
-def _sent(reply: Mapping[str, Any], body: Mapping[str, Any]) -> bytes:
-    """A completion as a stream.
+def _content(reply: Mapping[str, Any], body: Mapping[str, Any], *, streams: bool) -> bytes:
+    """A reply as it is sent."""
+    if not streams:
+        return json.dumps(reply).encode()
+    lines = [f"data: {json.dumps(event)}\n\n" for event in _events(reply, body)]
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()
 
-    Its text and its calls in pieces, why it ended, its usage where that is asked for.
-    """
+
+def _events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A completion in pieces, then why it ended, and its usage where that is asked for."""
     [choice] = reply["choices"]
-    message = choice["message"]
     chunk = {**reply, "usage": None, "object": "chat.completion.chunk"}
+    choices = [
+        {"index": 0, "delta": {**delta, "role": "assistant"}, "finish_reason": None}
+        for delta in _deltas(choice["message"])
+    ]
+    choices.append({"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]})
+    events: list[Mapping[str, Any]] = [{**chunk, "choices": [piece]} for piece in choices]
+    stream_options = body.get("stream_options") or {}
+    if stream_options.get("include_usage"):
+        events.append({**chunk, "choices": [], "usage": reply["usage"]})
+    return events
+
+
+def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The text of a message and its calls, in pieces."""
     deltas: list[dict[str, Any]] = [
         {"content": piece} for piece in _pieces(message["content"] or "")
     ]
-    for index, called in enumerate(message.get("tool_calls") or ()):
-        begun = {
-            **called,
-            "index": index,
-            "function": {"name": called["function"]["name"], "arguments": ""},
-        }
-        pieces = _pieces(called["function"]["arguments"])
-        parts = [begun, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
-        deltas += [{"tool_calls": [part]} for part in parts]
-    ends = [
-        *((delta | {"role": "assistant"}, None) for delta in deltas),
-        ({}, choice["finish_reason"]),
-    ]
-    events = [
-        {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
-        for delta, end in ends
-    ]
-    if (body.get("stream_options") or {}).get("include_usage"):
-        events.append({**chunk, "choices": [], "usage": reply["usage"]})
-    return "".join(f"data: {event}\n\n" for event in [*map(json.dumps, events), "[DONE]"]).encode()
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        function = {"name": call["function"]["name"], "arguments": ""}
+        deltas.append({"tool_calls": [{**call, "index": index, "function": function}]})
+        for piece in _pieces(call["function"]["arguments"]):
+            part = {"index": index, "function": {"arguments": piece}}
+            deltas.append({"tool_calls": [part]})
+    return deltas
 
 
 def _pieces(text: str) -> list[str]:
-    return [text[i : i + 20] for i in range(0, len(text), 20)]
+    return [text[start : start + 20] for start in range(0, len(text), 20)]

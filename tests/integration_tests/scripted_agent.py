@@ -1,6 +1,4 @@
-"""A scripted conversation of an agent with tools.
-
-What the user says, and what the model answers to a request.
+"""A scripted conversation of an agent with tools: what is said, and what the model answers.
 
 The model's part is a pure function of the request, and looks at its end only: at the user's last
 words, which end with the number of the turn, and at the ids of the newest calls. So it answers
@@ -20,8 +18,8 @@ from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.types import interrupt
 
 SYSTEM_PROMPT = (
-    "You are the assistant of a small household. Look things up before you answer, ask before you book anything, and "
-    "name your sources."
+    "You are the assistant of a small household. Look things up before you answer, ask before you "
+    "book anything, and name your sources."
 )
 BIG_RESULT_TOKENS = 30_000
 KINDS = (
@@ -67,10 +65,11 @@ _CALL_ID = re.compile(r"turn(\d+)-step(\d+)-call\d+")
 def look_up(topic: str, page: int = 1) -> str:
     """Look a topic up in the household's notes, page by page."""
     rng = Random(f"{topic} {page}")
-    lines = [
-        f"{topic}, page {page}, note {n}: {rng.choice(_REMARKS)} Reference {rng.randrange(10_000)}."
-        for n in range(4)
-    ]
+    lines = []
+    for number in range(4):
+        remark = rng.choice(_REMARKS)
+        reference = rng.randrange(10_000)
+        lines.append(f"{topic}, page {page}, note {number}: {remark} Reference {reference}.")
     return "\n".join(lines)
 
 
@@ -83,10 +82,12 @@ def read_file(path: str, lines: int = 60) -> str:
 @cache
 def _file(path: str, lines: int) -> str:
     rng = Random(path)
-    return "\n".join(
-        f"{n:05d} {path} sensor {rng.choice('ABCDEF')} pressure {rng.random():.2f} bar"
-        for n in range(lines)
-    )
+    records = []
+    for number in range(lines):
+        sensor = rng.choice("ABCDEF")
+        pressure = rng.random()
+        records.append(f"{number:05d} {path} sensor {sensor} pressure {pressure:.2f} bar")
+    return "\n".join(records)
 
 
 def _convert(amount: float, currency: str) -> str:
@@ -111,21 +112,20 @@ def booked(what: str, decision: str) -> str:
 
 
 TOOLS: tuple[BaseTool, ...] = (look_up, read_file, convert, book)
-Wanted = tuple[str, Mapping[str, Any]]
-"""A call: the name of a tool, and its arguments."""
+WantedCall = tuple[str, Mapping[str, Any]]
+"""The name of a tool, and its arguments."""
+Steps = tuple[tuple[WantedCall, ...], ...]
+"""What an agent calls at once, step by step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user says, and what the model answers.
-
-    With calls, so many times, and at last with words.
-    """
+    """What the user says, and what the model answers: some times with calls, at last with words."""
 
     number: int
     kind: str
     words: str
-    steps: tuple[tuple[Wanted, ...], ...]
+    steps: Steps
     answer: str
     decision: str = ""
 
@@ -143,56 +143,63 @@ class Turn:
         if step < len(self.steps):
             message["content"] = "Let me look that up." if step % 2 else None
             message["tool_calls"] = [
-                {
-                    "id": f"turn{self.number}-step{step}-call{n}",
-                    "type": "function",
-                    "function": {"name": name, "arguments": json.dumps(arguments)},
-                }
-                for n, (name, arguments) in enumerate(self.steps[step])
+                self.call(step, place, name, arguments)
+                for place, (name, arguments) in enumerate(self.steps[step])
             ]
         return message
+
+    def call(
+        self, step: int, place: int, name: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        call_id = f"turn{self.number}-step{step}-call{place}"
+        return {"id": call_id, "type": "function", "function": function}
 
 
 def make_turn(number: int, big_every: int) -> Turn:
     """One turn of the conversation; the same number gives the same turn."""
     rng = Random(number)
-    kind = BIG if number % big_every == min(3, big_every - 1) else KINDS[number % len(KINDS)]
-    topic, fact = FACTS[number] if number < len(FACTS) else rng.choice(FACTS)
-    words = (
-        f"About the {topic}: {fact}."
-        if number < len(FACTS)
-        else f"What did I tell you about the {topic}?"
-    )
-    words = " ".join([words, *rng.sample(_REMARKS, k=rng.randrange(1, 5))])
-    answer = f"About the {topic} I know that {fact}. {rng.choice(_REMARKS)}"
+    kind = KINDS[number % len(KINDS)]
+    if number % big_every == min(3, big_every - 1):
+        kind = BIG
+    if number < len(FACTS):
+        topic, fact = FACTS[number]
+        words = f"About the {topic}: {fact}."
+    else:
+        topic, fact = rng.choice(FACTS)
+        words = f"What did I tell you about the {topic}?"
+    remarks = rng.sample(_REMARKS, k=rng.randrange(1, 5))
     return Turn(
-        number,
-        kind,
-        words,
-        _steps(kind, topic, number),
-        answer,
-        "yes, please" if kind == "interrupt" else "",
+        number=number,
+        kind=kind,
+        words=" ".join([words, *remarks]),
+        steps=_steps(kind, topic, number),
+        answer=f"About the {topic} I know that {fact}. {rng.choice(_REMARKS)}",
+        decision="yes, please" if kind == "interrupt" else "",
     )
 
 
-def _steps(kind: str, topic: str, number: int) -> tuple[tuple[Wanted, ...], ...]:
-    look: Wanted = ("look_up", {"topic": topic, "page": number})
-    calendar: Wanted = ("look_up", {"topic": "calendar"})
-    rate: Wanted = ("convert", {"amount": number, "currency": "XAU"})
-    asked: Wanted = ("book", {"what": f"a table for {number}"})
-    notes: Wanted = ("read_file", {"path": f"/notes/{number}.txt"})
-    log: Wanted = ("read_file", {"path": f"/big/{number}.log", "lines": 1_900})
-    steps: dict[str, tuple[tuple[Wanted, ...], ...]] = {
+def _steps(kind: str, topic: str, number: int) -> Steps:
+    look: WantedCall = ("look_up", {"topic": topic, "page": number})
+    calendar: WantedCall = ("look_up", {"topic": "calendar"})
+    rate: WantedCall = ("convert", {"amount": number, "currency": "XAU"})
+    table: WantedCall = ("book", {"what": f"a table for {number}"})
+    notes: WantedCall = ("read_file", {"path": f"/notes/{number}.txt"})
+    big_log: WantedCall = ("read_file", {"path": f"/big/{number}.log", "lines": 1_900})
+    logs: list[WantedCall] = [
+        ("read_file", {"path": f"/log/{number}-{step}.txt", "lines": 40}) for step in range(6)
+    ]
+    interrupted: Steps = ((table,), (look,))
+    if number % 2:
+        interrupted = ((look,), (table, look))
+    steps: dict[str, Steps] = {
         "plain": (),
         "one call": ((look,),),
         "parallel calls": ((look, calendar, notes),),
         "failing tool": ((rate,), (look,)),
-        "chain": tuple(
-            (("read_file", {"path": f"/log/{number}-{step}.txt", "lines": 40}),)
-            for step in range(6)
-        ),
-        "interrupt": ((look,), (asked, look)) if number % 2 else ((asked,), (look,)),
-        BIG: ((log, look),),
+        "chain": tuple((log,) for log in logs),
+        "interrupt": interrupted,
+        BIG: ((big_log, look),),
     }
     return steps[kind]
 
@@ -212,25 +219,28 @@ class Script:
         """What the model answers to a request; without tools the words at once."""
         number, step = _place(body["messages"])
         turn = make_turn(number, self.big_every)
-        return turn.reply(step if body.get("tools") else len(turn.steps))
+        if not body.get("tools"):
+            step = len(turn.steps)
+        return turn.reply(step)
 
 
 def _place(messages: list[Mapping[str, Any]]) -> tuple[int, int]:
     """Which turn it is, and how many steps of it are done."""
     for message in reversed(messages):
         if message["role"] == "assistant" and message.get("tool_calls"):
-            found = _CALL_ID.fullmatch(message["tool_calls"][-1]["id"])
-            assert found, message
-            return int(found[1]), int(found[2]) + 1
+            match = _CALL_ID.fullmatch(message["tool_calls"][-1]["id"])
+            assert match, message
+            return int(match[1]), int(match[2]) + 1
         if message["role"] == "user":
-            return int(_MARK.findall(_text(message["content"]))[-1]), 0
+            marks = _MARK.findall(_text(message["content"]))
+            return int(marks[-1]), 0
     raise AssertionError("a request without a question")
 
 
 def _text(content: str | list[Mapping[str, Any]]) -> str:
-    return (
-        content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
-    )
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content)
 
 
 def run_tool(call: ToolCall, decision: str) -> ToolMessage:
@@ -239,10 +249,10 @@ def run_tool(call: ToolCall, decision: str) -> ToolMessage:
     Who is asked before a booking has decided already.
     """
     if call["name"] == book.name:
-        return ToolMessage(
-            booked(call["args"]["what"], decision), name=book.name, tool_call_id=call["id"]
-        )
-    result = next(known for known in TOOLS if known.name == call["name"]).invoke(call)
+        text = booked(call["args"]["what"], decision)
+        return ToolMessage(text, name=book.name, tool_call_id=call["id"])
+    [wanted] = [tool for tool in TOOLS if tool.name == call["name"]]
+    result = wanted.invoke(call)
     assert isinstance(result, ToolMessage)
     return result
 
@@ -257,9 +267,9 @@ def as_stored(message: BaseMessage) -> dict[str, Any]:
 
     What LangGraph or a server makes anew each time is left out.
     """
-    said = message.model_dump(exclude={"response_metadata", "usage_metadata"})
+    fields = message.model_dump(exclude={"response_metadata", "usage_metadata"})
     if isinstance(message, ToolMessage):
-        del said["id"]
+        del fields["id"]
     if isinstance(message, AIMessage):
-        said["finish_reason"] = message.response_metadata.get("finish_reason")
-    return said
+        fields["finish_reason"] = message.response_metadata.get("finish_reason")
+    return fields

@@ -31,18 +31,14 @@ def pipeline(clock: Sequence[datetime] = (NOW,), **settings: Any) -> ContextPipe
 
 def talk(number: int, words: int = 40, at: datetime = NOW) -> list[BaseMessage]:
     """Exchanges of about so many words each, a minute apart."""
-    said = []
+    messages: list[BaseMessage] = []
+    growth = "They grew well. " * (words // 6)
     for n in range(number):
         time = {"created_at": (at + timedelta(minutes=n)).isoformat()}
-        text = (
-            f"In year {n} we planted {n * 3} pear trees behind barn {n}. "
-            + "They grew well. " * (words // 6)
-        )
-        said += [
-            HumanMessage(text, additional_kwargs=time),
-            AIMessage(f"Noted {n}.", additional_kwargs=time),
-        ]
-    return said
+        text = f"In year {n} we planted {n * 3} pear trees behind barn {n}. {growth}"
+        messages.append(HumanMessage(text, additional_kwargs=time))
+        messages.append(AIMessage(f"Noted {n}.", additional_kwargs=time))
+    return messages
 
 
 def refused(call: Callable[[], object]) -> str:

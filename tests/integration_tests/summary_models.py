@@ -20,11 +20,14 @@ def summary(text: str, **fields: object) -> str:
 
 
 def learned(*marks: str) -> str:
-    facts = [{"text": f"Knows {mark}", "category": "project", "messages": [1]} for mark in marks]
-    topics = [{"label": f"Trains of {mark}", "messages": [1]} for mark in marks]
-    entities = [
-        {"name": f"Company {mark}", "type": "organization", "messages": [1]} for mark in marks
-    ]
+    facts = []
+    topics = []
+    entities = []
+    for mark in marks:
+        company = f"Company {mark}"
+        facts.append({"text": f"Knows {mark}", "category": "project", "messages": [1]})
+        topics.append({"label": f"Trains of {mark}", "messages": [1]})
+        entities.append({"name": company, "type": "organization", "messages": [1]})
     return json.dumps({"facts": facts, "topics": topics, "entities": entities})
 
 
@@ -55,31 +58,33 @@ class Scripted(BaseChatModel):
         prompt = "\n".join(message.text for message in messages)
         with self._mutex:
             self._read.append(prompt)
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(self.answer(prompt)))])
+        message = AIMessage(self.answer(prompt))
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 WORDS = (
-    "river stone cloud garden window letter morning coffee train ticket paper music bridge winter summer market "
-    "kitchen blanket mountain harbour lantern forest picture village doctor teacher engine planet silver copper"
+    "river stone cloud garden window letter morning coffee train ticket paper music bridge winter "
+    "summer market kitchen blanket mountain harbour lantern forest picture village doctor teacher "
+    "engine planet silver copper"
 ).split()
 
 
 def words(number: int, count: int) -> str:
-    return " ".join(
-        WORDS[(number * 7 + place * (number % 5 + 1)) % len(WORDS)] for place in range(count)
-    )
+    """So many words; another number gives others."""
+    first = number * 7
+    step = number % 5 + 1
+    places = [(first + step * place) % len(WORDS) for place in range(count)]
+    return " ".join(WORDS[place] for place in places)
 
 
 def exchange(number: int, size: int = 20) -> Sequence[BaseMessage]:
-    return [
-        HumanMessage(
-            f"Sentinel{number:04}q asks about the {words(number, size)}.", id=f"q{number}"
-        ),
-        AIMessage(
-            f"Sentinel{number:04}a answers with the {words(number + 3, size * 2)}.", id=f"a{number}"
-        ),
-    ]
+    question = f"Sentinel{number:04}q asks about the {words(number, size)}."
+    answer = f"Sentinel{number:04}a answers with the {words(number + 3, size * 2)}."
+    return [HumanMessage(question, id=f"q{number}"), AIMessage(answer, id=f"a{number}")]
 
 
 def conversation(exchanges: int, size: int = 20) -> list[BaseMessage]:
-    return [message for number in range(exchanges) for message in exchange(number, size)]
+    messages: list[BaseMessage] = []
+    for number in range(exchanges):
+        messages += exchange(number, size)
+    return messages
