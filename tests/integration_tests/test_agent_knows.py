@@ -39,9 +39,7 @@ def notices_in(request: list[BaseMessage]) -> Notices:
         pytest.param(False, (1, 0), id="without"),
     ],
 )
-def test_a_model_with_the_recall_tool_is_told_once_what_it_can_look_up(
-    *, recall_tool: bool, notices: Notices
-) -> None:
+def test_a_model_is_told_once_what_it_can_look_up(*, recall_tool: bool, notices: Notices) -> None:
     model = scripted("Fine.")
     agent = agent_of(model, budget(recall_tool=recall_tool))
 
