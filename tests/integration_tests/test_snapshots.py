@@ -1,11 +1,11 @@
 """Reports that are kept: the newest so many, without what they quote, within one user."""
 
 import json
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore, Op, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
@@ -13,78 +13,176 @@ from langchain_ctxbudget.pipeline.snapshots import SNAPSHOTS
 from langchain_ctxbudget.stores import Scope
 from tests.stores import Failing
 
-SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-PLACE = Scope(**SCOPE).namespace(SNAPSHOTS)
+SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "c1"}
+BIKE = [HumanMessage("My bike is blue."), AIMessage("Nice!")]
+QUESTIONS = [
+    "Which colour is my bike?",
+    "Is it red or green?",
+    "Where is it now?",
+    "Who sold it to me?",
+    "When did I buy it?",
+]
 
 
-def pipeline(store: BaseStore | None = None, keep: int = 3) -> ContextPipeline:
-    return ContextPipeline({"keep_snapshots": keep, "learn": False}, store=store or InMemoryStore())
+def pipeline_that_keeps_three(store: BaseStore) -> ContextPipeline:
+    return ContextPipeline({"keep_snapshots": 3, "learn": False}, store=store)
 
 
-def kept(report: ContextReport) -> ContextReport:
-    """A report as it is kept: it quotes nothing."""
+def without_quotes(report: ContextReport) -> ContextReport:
+    """Returns a report as it is kept: the previews of its items are empty."""
     data = report.to_dict()
     for layer in data["layers"]:
-        layer["items"] = [{**item, "preview": ""} for item in layer["items"]]
+        for item in layer["items"]:
+            item["preview"] = ""
     return ContextReport.from_dict(data)
 
 
-def ask(it: ContextPipeline, *questions: str) -> list[Any]:
-    contexts = [it.assemble(question, **SCOPE) for question in questions]
-    assert it.flush(30)
+def reports_of(pipeline: ContextPipeline, *questions: str) -> list[ContextReport]:
+    """Returns the reports of some prompts, once their snapshots are written."""
+    contexts = [pipeline.assemble(question, **SCOPE) for question in questions]
+    assert pipeline.flush(30)
     return [context.report for context in contexts]
 
 
-def test_the_latest_so_many_are_the_reports_of_their_prompts(store: BaseStore) -> None:
-    it = pipeline(store)
-    it.add_messages([HumanMessage("My bike is blue."), AIMessage("Nice!")], **SCOPE)
-    reports = ask(it, *("Which colour is my bike? " * number for number in range(1, 6)))
-    found = it.snapshots.list(**SCOPE)
-    assert [one.report for one in found] == [kept(report) for report in reports[-3:]]
-    assert (found[0].conversation_id, found[0].messages) == ("c1", 2)
-    assert it.snapshots.list(limit=2, **SCOPE) == found[1:]
-    assert (
-        it.snapshots.list(limit=1, **SCOPE)[0] == it.snapshots.get(found[2].id, **SCOPE) == found[2]
-    )
-    assert it.snapshots.list(user_id="bob", conversation_id="c1") == []
-    for other in (
+@pytest.fixture
+def pipeline(store: BaseStore) -> ContextPipeline:
+    """A pipeline with a conversation of two messages."""
+    pipeline = pipeline_that_keeps_three(store)
+    pipeline.add_messages(BIKE, **SCOPE)
+    return pipeline
+
+
+def test_the_newest_three_are_the_reports_of_their_prompts(pipeline: ContextPipeline) -> None:
+    reports = reports_of(pipeline, *QUESTIONS)
+
+    snapshots = pipeline.snapshots.list(**SCOPE)
+
+    kept_reports = [without_quotes(report) for report in reports]
+    assert [snapshot.report for snapshot in snapshots] == kept_reports[2:]
+
+
+def test_a_snapshot_names_its_conversation_and_its_length(pipeline: ContextPipeline) -> None:
+    reports_of(pipeline, "Which colour is my bike?")
+
+    [snapshot] = pipeline.snapshots.list(**SCOPE)
+
+    assert snapshot.conversation_id == "c1"
+    assert snapshot.messages == 2
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_limit_leaves_the_newest(pipeline: ContextPipeline, limit: int) -> None:
+    reports_of(pipeline, *QUESTIONS)
+    snapshots = pipeline.snapshots.list(**SCOPE)
+
+    assert pipeline.snapshots.list(limit=limit, **SCOPE) == snapshots[-limit:]
+
+
+def test_a_snapshot_is_found_by_its_id(pipeline: ContextPipeline) -> None:
+    reports_of(pipeline, *QUESTIONS)
+    newest = pipeline.snapshots.list(**SCOPE)[2]
+
+    assert pipeline.snapshots.get(newest.id, **SCOPE) == newest
+
+
+def test_another_user_has_no_snapshots(pipeline: ContextPipeline) -> None:
+    reports_of(pipeline, *QUESTIONS)
+
+    assert pipeline.snapshots.list(user_id="bob", conversation_id="c1") == []
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
         {"user_id": "bob", "conversation_id": "c1"},
         {"user_id": "ada", "conversation_id": "c2"},
-    ):
-        assert it.snapshots.get(found[2].id, **other) is None
-    assert sum(json.loads(line)["kind"] == SNAPSHOTS for line in it.export_user(user_id="ada")) == 3
+    ],
+    ids=["another user", "another conversation"],
+)
+def test_an_id_finds_nothing_elsewhere(
+    pipeline: ContextPipeline, elsewhere: dict[str, str]
+) -> None:
+    reports_of(pipeline, *QUESTIONS)
+    newest = pipeline.snapshots.list(**SCOPE)[2]
+
+    assert pipeline.snapshots.get(newest.id, **elsewhere) is None
 
 
-@pytest.mark.parametrize("gone", ["clear", "erase_user"])
-def test_erasing_leaves_none(store: BaseStore, gone: str) -> None:
-    it = pipeline(store)
-    ask(it, "Hello", "Hello again")
-    it.assemble("One that is still to be written", **SCOPE)
-    getattr(it, gone)(**(SCOPE if gone == "clear" else {"user_id": "ada"}))
-    it.flush()
-    assert [one for one in it.snapshots.list(**SCOPE) if one.report.total_tokens] == []
+def test_an_export_has_the_snapshots(pipeline: ContextPipeline) -> None:
+    reports_of(pipeline, *QUESTIONS)
+
+    kinds = [json.loads(line)["kind"] for line in pipeline.export_user(user_id="ada")]
+
+    assert kinds.count(SNAPSHOTS) == 3
 
 
-def test_nothing_that_was_said_is_in_a_snapshot() -> None:
+def clear(pipeline: ContextPipeline) -> None:
+    pipeline.clear(**SCOPE)
+
+
+def erase_user(pipeline: ContextPipeline) -> None:
+    pipeline.erase_user(user_id="ada")
+
+
+@pytest.mark.parametrize("erase", [clear, erase_user])
+def test_erasing_leaves_no_snapshot(
+    store: BaseStore, erase: Callable[[ContextPipeline], None]
+) -> None:
+    pipeline = pipeline_that_keeps_three(store)
+    reports_of(pipeline, "Hello", "Hello again")
+    pipeline.assemble("One that is still to be written", **SCOPE)
+
+    erase(pipeline)
+    pipeline.flush()
+
+    snapshots = pipeline.snapshots.list(**SCOPE)
+    assert [snapshot for snapshot in snapshots if snapshot.report.total_tokens] == []
+
+
+@pytest.mark.parametrize("word", ["xylophone", "marimba", "secret"])
+def test_no_word_of_the_conversation_is_in_a_snapshot(word: str) -> None:
     store = InMemoryStore()
-    it = pipeline(store)
-    it.add_messages(
-        [HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")], **SCOPE
-    )
-    ask(it, "What was the secret word?")
-    ask(it, "What was the secret word? Was it marimba?")
-    _, record = [json.dumps(item.value) for item in store.search(PLACE)]
-    assert not {"xylophone", "marimba", "secret"} & set(record.replace('"', " ").split())
+    pipeline = pipeline_that_keeps_three(store)
+    exchange = [HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")]
+    pipeline.add_messages(exchange, **SCOPE)
+    reports_of(pipeline, "What was the secret word?")
+    reports_of(pipeline, "What was the secret word? Was it marimba?")
+
+    items = store.search(Scope("ada", "c1").namespace(SNAPSHOTS))
+    records = [json.dumps(item.value) for item in items]
+
+    assert len(records) == 2
+    assert word not in records[0]
+    assert word not in records[1]
 
 
-def test_where_one_cannot_be_written_its_report_says_so_and_the_next_is() -> None:
+def is_a_snapshot(op: Op) -> bool:
+    return isinstance(op, PutOp) and SNAPSHOTS in op.namespace
+
+
+def nothing(op: Op) -> bool:
+    return False
+
+
+def test_a_report_says_that_its_snapshot_was_not_written() -> None:
     store = Failing()
-    it = pipeline(store)
-    store.fails = lambda op: isinstance(op, PutOp) and SNAPSHOTS in op.namespace
-    [report] = ask(it, "one")
-    assert any(
-        "snapshot not written: OSError: the disk is gone" in failure for failure in report.failures
-    )
-    store.fails = lambda _: False
-    [report] = ask(it, "two")
-    assert [one.report for one in it.snapshots.list(**SCOPE)] == [kept(report)]
+    pipeline = pipeline_that_keeps_three(store)
+    store.fails = is_a_snapshot
+
+    [report] = reports_of(pipeline, "one")
+
+    failures = "\n".join(report.failures)
+    assert "snapshot not written: OSError: the disk is gone" in failures
+
+
+def test_a_snapshot_is_written_after_one_that_was_not() -> None:
+    store = Failing()
+    pipeline = pipeline_that_keeps_three(store)
+    store.fails = is_a_snapshot
+    reports_of(pipeline, "one")
+
+    store.fails = nothing
+    [report] = reports_of(pipeline, "two")
+
+    [snapshot] = pipeline.snapshots.list(**SCOPE)
+    assert snapshot.report == without_quotes(report)
