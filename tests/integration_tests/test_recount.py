@@ -12,23 +12,31 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
+from langchain_ctxbudget import (
+    AssembledContext,
+    ContextPipeline,
+    TiktokenCounter,
+    TokenCounter,
+    build_context_graph,
+)
 from langchain_ctxbudget.errors import CtxBudgetError, TokenCountError
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.tokens import CalibratedCounter
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 EXACT = TiktokenCounter()
-SAID: list[BaseMessage] = [
-    message
-    for number in range(12)
-    for message in (
-        HumanMessage(f"What of part {number}? " * 8),
-        AIMessage(f"Part {number} is blue. " * 8),
-    )
-]
-ASKED = HumanMessage("Which part is blue?")
+QUESTION = HumanMessage("Which part is blue?")
 BUDGET = 700
+LARGE_BUDGET = 20_000
+
+
+def history() -> list[BaseMessage]:
+    """Returns twelve exchanges about parts."""
+    messages: list[BaseMessage] = []
+    for number in range(12):
+        messages.append(HumanMessage(f"What of part {number}? " * 8))
+        messages.append(AIMessage(f"Part {number} is blue. " * 8))
+    return messages
 
 
 class AtFirst(TiktokenCounter):
@@ -36,178 +44,261 @@ class AtFirst(TiktokenCounter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: Counter[str] = Counter()
+        self.times_counted: Counter[str] = Counter()
 
     def count_message(self, message: BaseMessage) -> int:
-        self.asked[message.text] += 1
-        if message.text.startswith("Part") and self.asked[message.text] == 1:
+        self.times_counted[message.text] += 1
+        if message.text.startswith("Part") and self.times_counted[message.text] == 1:
             return 1
         return super().count_message(message)
 
 
 class Restless(TiktokenCounter):
-    """Counts every message otherwise each time."""
+    """Counts a message differently each time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.more = 0
+        self.calls_so_far = 0
 
     def count_message(self, message: BaseMessage) -> int:
-        self.more += 1
-        return super().count_message(message) + self.more % 7
+        self.calls_so_far += 1
+        return super().count_message(message) + self.calls_so_far % 7
 
 
 class WithTemplate(TiktokenCounter):
     """Counts lists by a rule of its own, which does not add up."""
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
-        return super().count_messages(messages) + 2 * max(0, len(messages) - 1)
+        gaps = max(0, len(messages) - 1)
+        return super().count_messages(messages) + 2 * gaps
 
 
 class WithArtifacts(TiktokenCounter):
     """Counts what a prompt's copies do not have."""
 
     def count_message(self, message: BaseMessage) -> int:
-        return super().count_message(message) + 5 * (getattr(message, "artifact", None) is not None)
+        tokens = super().count_message(message)
+        if getattr(message, "artifact", None) is not None:
+            tokens += 5
+        return tokens
 
 
-def pipeline_with(counter: TiktokenCounter | None = None, **options: Any) -> ContextPipeline:
+class Characters(TiktokenCounter):
+    """Counts a token for every character."""
+
+    def _count(self, text: str) -> int:
+        return len(text)
+
+
+def pipeline_with(counter: TokenCounter = EXACT, **settings: Any) -> ContextPipeline:
     pipeline = ContextPipeline(
-        {"learn": False, "max_context_tokens": BUDGET, **options},
-        token_counter=counter,
-        store=InMemoryStore(),
+        {"learn": False, **settings}, token_counter=counter, store=InMemoryStore()
     )
-    pipeline.add_messages(SAID, **SCOPE)
+    pipeline.add_messages(history(), **SCOPE)
     return pipeline
 
 
-def is_made_again(failures: Sequence[str]) -> bool:
-    return any("made again" in line for line in failures)
+def tight_pipeline(counter: TokenCounter = EXACT) -> ContextPipeline:
+    """Returns a pipeline whose budget holds a part of the history."""
+    return pipeline_with(counter, max_context_tokens=BUDGET)
+
+
+def is_made_again(context: AssembledContext) -> bool:
+    return any("made again" in failure for failure in context.report.failures)
 
 
 def test_a_prompt_with_right_counts_is_made_once() -> None:
-    context = pipeline_with().assemble(ASKED, **SCOPE)
+    context = tight_pipeline().assemble(QUESTION, **SCOPE)
+
     assert context.report.total_tokens == EXACT.count_messages(context.messages)
-    assert not is_made_again(context.report.failures)
+    assert not is_made_again(context)
 
 
-def poisoned(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a history the costs of other messages, as where ids of freed objects were taken for theirs."""
-
-    def with_wrong_costs(*given: Any) -> Any:
-        made = view(*given)
-        made.costs._costs = {key: (message, 5) for key, (message, _) in made.costs._costs.items()}
-        return made
-
-    return with_wrong_costs
+# -- What the package remembers is wrong
 
 
-def test_wrong_known_costs_are_found_and_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = pipeline_with()
-    monkeypatch.setattr(compact.HistoryPlan, "view", poisoned(compact.HistoryPlan.view))
-    context = pipeline.assemble(ASKED, **SCOPE)
-    assert context.report.total_tokens == EXACT.count_messages(context.messages) <= BUDGET
-    assert is_made_again(context.report.failures)
+def with_wrong_costs(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a history the costs of other messages.
+
+    That is what happens where ids of freed objects are taken for theirs.
+    """
+
+    def wrong_view(*arguments: Any) -> Any:
+        history_view = view(*arguments)
+        costs = history_view.costs
+        costs._costs = {key: (message, 5) for key, (message, _) in costs._costs.items()}
+        return history_view
+
+    return wrong_view
+
+
+def poison_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = compact.HistoryPlan.view
+    monkeypatch.setattr(compact.HistoryPlan, "view", with_wrong_costs(view))
+
+
+def test_wrong_known_costs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = tight_pipeline()
+    poison_costs(monkeypatch)
+
+    context = pipeline.assemble(QUESTION, **SCOPE)
+
+    tokens = EXACT.count_messages(context.messages)
+    assert context.report.total_tokens == tokens
+    assert tokens <= BUDGET
+    assert is_made_again(context)
 
 
 async def test_wrong_known_costs_are_found_in_async_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = pipeline_with()
-    monkeypatch.setattr(compact.HistoryPlan, "view", poisoned(compact.HistoryPlan.view))
-    context = await pipeline.aassemble(ASKED, **SCOPE)
-    assert context.report.total_tokens == EXACT.count_messages(context.messages) <= BUDGET
+    pipeline = tight_pipeline()
+    poison_costs(monkeypatch)
+
+    context = await pipeline.aassemble(QUESTION, **SCOPE)
+
+    tokens = EXACT.count_messages(context.messages)
+    assert context.report.total_tokens == tokens
+    assert tokens <= BUDGET
 
 
 def test_wrong_known_costs_are_found_in_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact.HistoryPlan, "view", poisoned(compact.HistoryPlan.view))
+    poison_costs(monkeypatch)
     graph = build_context_graph(ContextPipeline({"learn": False, "max_context_tokens": BUDGET}))
-    run: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
-    state = graph.invoke({"messages": [*SAID, ASKED]}, run)
+    config: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
+
+    state = graph.invoke({"messages": [*history(), QUESTION]}, config)
+
     assert EXACT.count_messages(state["llm_input_messages"]) <= BUDGET
 
 
 def test_wrong_known_costs_are_found_in_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = pipeline_with()
-    context = pipeline.assemble(ASKED, **SCOPE)
-    monkeypatch.setattr(compact.HistoryPlan, "view", poisoned(compact.HistoryPlan.view))
+    pipeline = tight_pipeline()
+    context = pipeline.assemble(QUESTION, **SCOPE)
+    poison_costs(monkeypatch)
+
     [forecast] = pipeline.what_if([BUDGET])
+
     assert forecast.total_tokens == context.report.total_tokens
 
 
-def test_columns_that_are_wrong_make_no_prompt_that_is_over() -> None:
-    pipeline = pipeline_with()
-    pipeline.assemble(ASKED, **SCOPE)
+@pytest.fixture
+def pipeline_with_wrong_columns() -> ContextPipeline:
+    """A pipeline in which every message of history is known to cost one token."""
+    pipeline = tight_pipeline()
+    pipeline.assemble(QUESTION, **SCOPE)
     [conversation] = pipeline.engine.workspace.open_conversations.all().values()
     for costs in conversation.table.counted.values():
         costs.column.values[:] = 1
-    context = pipeline.assemble(ASKED, **SCOPE)
-    assert context.report.total_tokens == EXACT.count_messages(context.messages) <= BUDGET
-    assert is_made_again(context.report.failures)
-    assert not is_made_again(pipeline.assemble(ASKED, **SCOPE).report.failures)
+    return pipeline
+
+
+def test_wrong_columns_make_no_prompt_that_is_over(
+    pipeline_with_wrong_columns: ContextPipeline,
+) -> None:
+    context = pipeline_with_wrong_columns.assemble(QUESTION, **SCOPE)
+
+    tokens = EXACT.count_messages(context.messages)
+    assert context.report.total_tokens == tokens
+    assert tokens <= BUDGET
+    assert is_made_again(context)
+
+
+def test_wrong_columns_are_not_used_again(pipeline_with_wrong_columns: ContextPipeline) -> None:
+    pipeline_with_wrong_columns.assemble(QUESTION, **SCOPE)
+
+    next_context = pipeline_with_wrong_columns.assemble(QUESTION, **SCOPE)
+
+    assert not is_made_again(next_context)
+
+
+# -- A counter is wrong
 
 
 def test_a_counter_that_was_wrong_at_first_is_asked_again() -> None:
-    context = pipeline_with(AtFirst(), max_context_tokens=20_000).assemble(ASKED, **SCOPE)
+    pipeline = pipeline_with(AtFirst(), max_context_tokens=LARGE_BUDGET)
+
+    context = pipeline.assemble(QUESTION, **SCOPE)
+
     assert context.report.total_tokens == EXACT.count_messages(context.messages)
-    assert is_made_again(context.report.failures)
+    assert is_made_again(context)
 
 
-def test_a_counter_that_stays_inconsistent_is_a_typed_error() -> None:
+@pytest.fixture
+def count_error() -> TokenCountError:
+    """What an assembly raises whose counter stays inconsistent."""
     with pytest.raises(TokenCountError) as caught:
-        pipeline_with(Restless()).assemble(ASKED, **SCOPE)
-    error = caught.value
-    assert isinstance(error, CtxBudgetError)
-    assert error.planned_tokens != error.counted_tokens
-    assert error.budget_tokens == BUDGET
-    for number in (error.planned_tokens, error.counted_tokens, error.budget_tokens):
-        assert f"{number:,}" in str(error)
-    assert "report it" in str(error)
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        tight_pipeline(Restless()).assemble(QUESTION, **SCOPE)
+    return caught.value
 
 
-def test_a_rule_for_lists_that_does_not_add_up_is_told_and_no_error() -> None:
-    context = pipeline_with(WithTemplate()).assemble(ASKED, **SCOPE)
+def test_an_inconsistent_counter_is_a_typed_error(count_error: TokenCountError) -> None:
+    assert isinstance(count_error, CtxBudgetError)
+    assert count_error.planned_tokens != count_error.counted_tokens
+    assert count_error.budget_tokens == BUDGET
+
+
+def test_a_count_error_names_its_numbers(count_error: TokenCountError) -> None:
+    text = str(count_error)
+    assert f"{count_error.planned_tokens:,}" in text
+    assert f"{count_error.counted_tokens:,}" in text
+    assert "700" in text
+
+
+def test_a_count_error_says_what_to_do(count_error: TokenCountError) -> None:
+    assert "report it" in str(count_error)
+
+
+def test_a_count_error_can_be_pickled(count_error: TokenCountError) -> None:
+    copy = pickle.loads(pickle.dumps(count_error))
+    assert str(copy) == str(count_error)
+
+
+def test_a_rule_for_lists_that_does_not_add_up_is_no_error() -> None:
+    context = tight_pipeline(WithTemplate()).assemble(QUESTION, **SCOPE)
+
     assert context.report.total_tokens == EXACT.count_messages(context.messages)
-    [told] = [line for line in context.report.failures if "WithTemplate.count_messages" in line]
-    assert f"{WithTemplate().count_messages(context.messages):,}" in told
 
 
-def test_a_counter_that_sees_more_than_what_is_sent_counts_what_is_sent() -> None:
+def test_a_rule_for_lists_that_does_not_add_up_is_reported() -> None:
+    context = tight_pipeline(WithTemplate()).assemble(QUESTION, **SCOPE)
+
+    failures = context.report.failures
+    [notice] = [failure for failure in failures if "WithTemplate.count_messages" in failure]
+    assert f"{WithTemplate().count_messages(context.messages):,}" in notice
+
+
+# -- What is counted is what is sent
+
+
+def test_a_counter_that_sees_more_counts_what_is_sent() -> None:
     counter = WithArtifacts()
     call = {"name": "look", "args": {}, "id": "a"}
     turn = [
-        ASKED,
+        QUESTION,
         AIMessage("", tool_calls=[call]),
         ToolMessage("Blue.", tool_call_id="a", artifact={"raw": 1}),
     ]
-    context = pipeline_with(counter).assemble(turn, **SCOPE)
+
+    context = tight_pipeline(counter).assemble(turn, **SCOPE)
+
     assert context.report.total_tokens == counter.count_messages(context.messages)
 
 
-@pytest.mark.parametrize("factor", [None, 1.3], ids=["plain", "corrected"])
+@pytest.mark.parametrize(
+    "counter", [EXACT, CalibratedCounter(EXACT, 1.3)], ids=["plain", "corrected"]
+)
 @pytest.mark.parametrize("markers", ["none", "anthropic"])
-def test_cache_marks_and_corrections_do_not_change_the_total(
-    markers: str, factor: float | None
-) -> None:
-    counter = EXACT if factor is None else CalibratedCounter(EXACT, factor)
-    pipeline = ContextPipeline(
-        {"learn": False, "cache_markers": markers},
-        token_counter=counter,
-        store=InMemoryStore(),
-    )
-    pipeline.add_messages(SAID, **SCOPE)
-    context = pipeline.assemble(ASKED, **SCOPE)
+def test_cache_marks_and_corrections_keep_the_total(markers: str, counter: TokenCounter) -> None:
+    context = pipeline_with(counter, cache_markers=markers).assemble(QUESTION, **SCOPE)
+
     assert context.report.total_tokens == counter.count_messages(context.messages)
-    assert not is_made_again(context.report.failures)
+    assert not is_made_again(context)
 
 
 def test_halves_of_characters_count_as_they_are_sent() -> None:
-    class Characters(TiktokenCounter):
-        def _count(self, text: str) -> int:
-            return len(text)
-
     counter = Characters()
-    context = pipeline_with(counter, max_context_tokens=20_000).assemble(
-        "half \ud83d\ude42 of it \ud83d", **SCOPE
-    )
+    pipeline = pipeline_with(counter, max_context_tokens=LARGE_BUDGET)
+
+    context = pipeline.assemble("half \ud83d\ude42 of it \ud83d", **SCOPE)
+
     assert context.report.total_tokens == counter.count_messages(context.messages)
-    assert not is_made_again(context.report.failures)
+    assert not is_made_again(context)
