@@ -3,20 +3,18 @@
 import json
 import zlib
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
 from random import Random
 from typing import Any
 
 import pytest
-from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import SEGMENTS, segments, table
+from langchain_ctxbudget.history import SEGMENTS, OpenConversation, segments, table
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
@@ -27,21 +25,23 @@ SETTINGS = {"max_context_tokens": 1_000, "learn": False}
 QUESTION = "Where did Ann put the violet lantern?"
 SEGMENT = 32
 FOLLOWING = 8
+OF_A_DRAWER = "What is in drawer 41?"
 WORDS = [f"word{number}" for number in range(60)]
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_MESSAGES", SEGMENT)
     monkeypatch.setattr(segments, "FOLLOWING", FOLLOWING)
     monkeypatch.setattr(table, "MOST_DECODED", SEGMENT)
 
 
 class Process:
-    def __init__(
-        self, store: BaseStore, embeddings: Embeddings | None = None, writer: str = "w"
-    ) -> None:
-        self.counter, self.embeddings = TiktokenCounter(), embeddings or BagOfWords()
+    """A pipeline of its own on a store, and what it counted, embedded and read."""
+
+    def __init__(self, store: BaseStore, writer: str = "w") -> None:
+        self.counter = TiktokenCounter()
+        self.embeddings = BagOfWords()
         self.store = Counting(Elsewhere(store))
         self.pipeline = ContextPipeline(
             SETTINGS,
@@ -60,249 +60,427 @@ class Process:
         self.pipeline.add_messages(messages, **ADA)
         assert self.pipeline.flush(30)
 
+    def conversation(self) -> OpenConversation:
+        [conversation] = self.pipeline.engine.workspace.open_conversations.all().values()
+        return conversation
+
     def subjects(self) -> list[int]:
-        conversation = self.pipeline.engine.workspace.open_conversations.all()[Scope("ada", "c1")]
-        subjects: list[int] = conversation.table.search_index.subjects().tolist()
+        """Returns the number of its subject for each message."""
+        subjects: list[int] = self.conversation().table.search_index.subjects().tolist()
         return subjects
 
     def shown(self) -> list[tuple[str, str]]:
         return shown(self.pipeline.get_messages(**ADA))
 
 
-def said(first: int, end: int) -> list[BaseMessage]:
-    """Messages of several speakers and days, some without ids, some with calls, some that are not to be shown."""
+class KilledError(BaseException):
+    """Ends a process in the middle of what it does."""
+
+
+class Mortal(Elsewhere):
+    """A store whose process is killed after so many writes of segments."""
+
+    def __init__(self, store: BaseStore, writes: int) -> None:
+        super().__init__(store)
+        self.writes_left = writes
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        operations = list(ops)
+        if any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in operations):
+            if self.writes_left == 0:
+                raise KilledError
+            self.writes_left -= 1
+        return super().batch(operations)
+
+
+COLOURS = ("violet", "green", "red")
+PRESERVATIONS = ("keep", "drop", "summarize")
+
+
+def lanterns(first: int, end: int) -> list[BaseMessage]:
+    """Returns messages of several speakers and days.
+
+    Some have no ids, some ask to be preserved, and some are not to be shown.
+    """
     messages: list[BaseMessage] = []
     for number in range(first, end):
-        day = {"created_at": f"2026-01-{number // 20 % 28 + 1:02}T10:00:00Z"}
-        text = f"Number {number}: the {('violet', 'green', 'red')[number % 3]} lantern is in drawer {number}."
+        colour = COLOURS[number % 3]
+        text = f"Number {number}: the {colour} lantern is in drawer {number}."
         if number % 10 == 9:
             messages.append(AIMessage("Yes."))
         elif number % 2:
             messages.append(AIMessage(text, id=f"m{number}"))
         else:
-            asked = (
-                {"ctxbudget": ("keep", "drop", "summarize")[number % 3]} if number % 16 == 0 else {}
-            )
-            name = ("Ann", "Bob")[number % 4 // 2]
-            messages.append(
-                HumanMessage(text, id=f"m{number}", name=name, additional_kwargs={**day, **asked})
-            )
+            messages.append(question_number(number, text))
     return messages
 
 
+def question_number(number: int, text: str) -> HumanMessage:
+    extra = {"created_at": f"2026-01-{number // 20 % 28 + 1:02}T10:00:00Z"}
+    if number % 16 == 0:
+        extra["ctxbudget"] = PRESERVATIONS[number % 3]
+    name = ("Ann", "Bob")[number % 4 // 2]
+    return HumanMessage(text, id=f"m{number}", name=name, additional_kwargs=extra)
+
+
 def stored(store: BaseStore) -> dict[str, Any]:
+    """Returns what is stored of the segments, by key."""
     return {item.key: item.value for item in store.search(NAMESPACE, limit=1_000)}
 
 
 def filled(count: int = 200) -> InMemoryStore:
+    """Returns a store with a conversation of so many messages, and its segments."""
     store = InMemoryStore()
     process = Process(store)
-    process.add(*said(0, count))
+    process.add(*lanterns(0, count))
     process.ask()
     return store
 
 
 def log_alone(store: InMemoryStore) -> InMemoryStore:
-    items = store.search((), limit=10_000)
-    other = InMemoryStore()
-    other.batch(
-        [
-            PutOp(item.namespace, item.key, item.value)
-            for item in items
-            if item.namespace != NAMESPACE
-        ]
-    )
-    return other
+    """Returns a copy of a store without the segments."""
+    copy = InMemoryStore()
+    for item in store.search((), limit=10_000):
+        if item.namespace != NAMESPACE:
+            copy.put(item.namespace, item.key, item.value)
+    return copy
 
 
-def test_after_a_restart_no_old_text_is_tokenized_or_embedded_and_few_records_are_read() -> None:
-    for count in (200, 400):
-        process = Process(filled(count))
-        context = process.ask()
-        assert isinstance(process.embeddings, BagOfWords)
-        tail = count - (count - FOLLOWING) // SEGMENT * SEGMENT
-        assert len(process.embeddings.asked) <= tail
-        assert process.counter.calls <= 3 * tail + 60
-        assert process.store.records_read <= tail + 5 * (count // SEGMENT) + 20
-        assert context.report.failures == ()
+# -- After a restart
 
 
-def test_a_step_after_a_restart_reads_no_old_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "tail"), [(200, 8), (400, 16)])
+def test_a_restart_works_little_out_again(count: int, tail: int) -> None:
+    process = Process(filled(count))
+
+    context = process.ask()
+
+    assert len(process.embeddings.asked) <= tail
+    assert process.counter.calls <= 3 * tail + 60
+    assert process.store.records_read <= tail + 5 * (count // SEGMENT) + 20
+    assert context.report.failures == ()
+
+
+def test_a_compaction_after_a_restart_reads_no_old_text(monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled(1_100)
-    read = list[MessageRecord]()
-    decoded = MessageRecord.to_message
+    records_decoded = list[MessageRecord]()
+    to_message = MessageRecord.to_message
 
     def counted(record: MessageRecord) -> BaseMessage:
-        read.append(record)
-        return decoded(record)
+        records_decoded.append(record)
+        return to_message(record)
 
     monkeypatch.setattr(MessageRecord, "to_message", counted)
-    later = datetime.now(UTC) + timedelta(hours=1)  # no provider's cache is warm any more
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)  # no provider's cache is warm any more
     with ContextPipeline(
-        SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: later
+        SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: in_an_hour
     ) as pipeline:
-        assert pipeline.assemble(QUESTION, **ADA).report.stability.compaction_step
-    assert len(read) < 300
+        report = pipeline.assemble(QUESTION, **ADA).report
+
+    assert report.stability.compaction_step
+    assert len(records_decoded) < 300
 
 
-def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log() -> None:
+def test_prompts_from_segments_are_those_from_the_log() -> None:
     store = filled()
-    mine = Process(store)
-    other = Process(log_alone(store))
+    from_segments = Process(store)
+    from_log = Process(log_alone(store))
+
     for question in (QUESTION, "What is in drawer 17?", "Thanks!"):
-        one = mine.ask(question)
-        two = other.ask(question)
-        assert one.messages == two.messages
-        assert one.report.layers == two.report.layers
-        assert one.report.coverage == two.report.coverage
-    assert mine.shown() == other.shown()
-    [opened] = other.pipeline.engine.workspace.open_conversations.all().values()
-    assert len(opened.table.decoded) == SEGMENT, (
-        "older messages are read from the segments, once these are written"
-    )
+        context = from_segments.ask(question)
+        expected = from_log.ask(question)
+
+        assert context.messages == expected.messages
+        assert context.report.layers == expected.report.layers
+        assert context.report.coverage == expected.report.coverage
+    assert from_segments.shown() == from_log.shown()
 
 
-CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
-    "append": lambda pipeline: pipeline.add_messages(said(200, 290), **ADA),
-    "edit": lambda pipeline: pipeline.edit_message(
-        "m70", HumanMessage("The lantern was sold."), **ADA
-    ),
-    "archive": lambda pipeline: pipeline.remove_messages("m101", **ADA),
-    "forget": lambda pipeline: pipeline.remove_messages("m1", on_removal="forget", **ADA),
-    "pin": lambda pipeline: (
-        pipeline.pin(["m70", "m101"], **ADA),
-        pipeline.add_messages(said(200, 290), **ADA),
-    ),
-    "drop": lambda pipeline: pipeline.pin("m40", preservation="drop", **ADA),
-    "sync": lambda pipeline: pipeline.sync(
-        [m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA
-    ),
-}
+def test_older_messages_are_read_from_segments_once_written() -> None:
+    process = Process(log_alone(filled()))
+
+    process.ask(QUESTION)
+    process.ask("What is in drawer 17?")
+    process.ask("Thanks!")
+    process.shown()
+
+    assert len(process.conversation().table.decoded) == SEGMENT
 
 
-def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
-    store = InMemoryStore()
+# -- Subjects
+
+
+@pytest.fixture
+def short_messages() -> list[BaseMessage]:
     random = Random(7)
     day = {"created_at": "2026-01-01T10:00:00Z"}
-    texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(10 * SEGMENT)]
-    messages = [HumanMessage(text, additional_kwargs=day) for text in texts]
+    texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(320)]
+    return [HumanMessage(text, additional_kwargs=day) for text in texts]
+
+
+def test_subjects_of_short_messages_are_the_same_after_a_restart(
+    short_messages: list[BaseMessage],
+) -> None:
+    store = InMemoryStore()
     running = Process(store)
-    for message in messages:
+    for message in short_messages:
         running.pipeline.add_messages([message], **ADA)
     running.ask()
     restarted = Process(store, writer="w2")
-    at_once = Process(InMemoryStore())
     restarted.ask()
-    at_once.add(*messages)
+    at_once = Process(InMemoryStore())
+    at_once.add(*short_messages)
     at_once.ask()
-    assert 1 < running.subjects()[-1] + 1 < len(messages) // 10
-    assert restarted.subjects() == running.subjects() == at_once.subjects()
+
+    subjects = running.subjects()
+
+    assert 1 <= subjects[-1] < 31
+    assert restarted.subjects() == subjects
+    assert at_once.subjects() == subjects
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str) -> None:
+# -- Changes
+
+
+def append(pipeline: ContextPipeline) -> None:
+    pipeline.add_messages(lanterns(200, 290), **ADA)
+
+
+def edit(pipeline: ContextPipeline) -> None:
+    pipeline.edit_message("m70", HumanMessage("The lantern was sold."), **ADA)
+
+
+def archive(pipeline: ContextPipeline) -> None:
+    pipeline.remove_messages("m101", **ADA)
+
+
+def forget(pipeline: ContextPipeline) -> None:
+    pipeline.remove_messages("m1", on_removal="forget", **ADA)
+
+
+def pin(pipeline: ContextPipeline) -> None:
+    pipeline.pin(["m70", "m101"], **ADA)
+    pipeline.add_messages(lanterns(200, 290), **ADA)
+
+
+def drop(pipeline: ContextPipeline) -> None:
+    pipeline.pin("m40", preservation="drop", **ADA)
+
+
+def sync(pipeline: ContextPipeline) -> None:
+    messages = pipeline.get_messages(**ADA)
+    pipeline.sync([message for message in messages if message.id != "m50"], **ADA)
+
+
+@pytest.mark.parametrize("change", [append, edit, archive, forget, pin, drop, sync])
+def test_a_change_by_whoever_is_there_is_seen_by_all(
+    change: Callable[[ContextPipeline], None],
+) -> None:
     store = filled()
     opened = Process(store, writer="a")
     writer = Process(store, writer="b")
     opened.ask()
-    CHANGES[name](writer.pipeline)
+    change(writer.pipeline)
     assert writer.pipeline.flush(30)
     fresh = Process(store, writer="c")
     expected = Process(log_alone(store), writer="d")
-    for process in (opened, writer, fresh):
-        assert process.shown() == expected.shown()
-    prompt = expected.ask("What is in drawer 41?").messages
-    assert [
-        one.ask("What is in drawer 41?").messages for one in (writer, fresh, Process(store))
-    ] == [prompt] * 3
-    [it] = writer.pipeline.engine.workspace.open_conversations.all().values()
-    assert [
-        table.PRESERVATIONS.index(one.preservation) for one in it.table
-    ] == it.table.preservations.values.tolist()
+
+    messages = expected.shown()
+    assert opened.shown() == messages
+    assert writer.shown() == messages
+    assert fresh.shown() == messages
+
+    prompt = expected.ask(OF_A_DRAWER).messages
+    assert writer.ask(OF_A_DRAWER).messages == prompt
+    assert fresh.ask(OF_A_DRAWER).messages == prompt
+    assert Process(store).ask(OF_A_DRAWER).messages == prompt
+
+    entries = writer.conversation().table
+    numbers = [table.PRESERVATIONS.index(entry.preservation) for entry in entries]
+    assert entries.preservations.values.tolist() == numbers
 
 
-def texts(data: str) -> bytes:
-    text = b""
-    rest = b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
-    while rest:
-        text = text + (inflating := zlib.decompressobj()).decompress(rest)
-        rest = inflating.unused_data
-    return text
+# -- What is forgotten
 
 
-def test_what_is_forgotten_is_in_no_block() -> None:
-    store = InMemoryStore()
-    process = Process(store)
-    process.add(*said(0, 20))
-    others = Process(store, writer="others")
-    others.add(*said(20, 200))
+def inflated(data: str) -> bytes:
+    """Returns the texts of one segment, whose parts are packed one after the other."""
+    packed = b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
+    unpacked = b""
+    while packed:
+        inflating = zlib.decompressobj()
+        unpacked += inflating.decompress(packed)
+        packed = inflating.unused_data
+    return unpacked
+
+
+def drawers_in_segments(store: BaseStore) -> list[int]:
+    """Returns which of the drawers 8, 33 and 70 the segments or their head name."""
+    parts = stored(store)
+    text = json.dumps(parts[segments.HEAD]).encode()
+    for key, value in parts.items():
+        if key.endswith(" texts"):
+            text += inflated(value["data"])
+    return [number for number in (8, 33, 70) if f"drawer {number}.".encode() in text]
+
+
+@pytest.fixture
+def store_sealed_by_others() -> InMemoryStore:
+    return InMemoryStore()
+
+
+@pytest.fixture
+def unaware(store_sealed_by_others: InMemoryStore) -> Process:
+    """A process that has never seen the segments that another one has written since."""
+    process = Process(store_sealed_by_others)
+    process.add(*lanterns(0, 20))
+    others = Process(store_sealed_by_others, writer="others")
+    others.add(*lanterns(20, 200))
     others.ask()
+    assert drawers_in_segments(store_sealed_by_others) == [8, 33, 70]
+    return process
 
-    def told() -> list[bool]:
-        text = b"".join(
-            texts(value["data"]) for key, value in stored(store).items() if key.endswith(" texts")
-        )
-        text += json.dumps(stored(store)[segments.HEAD]).encode()
-        return [f"drawer {number}.".encode() in text for number in (8, 33, 70)]
 
-    assert told() == [True, True, True]
-    process.pipeline.remove_messages(
-        ["m33", "m70"], on_removal="forget", **ADA
-    )  # it has never seen the segments
-    assert told() == [True, False, False]
-    process.ask()
-    assert told() == [True, False, False]
-    assert len(stored(store)) > 10
-    process.pipeline.clear(**ADA)
-    assert stored(store) == {}
+def test_what_is_forgotten_is_in_no_segment(
+    unaware: Process, store_sealed_by_others: InMemoryStore
+) -> None:
+    unaware.pipeline.remove_messages(["m33", "m70"], on_removal="forget", **ADA)
+    assert drawers_in_segments(store_sealed_by_others) == [8]
+
+    unaware.ask()
+    assert drawers_in_segments(store_sealed_by_others) == [8]
+    assert len(stored(store_sealed_by_others)) > 10
+
+
+def test_a_cleared_conversation_has_no_segments(
+    unaware: Process, store_sealed_by_others: InMemoryStore
+) -> None:
+    unaware.pipeline.remove_messages(["m33", "m70"], on_removal="forget", **ADA)
+    unaware.ask()
+
+    unaware.pipeline.clear(**ADA)
+
+    assert stored(store_sealed_by_others) == {}
+
+
+# -- Damage
+
+
+NO_TEXT = {"data": "?"}
+OTHER_TEXT = {"data": "AAAA", "deflated": True, "hash": ""}
+
+
+@pytest.fixture(scope="module")
+def prompt_from_the_log() -> list[BaseMessage]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "SEGMENT_MESSAGES", SEGMENT)
+        patch.setattr(segments, "FOLLOWING", FOLLOWING)
+        patch.setattr(table, "MOST_DECODED", SEGMENT)
+        return Process(log_alone(filled())).ask().messages
+
+
+DAMAGED_PARTS: list[tuple[str, dict[str, Any] | None]] = [
+    ("head", NO_TEXT),
+    ("head", OTHER_TEXT),
+    ("0 log", None),
+    ("0 texts", NO_TEXT),
+    ("0 first hash", NO_TEXT),
+    ("0 second hash", OTHER_TEXT),
+    ("1 log", OTHER_TEXT),
+    ("1 texts", None),
+    ("1 first hash", None),
+    ("1 second hash", NO_TEXT),
+    ("2 log", OTHER_TEXT),
+    ("2 texts", None),
+    ("2 first hash", OTHER_TEXT),
+    ("2 second hash", None),
+    ("3 log", NO_TEXT),
+    ("3 texts", OTHER_TEXT),
+    ("3 first hash", NO_TEXT),
+    ("3 second hash", OTHER_TEXT),
+    ("4 log", None),
+    ("4 texts", NO_TEXT),
+    ("4 first hash", None),
+    ("4 second hash", NO_TEXT),
+    ("5 log", OTHER_TEXT),
+    ("5 texts", None),
+    ("5 first hash", OTHER_TEXT),
+    ("5 second hash", None),
+]
+"""Parts of six segments, each with the number of its segment, and what stands there instead.
+
+The keys of vectors and costs have hashes of who made them.
+"""
+
+
+def key_of(part: str, store: BaseStore) -> str:
+    """Returns the key under which a part is stored."""
+    number, _, name = part.partition(" ")
+    hashed_keys = [
+        key
+        for key in stored(store)
+        if key.startswith(f"{number} ") and not key.endswith(("log", "texts"))
+    ]
+    if name == "first hash":
+        return hashed_keys[0]
+    if name == "second hash":
+        return hashed_keys[1]
+    return part
+
+
+def damaged(part: str, damage: dict[str, Any] | None) -> InMemoryStore:
+    """Returns a store in which a part is another one, or missing."""
+    store = filled()
+    store.batch([PutOp(NAMESPACE, key_of(part, store), damage)])
+    return store
+
+
+def check_that_it_is_worked_out_again(store: BaseStore, keys: set[str]) -> None:
+    """Holds the second prompt after a damage, and that of the next process, to be as ever."""
+    assert stored(store).keys() == keys
+    restarted = Process(store)
+    assert restarted.ask().report.failures == ()
+    assert len(restarted.embeddings.asked) <= SEGMENT + FOLLOWING
 
 
 @pytest.mark.slow
-def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
-    expected = Process(log_alone(filled())).ask().messages
-    damages: list[dict[str, Any] | None] = [
-        None,
-        {"data": "?"},
-        {"data": "AAAA", "deflated": True, "hash": ""},
-    ]
-    of_the_head = [(segments.HEAD, damage) for damage in damages]
-    for key, damage in (*of_the_head, *zip(stored(filled()), cycle(damages), strict=False)):
-        store = filled()
-        before = stored(store)
-        store.batch([PutOp(NAMESPACE, key, damage)])
-        process = Process(store)
-        context = process.ask()
-        assert context.messages == expected, key
-        told = [text for text in context.report.failures if text == segments.REMADE]
-        assert bool(told) is not (key == segments.HEAD and damage is None), (key, damage)
-        assert process.ask().report.failures == ()
-        assert stored(store).keys() == before.keys()
-        again = Process(store)
-        assert again.ask().report.failures == ()
-        assert isinstance(again.embeddings, BagOfWords)
-        assert len(again.embeddings.asked) <= SEGMENT + FOLLOWING
+@pytest.mark.parametrize(("part", "damage"), DAMAGED_PARTS)
+def test_a_damaged_part_is_made_again_and_reported(
+    part: str, damage: dict[str, Any] | None, prompt_from_the_log: list[BaseMessage]
+) -> None:
+    keys = set(stored(filled()))
+    store = damaged(part, damage)
+    process = Process(store)
+
+    context = process.ask()
+
+    assert context.messages == prompt_from_the_log
+    assert segments.REMADE in context.report.failures
+    assert process.ask().report.failures == ()
+    check_that_it_is_worked_out_again(store, keys)
 
 
-def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:
-    killed = type("Killed", (BaseException,), {})
+@pytest.mark.slow
+def test_a_missing_head_is_made_again_in_silence(prompt_from_the_log: list[BaseMessage]) -> None:
+    keys = set(stored(filled()))
+    store = damaged("head", None)
+    process = Process(store)
 
-    class Mortal(Elsewhere):
-        left = 0
+    context = process.ask()
 
-        def batch(self, ops: Any) -> Any:
-            todo = list(ops)
-            seals = any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in todo)
-            if seals and not self.left:
-                raise killed
-            self.left -= seals
-            return super().batch(todo)
+    assert context.messages == prompt_from_the_log
+    assert segments.REMADE not in context.report.failures
+    assert process.ask().report.failures == ()
+    check_that_it_is_worked_out_again(store, keys)
 
-    expected = Process(log_alone(filled())).ask().messages
-    for writes in range(8):
-        store = InMemoryStore()
-        mortal = Mortal(store)
-        mortal.left = writes
-        process = Process(mortal)
-        process.add(*said(0, 200))
-        process.ask()
-        assert Process(store).ask().messages == expected
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 3, 4, 5, 6, 7])
+def test_a_process_killed_while_it_seals_leaves_a_sound_store(
+    writes: int, prompt_from_the_log: list[BaseMessage]
+) -> None:
+    store = InMemoryStore()
+    process = Process(Mortal(store, writes))
+    process.add(*lanterns(0, 200))
+    process.ask()
+
+    assert Process(store).ask().messages == prompt_from_the_log
