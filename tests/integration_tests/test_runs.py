@@ -25,8 +25,10 @@ from tests.integration_tests.agents import scripted
 from tests.integration_tests.test_pipeline import chat
 
 Way = Callable[..., Any]
-"""From a pipeline, a config and a context to what a run gives or shows; `default_user` and others
-are options."""
+"""Runs a pipeline with a config and a context; `default_user` and others are options."""
+
+
+# -- What applications give as a context
 
 
 @dataclass
@@ -67,18 +69,34 @@ class Application:
     database: str = "db"
 
 
-KINDS: tuple[Any, ...] = (Plain, Frozen, Mine, RunContext, Model, Mapped, Tupled, Thing)
+KINDS = [Plain, Frozen, Mine, RunContext, Model, Mapped, Tupled, Thing]
+"""Contexts that can name a user."""
+WITHOUT_USER: list[Any] = [
+    Application(),
+    {"database": "db"},
+    Mine(),
+    Plain(),
+    Thing(),
+    RunContext(persona_id="p"),
+]
+
+
+# -- The ways to run
+
+
 THREAD: dict[str, Any] = {"thread_id": "t1"}
 MESSAGES: list[BaseMessage] = [
     HumanMessage("My boat is red.", id="m1"),
     AIMessage("Nice.", id="m2"),
 ]
-ASKED = {"messages": [*MESSAGES, HumanMessage("Which boat?", id="m3")]}
+STATE = {"messages": [*MESSAGES, HumanMessage("Which boat?", id="m3")]}
 
 
-def run(runnable: Any, given: Any, configurable: dict[str, Any], context: Any = None) -> Any:
-    options: dict[str, Any] = {} if context is None else {"context": context}
-    return runnable.invoke(given, {"configurable": configurable}, **options)
+def run(runnable: Any, configurable: dict[str, Any], context: Any) -> Any:
+    config = {"configurable": configurable}
+    if context is None:
+        return runnable.invoke(STATE, config)
+    return runnable.invoke(STATE, config, context=context)
 
 
 class State(MessagesState):
@@ -99,12 +117,8 @@ def by_middleware(
     pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any
 ) -> Any:
     middleware = ContextBudgetMiddleware(pipeline, **options)
-    return run(
-        create_agent(scripted("Fine."), middleware=[middleware], store=store),
-        ASKED,
-        configurable,
-        context,
-    )
+    agent = create_agent(scripted("Fine."), middleware=[middleware], store=store)
+    return run(agent, configurable, context)
 
 
 def by_graph(
@@ -112,92 +126,157 @@ def by_graph(
 ) -> Any:
     graph = build_context_graph(pipeline, **options)
     graph.store = store
-    return run(graph, ASKED, configurable, context)
+    return run(graph, configurable, context)
 
 
 def by_node(
     pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any
 ) -> Any:
-    return run(
-        in_a_node(build_context_graph(pipeline, **options), store), ASKED, configurable, context
-    )
+    graph = in_a_node(build_context_graph(pipeline, **options), store)
+    return run(graph, configurable, context)
 
 
 def by_runnable(
     pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any
 ) -> Any:
     step = pipeline.as_runnable(**options)
-    graph = in_a_node(lambda state: step.invoke({"messages": state["messages"]}) and {}, store)
-    return run(graph, ASKED, configurable, context)
+
+    def node(state: State) -> dict[str, Any]:
+        step.invoke({"messages": state["messages"]})
+        return {}
+
+    return run(in_a_node(node, store), configurable, context)
 
 
-WAYS: dict[str, Way] = {
-    "middleware": by_middleware,
-    "graph": by_graph,
-    "node": by_node,
-    "runnable": by_runnable,
-}
-
-every_way = pytest.mark.parametrize("way", WAYS)
+every_way = pytest.mark.parametrize("way", [by_middleware, by_graph, by_node, by_runnable])
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-NOBODY = (MissingScopeError, r"give its context .* a user_id")
-NO_USER: list[Any] = [
-    Application(),
-    {"database": "db"},
-    Mine(),
-    Plain(),
-    Thing(),
-    RunContext(persona_id="p"),
-]
-SERVED = {"graph_id": "agent", "langgraph_auth_user": {"identity": "eve"}}
-CLIENT = {"graph_id": "agent", "user_id": "", "langgraph_auth_user": None, "model": "small"}
-WHOSE: list[tuple[dict[str, Any], Any, Any]] = [
-    *(({"user_id": "eve"}, kind(user_id="ada"), "ada~") for kind in KINDS),
-    *(({}, context, NOBODY) for context in (*(kind(user_id="") for kind in KINDS), *NO_USER)),
-    *(({"user_id": "eve"}, kind(user_id="  "), "  ~") for kind in KINDS),
-    *(({"user_id": "ada"}, context, "ada~") for context in (*NO_USER, Plain(user_id=""))),
-    *(({"langgraph_auth_user": {"identity": "ada"}}, context, "ada~") for context in NO_USER),
-    *(
-        ({}, context, "nobody~")
-        for context in ({}, RunContext(), ContextSettings(max_context_tokens=9_000))
-    ),
-    ({"userId": "ada"}, {"userId": "ada"}, (InvalidSettingsError, "is 'user_id' meant")),
-    *((SERVED, kind(user_id="ada"), (ForeignUserError, "names the user 'ada'")) for kind in KINDS),
-    (CLIENT, {"model": "small"}, "nobody~"),
-]
-"""What a run says, its context, and whose it is then, or the error."""
+# -- Whose a run is
+
+
+def type_name(context: object) -> str:
+    return type(context).__name__
+
+
+def users_of(way: Way, configurable: dict[str, Any], context: Any) -> set[str]:
+    """Returns whose conversations are in the store after a run, by their labels there."""
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"learn": False}, store=store)
+    way(pipeline, THREAD | configurable, context, default_user="nobody")
+    return users_in(store)
+
+
+def users_in(store: InMemoryStore) -> set[str]:
+    return {namespace[1] for namespace in store.list_namespaces(max_depth=2)} - {"shared"}
+
+
+def check_refused(
+    way: Way, configurable: dict[str, Any], context: Any, error: type[Exception], message: str
+) -> None:
+    """Holds a run to be refused with an error, and to leave nothing."""
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"learn": False}, store=store)
+    with pytest.raises(error, match=message):
+        way(pipeline, THREAD | configurable, context, default_user="nobody")
+    assert users_in(store) == set()
 
 
 @every_way
-def test_a_run_is_that_of_the_user_it_names_and_of_the_default_one_only_where_it_says_nothing(
-    way: str,
-) -> None:
-    for configurable, context, outcome in WHOSE:
-        store = InMemoryStore()
-        pipeline = ContextPipeline({"learn": False}, store=store)
-        if isinstance(outcome, str):
-            WAYS[way](pipeline, THREAD | configurable, context, default_user="nobody")
-        else:
-            with pytest.raises(outcome[0], match=outcome[1]):
-                WAYS[way](pipeline, THREAD | configurable, context, default_user="nobody")
-        users = {namespace[1] for namespace in store.list_namespaces(max_depth=2)} - {"shared"}
-        assert users == ({outcome} if isinstance(outcome, str) else set()), (configurable, context)
+@every_kind
+def test_the_user_of_the_context_wins(way: Way, kind: Any) -> None:
+    assert users_of(way, {"user_id": "eve"}, kind(user_id="ada")) == {"ada~"}
 
 
-def test_a_context_s_conversation_persona_and_device_count() -> None:
-    @dataclass
-    class Said:
-        user_id: str = "ada"
-        conversation_id: str = "c9"
-        persona_id: str = "pirate"
-        device_id: str = "phone"
+@every_way
+@every_kind
+def test_an_empty_user_is_an_error(way: Way, kind: Any) -> None:
+    message = r"give its context .* a user_id"
+    check_refused(way, {}, kind(user_id=""), MissingScopeError, message)
 
-    store = InMemoryStore()
-    pipeline = ContextPipeline(store=store)
-    pipeline.save_settings({"allocation": "ratio"}, user_id="ada", persona_id="pirate")
-    by_graph(pipeline, THREAD, Said())
+
+@every_way
+@pytest.mark.parametrize("context", WITHOUT_USER, ids=type_name)
+def test_a_context_without_a_user_is_an_error(way: Way, context: Any) -> None:
+    check_refused(way, {}, context, MissingScopeError, r"give its context .* a user_id")
+
+
+@every_way
+@every_kind
+def test_a_user_of_blanks_is_a_user(way: Way, kind: Any) -> None:
+    assert users_of(way, {"user_id": "eve"}, kind(user_id="  ")) == {"  ~"}
+
+
+@every_way
+@pytest.mark.parametrize("context", [*WITHOUT_USER, Plain(user_id="")], ids=type_name)
+def test_the_user_of_the_config_counts_where_the_context_has_none(way: Way, context: Any) -> None:
+    assert users_of(way, {"user_id": "ada"}, context) == {"ada~"}
+
+
+@every_way
+@pytest.mark.parametrize("context", WITHOUT_USER, ids=type_name)
+def test_the_user_of_the_server_counts_where_the_context_has_none(way: Way, context: Any) -> None:
+    configurable = {"langgraph_auth_user": {"identity": "ada"}}
+    assert users_of(way, configurable, context) == {"ada~"}
+
+
+@every_way
+@pytest.mark.parametrize(
+    "context",
+    [{}, RunContext(), ContextSettings(max_context_tokens=9_000)],
+    ids=["nothing", "an empty context", "settings"],
+)
+def test_the_default_user_counts_where_a_run_says_nothing(way: Way, context: Any) -> None:
+    assert users_of(way, {}, context) == {"nobody~"}
+
+
+@every_way
+def test_the_default_user_counts_for_an_anonymous_client(way: Way) -> None:
+    configurable = {
+        "graph_id": "agent",
+        "user_id": "",
+        "langgraph_auth_user": None,
+        "model": "small",
+    }
+    assert users_of(way, configurable, {"model": "small"}) == {"nobody~"}
+
+
+@every_way
+def test_a_misspelt_user_is_an_error(way: Way) -> None:
+    names = {"userId": "ada"}
+    check_refused(way, names, names, InvalidSettingsError, "is 'user_id' meant")
+
+
+@every_way
+@every_kind
+def test_a_client_of_a_server_names_no_other_user(way: Way, kind: Any) -> None:
+    configurable = {"graph_id": "agent", "langgraph_auth_user": {"identity": "eve"}}
+    message = "names the user 'ada'"
+    check_refused(way, configurable, kind(user_id="ada"), ForeignUserError, message)
+
+
+@dataclass
+class Whole:
+    user_id: str = "ada"
+    conversation_id: str = "c9"
+    persona_id: str = "pirate"
+    device_id: str = "phone"
+
+
+def test_a_context_names_the_conversation() -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+
+    by_graph(pipeline, THREAD, Whole())
+
     assert pipeline.list_conversations(user_id="ada") == ["c9"]
+
+
+def test_a_context_names_the_persona() -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.save_settings({"allocation": "ratio"}, user_id="ada", persona_id="pirate")
+
+    by_graph(pipeline, THREAD, Whole())
+
     report = pipeline.last_report(user_id="ada", conversation_id="c9")
     assert report is not None
     assert "persona" in report.settings_from
@@ -208,104 +287,146 @@ def test_a_context_s_conversation_persona_and_device_count() -> None:
 ADA: dict[str, Any] = {"user_id": "ada"}
 
 
-@every_way
-def test_a_run_without_a_thread_leaves_nothing_in_the_store_loses_nothing_and_is_told_in_its_report(
-    way: str,
-) -> None:
-    store = InMemoryStore()
-    pipeline = ContextPipeline(
-        {"keep_snapshots": 5, "learn_every": 1, "max_context_tokens": 500}, store=store
-    )
-    pipeline.add_messages(
-        [HumanMessage("My boat is called Aurora.")], user_id="ada", conversation_id="t1"
-    )
+def pipeline_with_a_boat() -> ContextPipeline:
+    """Returns a pipeline that keeps and learns what it can, with a message about a boat."""
+    settings = {"keep_snapshots": 5, "learn_every": 1, "max_context_tokens": 500}
+    pipeline = ContextPipeline(settings, store=InMemoryStore())
+    boat = HumanMessage("My boat is called Aurora.")
+    pipeline.add_messages([boat], user_id="ada", conversation_id="t1")
     pipeline.flush(30)
+    return pipeline
+
+
+@every_way
+def test_a_run_without_a_thread_changes_nothing_in_the_store(way: Way) -> None:
+    pipeline = pipeline_with_a_boat()
     before = pipeline.export_user(user_id="ada")
-    WAYS[way](pipeline, ADA, None)
+
+    way(pipeline, ADA, None)
+
     assert pipeline.flush(30)
     assert pipeline.export_user(user_id="ada") == before
+
+
+@every_way
+def test_a_run_without_a_thread_is_told_so_in_its_report(way: Way) -> None:
+    pipeline = pipeline_with_a_boat()
+
+    way(pipeline, ADA, None)
+
     report = pipeline.engine.recent.last.report()
     assert report is not None
-    assert [told for told in report.failures if "thread_id" in told]
+    assert "thread_id" in "\n".join(report.failures)
 
 
 def test_runs_without_a_thread_do_not_see_each_other() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     model = scripted("Fine.")
     agent = create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)])
+
     for number in range(3):
-        agent.invoke(
-            {"messages": [*MESSAGES[:number], HumanMessage(f"Word {number}.")]},
-            {"configurable": ADA},
-        )
-    assert ["Word 0." in str(seen) for seen in model.seen] == [True, False, False]
+        messages = [*MESSAGES[:number], HumanMessage(f"Word {number}.")]
+        agent.invoke({"messages": messages}, {"configurable": ADA})
+
+    first, second, third = map(str, model.seen)
+    assert "Word 0." in first
+    assert "Word 0." not in second
+    assert "Word 0." not in third
     assert pipeline.list_conversations(user_id="ada") == []
     assert pipeline.engine.workspace.open_conversations.all() == {}
 
 
 # -- What becomes of what was made for runs
 
+
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 
 
-def scope_of(
-    default_user: str | None = None, agent: str | None = None, **configurable: Any
-) -> Scope:
-    return run_of({"configurable": configurable}, default_user, agent=agent).scope
+def scope_of(agent: str | None, thread: str) -> Scope:
+    return run_of({"configurable": {"thread_id": thread}}, "ada", agent=agent).scope
 
 
 def test_agents_with_names_have_conversations_of_their_own() -> None:
     scopes = {
-        scope_of("ada", name, thread_id=thread)
-        for name in (None, "a", "b")
-        for thread in ("t", "t/a")
+        scope_of(None, "t"),
+        scope_of(None, "t/a"),
+        scope_of("a", "t"),
+        scope_of("a", "t/a"),
+        scope_of("b", "t"),
+        scope_of("b", "t/a"),
     }
     assert len(scopes) == 6
 
 
 @every_way
-def test_the_store_of_the_run_outweighs_the_pipeline_s(way: str) -> None:
+def test_the_store_of_the_run_outweighs_the_pipeline_s(way: Way) -> None:
     own = InMemoryStore()
     of_the_run = InMemoryStore()
-    for preferred, used, other in ((True, of_the_run, own), (False, own, of_the_run)):
-        pipeline = ContextPipeline({"learn": False}, store=own)
-        before = len(other.search(()))
-        WAYS[way](pipeline, THREAD | ADA, None, of_the_run, runtime_store=preferred)
-        assert (
-            ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="t1")[:2]
-            == MESSAGES
-        )
-        assert len(other.search(())) == before
+    pipeline = ContextPipeline({"learn": False}, store=own)
+
+    way(pipeline, THREAD | ADA, None, of_the_run, runtime_store=True)
+
+    assert ContextPipeline(store=of_the_run).get_messages(**SCOPE)[:2] == MESSAGES
+    assert own.search(()) == []
 
 
-def test_erasing_and_clearing_reach_the_stores_of_runs() -> None:
-    store, pipeline = InMemoryStore(), ContextPipeline(store=InMemoryStore())
+@every_way
+def test_a_pipeline_may_keep_to_its_own_store(way: Way) -> None:
+    own = InMemoryStore()
+    of_the_run = InMemoryStore()
+    pipeline = ContextPipeline({"learn": False}, store=own)
+
+    way(pipeline, THREAD | ADA, None, of_the_run, runtime_store=False)
+
+    assert ContextPipeline(store=own).get_messages(**SCOPE)[:2] == MESSAGES
+    assert of_the_run.search(()) == []
+
+
+class Served(NamedTuple):
+    """A pipeline, and a store of a run in which it has a conversation."""
+
+    pipeline: ContextPipeline
+    store: InMemoryStore
+
+
+@pytest.fixture
+def served() -> Served:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    store = InMemoryStore()
     graph = in_a_node(build_context_graph(pipeline), store)
     graph.invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
     assert store.search(())
-    pipeline.clear(**SCOPE)
-    assert ContextPipeline(store=store).get_messages(**SCOPE) == []
-    graph.invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
-    assert store.search(())
-    assert pipeline.erase_user(user_id="ada") > 0
-    assert store.search(()) == []
+    return Served(pipeline, store)
 
 
-def of_openai(name: str = "gpt-4o") -> ChatOpenAI:
+def test_clearing_reaches_the_stores_of_runs(served: Served) -> None:
+    served.pipeline.clear(**SCOPE)
+
+    assert ContextPipeline(store=served.store).get_messages(**SCOPE) == []
+
+
+def test_erasing_reaches_the_stores_of_runs(served: Served) -> None:
+    assert served.pipeline.erase_user(user_id="ada") > 0
+
+    assert served.store.search(()) == []
+
+
+def of_openai(name: str) -> ChatOpenAI:
     return ChatOpenAI(model=name, api_key="x")  # type: ignore[arg-type]
 
 
 def test_more_models_at_once_than_are_kept_do_not_close_each_other() -> None:
     engine = ContextPipeline({"max_context_tokens": 800}, store=InMemoryStore()).engine
 
-    def ask(number: int) -> int:
-        made = engine.for_model(of_openai(f"gpt-4o-{number}"))
-        draft = drive(
-            made.answer(Scope("ada", f"t{number}"), chat(3), [HumanMessage("Hi")], Request())
-        )
+    def tokens_of_a_prompt(number: int) -> int:
+        variant = engine.for_model(of_openai(f"gpt-4o-{number}"))
+        scope = Scope("ada", f"t{number}")
+        draft = drive(variant.answer(scope, chat(3), [HumanMessage("Hi")], Request()))
         assert draft.context is not None
         return draft.context.report.total_tokens
 
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(ask, range(48)))) == 1
+        totals = set(pool.map(tokens_of_a_prompt, range(48)))
+
+    assert len(totals) == 1
