@@ -30,69 +30,109 @@ PAGES = {
 MOST_WORDS = 15_000
 INSIDE = "internals/"
 """Of pages for those who work on the package; all others are for its users."""
-[DIFF] = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
-GIVEN = """from langchain_core.language_models import FakeListChatModel
-from langchain_core.tools import BaseTool
-from langgraph.checkpoint.memory import InMemorySaver
-
-model, tools, checkpointer = FakeListChatModel(responses=["Hello!"]), list[BaseTool](), InMemorySaver()
-"""
-"""What the diff of the README takes as there."""
-PYTHON = [
-    *re.findall(r"```python\n(.*?)```", README, re.DOTALL),
-    GIVEN + "".join(f"{line[1:]}\n" for line in DIFF.splitlines()),
-]
-COMMANDS = [
-    line
-    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
-    for line in block.splitlines()
-]
 END_OF_BLOCK = "\x1e"
 
 
+def blocks_of(page: str, language: str) -> list[str]:
+    """Returns the code blocks of a page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def commands_of(page: str) -> list[str]:
+    """Returns the lines of the shell blocks of a page."""
+    lines: list[str] = []
+    for block in blocks_of(page, "bash"):
+        lines += block.splitlines()
+    return lines
+
+
+def links_of(page: str) -> list[str]:
+    return re.findall(r"\]\(([^)]+)\)", page)
+
+
+def without_signs(diff: str) -> str:
+    """Returns the lines of a diff as code."""
+    return "".join(f"{line[1:]}\n" for line in diff.splitlines())
+
+
+[DIFF] = blocks_of(README, "diff")
+SETUP_OF_DIFF = """from langchain_core.language_models import FakeListChatModel
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.memory import InMemorySaver
+
+model = FakeListChatModel(responses=["Hello!"])
+tools = list[BaseTool]()
+checkpointer = InMemorySaver()
+"""
+"""What the diff of the README takes as there."""
+PYTHON = [*blocks_of(README, "python"), SETUP_OF_DIFF + without_signs(DIFF)]
+
+
 class Block(NamedTuple):
+    """A block of Python, and the block of text or of JSON below it."""
+
     code: str
     printed: str | None
     settings: str | None
 
 
 def python_blocks(page: str) -> list[Block]:
-    found = re.findall(r"```python\n(.*?)```(?:\n\n```(text|json)\n(.*?)```)?", page, re.DOTALL)
-    return [
-        Block(code, *(below if kind == own else None for own in ("text", "json")))
-        for code, kind, below in found
-    ]
+    pattern = r"```python\n(.*?)```(?:\n\n```(text|json)\n(.*?)```)?"
+    blocks: list[Block] = []
+    for code, kind, below in re.findall(pattern, page, re.DOTALL):
+        printed = None
+        settings = None
+        if kind == "text":
+            printed = below
+        if kind == "json":
+            settings = below
+        blocks.append(Block(code, printed, settings))
+    return blocks
 
 
-BLOCKS = {name: blocks for name, page in PAGES.items() if (blocks := python_blocks(page))}
+def pages_with_python() -> dict[str, list[Block]]:
+    pages = {name: python_blocks(page) for name, page in PAGES.items()}
+    return {name: blocks for name, blocks in pages.items() if blocks}
+
+
+BLOCKS = pages_with_python()
 
 
 def program(name: str) -> str:
+    """Returns the blocks of a page as one program, which marks where each of them ends."""
     parts: list[str] = []
     for block in BLOCKS[name]:
         parts.append(block.code)
         if block.settings is not None:
-            parts.append(
-                f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))"
-            )
+            overridden = f"ContextSettings().override(json.loads({block.settings!r}))"
+            parts.append(f"import json\nassert settings == {overridden}")
         parts.append(f"print({END_OF_BLOCK!r})")
     return "\n".join(parts)
 
 
 @cache
-def ran(*names: str) -> dict[str, Ran]:
-    programs = {name: program(name) for name in names if name in BLOCKS}
-    if "README" in names:
-        programs |= {f"README {number}": code for number, code in enumerate(PYTHON)}
-    return dict(zip(programs, run_all(list(programs.values())), strict=True))
+def outcomes_of_pages() -> dict[str, Ran]:
+    return dict(zip(BLOCKS, run_all([program(name) for name in BLOCKS]), strict=True))
+
+
+@cache
+def outcomes_of_readme() -> dict[str, Ran]:
+    names = [f"README {number}" for number in range(len(PYTHON))]
+    return dict(zip(names, run_all(PYTHON), strict=True))
 
 
 def outcome(name: str) -> Ran:
-    return ran(*(["README"] if name.startswith("README") else BLOCKS))[name]
+    """Returns what came of a page's blocks, or of a block of the README, such as `README 0`."""
+    if name.startswith("README"):
+        return outcomes_of_readme()[name]
+    return outcomes_of_pages()[name]
+
+
+# -- The code of the README and of the pages
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON)))
-def test_its_code_runs_as_it_stands(number: int) -> None:
+def test_the_readme_s_code_runs_as_it_stands(number: int) -> None:
     done = outcome(f"README {number}")
     assert done.code == 0, done.err
 
@@ -106,134 +146,201 @@ CHECKERS = {
 }
 
 
+def code_of_page(name: str) -> str:
+    return "\n\n".join(block.code for block in BLOCKS[name])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_its_code_has_types(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(
-        checker, reason="only CI installs it, as it fetches itself from another registry"
-    )
-    codes = [*PYTHON, *("\n\n".join(block.code for block in blocks) for blocks in BLOCKS.values())]
-    paths = [tmp_path / f"block_{number}.py" for number in range(len(codes))]
-    for path, code in zip(paths, codes, strict=True):
+    reason = "only CI installs it, as it fetches itself from another registry"
+    pytest.importorskip(checker, reason=reason)
+    codes = [*PYTHON, *map(code_of_page, BLOCKS)]
+    paths: list[str] = []
+    for number, code in enumerate(codes):
+        path = tmp_path / f"block_{number}.py"
         path.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", checker, *CHECKERS[checker], *map(str, paths)]
-    given = {**os.environ, "MYPYPATH": str(ROOT)}
+        paths.append(str(path))
+
     done = subprocess.run(
-        command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+        [sys.executable, "-m", checker, *CHECKERS[checker], *paths],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
-def test_its_table_is_what_the_benchmark_says() -> None:
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_blocks_of_a_page_print_what_stands_below(name: str) -> None:
+    done = outcome(name)
+    assert done.code == 0, done.err
+
+    outputs = done.out.split(f"{END_OF_BLOCK}\n")
+
+    assert outputs[: len(BLOCKS[name])] == [block.printed or "" for block in BLOCKS[name]]
+
+
+BUDGETING_JSON = blocks_of(PAGES["internals/budgeting"], "json")
+
+
+@pytest.mark.parametrize("text", BUDGETING_JSON)
+def test_a_json_block_of_the_budgeting_page_is_settings(text: str) -> None:
+    ContextSettings().override(json.loads(text))
+
+
+def test_every_json_block_below_python_is_found() -> None:
+    below = [block for block in BLOCKS["internals/budgeting"] if block.settings is not None]
+    assert len(BUDGETING_JSON) >= len(below)
+
+
+def cells_of(row: str) -> list[str]:
+    """Returns the cells of a line of a table, without their marks."""
+    return [cell.strip(" *`") for cell in row.split("|")[1:-1]]
+
+
+@pytest.fixture(scope="module")
+def measured_table() -> str:
+    """The table of the benchmark, as its script prints it now."""
     command = [sys.executable, str(ROOT / "benchmarks" / "readme_figure.py")]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said in PAGES["explanation/benchmark"]
-    rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said.splitlines()[2:]]
-    measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
-    table = README.partition("messages kept |")[2].partition("\n\n")[0].splitlines()[2:]
-    for line in table:
-        name, *cells = (cell.strip(" *`") for cell in line.split("|")[1:-1])
-        assert measured[name.removesuffix(" (no budget)")] == cells
-
-
-def test_ci_runs_its_test_command() -> None:
-    [command] = [line for line in COMMANDS if "pytest" in line]
-    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BLOCKS)
-def test_the_blocks_of_a_page_print_what_stands_below_them(name: str) -> None:
-    done = outcome(name)
-    assert done.code == 0, done.err
-    printed = done.out.split(f"{END_OF_BLOCK}\n")
-    for block, found in zip(BLOCKS[name], printed, strict=False):
-        assert (block.printed or "") == found
+def test_the_benchmark_s_page_has_what_it_measures(measured_table: str) -> None:
+    assert measured_table in PAGES["explanation/benchmark"]
 
 
-def test_every_json_block_of_the_budgeting_page_is_settings() -> None:
-    found = re.findall(r"```json\n(.*?)```", PAGES["internals/budgeting"], re.DOTALL)
-    assert len(found) >= sum(block.settings is not None for block in BLOCKS["internals/budgeting"])
-    for text in found:
-        ContextSettings().override(json.loads(text))
+@pytest.mark.slow
+def test_the_readme_s_table_is_what_the_benchmark_says(measured_table: str) -> None:
+    measured: dict[str, list[str]] = {}
+    for row in measured_table.splitlines()[2:]:
+        name, budget, *figures = cells_of(row)
+        if budget in ("4,000", "-"):
+            measured[name] = figures
+    table = README.partition("messages kept |")[2].partition("\n\n")[0]
+    shown: dict[str, list[str]] = {}
+    for row in table.splitlines()[2:]:
+        name, *figures = cells_of(row)
+        shown[name.removesuffix(" (no budget)")] = figures
+
+    assert shown == {name: measured[name] for name in shown}
+
+
+def test_ci_runs_its_test_command() -> None:
+    [command] = [line for line in commands_of(README) if "pytest" in line]
+    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+# -- Links
+
+
+def linked_page(page: Path, path: str) -> Path | None:
+    """Returns the page of the documentation that a relative path of a link leads to."""
+    for folder in (page.parent, DOCS):
+        if (folder / path).is_file():
+            return folder / path
+    if path in ("", page.name):
+        return page
+    return None
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, heading = link.partition("#")
+    target = linked_page(page, path)
+    if target is None:
+        return False
+    return not heading or heading in headings(target)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
-    here = DOCS / f"{name}.md"
-    targets = [
-        target for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in target
-    ]
-    for target in targets:
-        path, _, place = target.partition("#")
-        page = next(
-            (found for folder in (here.parent, DOCS) if (found := folder / path).is_file()), here
-        )
-        assert page != here or not path or path == here.name, target
-        if place:
-            assert place in headings(page), target
+    page = DOCS / f"{name}.md"
+    links = [link for link in links_of(PAGES[name]) if "://" not in link]
+    assert [link for link in links if not leads_somewhere(page, link)] == []
+
+
+def leads_somewhere_in_the_project(link: str) -> bool:
+    path, _, heading = link.partition("#")
+    if not (ROOT / path).exists():
+        return False
+    return not heading or heading in headings(ROOT / path)
 
 
 @pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "SECURITY", "CHANGELOG"])
 def test_links_of_the_project_lead_somewhere(name: str) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", (ROOT / f"{name}.md").read_text(encoding="utf-8")):
-        path, _, place = target.partition("#")
-        assert "://" in target or (ROOT / path).exists(), target
-        assert "://" in target or not place or place in headings(ROOT / path), target
+    page = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+    links = [link for link in links_of(page) if "://" not in link]
+    assert [link for link in links if not leads_somewhere_in_the_project(link)] == []
 
 
-def test_a_release_has_the_version_of_its_tag_and_links_that_lead_somewhere_from_elsewhere() -> (
-    None
-):
-    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
-    address = "https://example.org/repository"
-    project = tomllib.loads(
-        release["with_version"](
-            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), "1.2.3", address
-        )
-    )["project"]
-    assert (project["version"], project["urls"]["Issues"]) == ("1.2.3", f"{address}/issues")
-    page = release["with_addresses"](README, "1.2.3", address)
-    assert f"({address}/raw/v1.2.3/docs/figures/peers.svg)" in page
-    assert all("://" in target for target in re.findall(r"\]\(([^)]+)\)", page))
+ADDRESS = "https://example.org/repository"
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[str, Any]:
+    """What the script of a release defines."""
+    return runpy.run_path(str(ROOT / "scripts" / "release.py"))
+
+
+def test_a_release_has_the_version_of_its_tag(release: dict[str, Any]) -> None:
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(release["with_version"](metadata, "1.2.3", ADDRESS))["project"]
+    assert project["version"] == "1.2.3"
+    assert project["urls"]["Issues"] == "https://example.org/repository/issues"
+
+
+def test_links_of_a_release_lead_somewhere_from_elsewhere(release: dict[str, Any]) -> None:
+    page = release["with_addresses"](README, "1.2.3", ADDRESS)
+    assert "(https://example.org/repository/raw/v1.2.3/docs/figures/peers.svg)" in page
+    assert [link for link in links_of(page) if "://" not in link] == []
 
 
 def headings(page: Path) -> set[str]:
+    """Returns the anchors of the headings of a page."""
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
+# -- What the pages contain
+
+
 def test_the_site_has_every_page() -> None:
-    listed = re.findall(
-        r"- ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert sorted(listed) == sorted(
-        [*PAGES, "internals/architecture", "internals/decisions", "reference/api"]
-    )
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"- ([\w/-]+)\.md$", site, re.MULTILINE)
+    others = ["internals/architecture", "internals/decisions", "reference/api"]
+    assert sorted(listed) == sorted([*PAGES, *others])
 
 
 def test_the_guides_are_short() -> None:
-    assert (
-        sum(len(page.split()) for name, page in PAGES.items() if not name.startswith(INSIDE))
-        <= MOST_WORDS
-    )
+    guides = [page for name, page in PAGES.items() if not name.startswith(INSIDE)]
+    assert sum(len(page.split()) for page in guides) <= MOST_WORDS
 
 
-def test_the_reference_leaves_nothing_out() -> None:
-    for name in ContextSettings.model_fields:
-        assert f"`{name}`" in PAGES["reference/settings"], name
-    for reason in Reason:
-        assert f"| `{reason.value}` | {reason.meaning} |" in PAGES["reference/reports"]
+@pytest.mark.parametrize("name", ContextSettings.model_fields)
+def test_the_reference_has_every_setting(name: str) -> None:
+    assert f"`{name}`" in PAGES["reference/settings"]
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_reference_has_every_reason(reason: Reason) -> None:
+    assert f"| `{reason.value}` | {reason.meaning} |" in PAGES["reference/reports"]
+
+
+@pytest.mark.parametrize("name", sorted(set(langchain_ctxbudget.__all__) - {"__version__"}))
+def test_the_reference_has_every_public_name(name: str) -> None:
     api = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    for name in set(langchain_ctxbudget.__all__) - {"__version__"}:
-        assert f"::: langchain_ctxbudget.{name}\n" in api
+    assert f"::: langchain_ctxbudget.{name}\n" in api
 
 
 # -- Every example runs, offline
 
 
-SAYS = {
+OUTPUTS = {
     "chain_with_history.py": "-> Number 214.",
     "from_summarization_middleware.py": "after:                  Etch & Field, 38p, 16 October (3 of 3 facts sent",
     "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
@@ -262,17 +369,22 @@ def test_example_runs(examples: dict[str, Ran], name: str) -> None:
     done = examples[name]
     assert (done.code, done.err) == (0, "")
     assert done.out.strip()
-    assert SAYS.get(name, "") in done.out
+    assert OUTPUTS.get(name, "") in done.out
+
+
+SERVER = ROOT / "examples" / "server"
+LANGGRAPH_JSON = json.loads((SERVER / "langgraph.json").read_text(encoding="utf-8"))
+
+
+def test_langgraph_json_takes_its_own_folder_along() -> None:
+    assert "." in LANGGRAPH_JSON["dependencies"]
 
 
 @pytest.mark.slow
-def test_langgraph_json_takes_its_own_folder_along_and_names_a_graph() -> None:
-    folder = ROOT / "examples" / "server"
-    described = json.loads((folder / "langgraph.json").read_text(encoding="utf-8"))
-    assert "." in described["dependencies"]
-    for target in described["graphs"].values():
-        module, _, name = target.partition(":")
-        assert isinstance(runpy.run_path(str(folder / module))[name], CompiledStateGraph)
+@pytest.mark.parametrize("target", LANGGRAPH_JSON["graphs"].values())
+def test_langgraph_json_names_a_graph(target: str) -> None:
+    module, _, name = target.partition(":")
+    assert isinstance(runpy.run_path(str(SERVER / module))[name], CompiledStateGraph)
 
 
 # -- The notebooks are committed as they ran: in order, without errors, and with what the code says
@@ -280,6 +392,7 @@ def test_langgraph_json_takes_its_own_folder_along_and_names_a_graph() -> None:
 
 
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+HOW_TO_RENEW = "run it again: pytest --nbmake --overwrite on this notebook"
 MOST_LINES = 50
 """Of one cell; more of it nobody reads."""
 MACHINE_PATHS = re.compile(
@@ -295,7 +408,9 @@ for code in json.loads({codes!r}):
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(out):
         exec(compile(tree, "cell", "exec"), globals())
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals()) if last else None
+        value = None
+        if last:
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals())
     if hasattr(value, "_repr_html_"):
         html = value._repr_html_() or ""
     shown.append({{"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")}})
@@ -314,9 +429,8 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def printed(cell: dict[str, Any]) -> str:
-    return "".join(
-        "".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream"
-    )
+    streams = [output for output in cell["outputs"] if output["output_type"] == "stream"]
+    return "".join("".join(output["text"]) for output in streams)
 
 
 def displayed(cell: dict[str, Any], kind: str) -> str:
@@ -327,43 +441,108 @@ def without_timings(card: str) -> str:
     return re.sub(r"[\d.,]+ ms \(.*?\)", "", card, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_is_committed_as_it_ran(name: str) -> None:
-    """From the first cell to the last, without errors, warnings, paths of a machine and long lists."""
-    code = cells(name)
-    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-    outputs = [output for cell in code for output in cell["outputs"]]
-    assert {output["output_type"] for output in outputs} <= {
-        "stream",
-        "execute_result",
-        "display_data",
-    }
-    assert {output["name"] for output in outputs if output["output_type"] == "stream"} <= {"stdout"}
-    for cell in code:
-        assert not MACHINE_PATHS.search(
-            printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain")
-        )
-        assert printed(cell).count("\n") <= MOST_LINES
-    assert any(displayed(cell, "image/png") for cell in code)
-    assert any("## The decision" in source(cell) for cell in cells(name, "markdown")[-3:])
-    assert f"notebooks/{name}.ipynb" in (ROOT / "README.md").read_text(encoding="utf-8")
+every_notebook = pytest.mark.parametrize("name", NAMES)
+
+
+def outputs_of(name: str) -> list[dict[str, Any]]:
+    outputs: list[dict[str, Any]] = []
+    for cell in cells(name):
+        outputs += cell["outputs"]
+    return outputs
+
+
+@every_notebook
+def test_a_notebook_ran_from_its_first_cell_to_its_last(name: str) -> None:
+    counts = [cell["execution_count"] for cell in cells(name)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+@every_notebook
+def test_a_notebook_has_no_errors(name: str) -> None:
+    kinds = {output["output_type"] for output in outputs_of(name)}
+    assert kinds <= {"stream", "execute_result", "display_data"}
+
+
+@every_notebook
+def test_a_notebook_has_no_warnings(name: str) -> None:
+    streams = [output for output in outputs_of(name) if output["output_type"] == "stream"]
+    assert {stream["name"] for stream in streams} <= {"stdout"}
+
+
+@every_notebook
+def test_a_notebook_has_no_paths_of_a_machine(name: str) -> None:
+    shown = [
+        printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain")
+        for cell in cells(name)
+    ]
+    assert [text for text in shown if MACHINE_PATHS.search(text)] == []
+
+
+@every_notebook
+def test_a_notebook_prints_no_long_lists(name: str) -> None:
+    outputs = [printed(cell) for cell in cells(name)]
+    assert [text for text in outputs if text.count("\n") > MOST_LINES] == []
+
+
+@every_notebook
+def test_a_notebook_has_a_picture(name: str) -> None:
+    assert any(displayed(cell, "image/png") for cell in cells(name))
+
+
+@every_notebook
+def test_a_notebook_ends_with_a_decision(name: str) -> None:
+    last_texts = [source(cell) for cell in cells(name, "markdown")[-3:]]
+    assert "## The decision" in "\n".join(last_texts)
+
+
+@every_notebook
+def test_the_readme_names_a_notebook(name: str) -> None:
+    assert f"notebooks/{name}.ipynb" in README
+
+
+def rerun(name: str) -> str:
+    """Returns a program that runs the cells of a notebook and prints what each of them shows."""
+    return PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)]))
 
 
 @pytest.fixture(scope="module")
 def notebooks() -> dict[str, Ran]:
-    programs = [
-        PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)])) for name in NAMES
-    ]
-    return dict(zip(NAMES, run_all(programs), strict=True))
+    return dict(zip(NAMES, run_all([rerun(name) for name in NAMES]), strict=True))
+
+
+def shown_now(notebooks: dict[str, Ran], name: str) -> list[dict[str, Any]]:
+    """Returns what each cell of a notebook shows now."""
+    done = notebooks[name]
+    assert done.code == 0, done.err
+    shown: list[dict[str, Any]] = json.loads(done.out)
+    return shown
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_its_outputs_are_what_its_code_gives_now(notebooks: dict[str, Ran], name: str) -> None:
-    """Texts and cards to the character, timings aside; of pictures only that there is one."""
-    assert notebooks[name].code == 0, notebooks[name].err
-    for cell, now in zip(cells(name), json.loads(notebooks[name].out), strict=True):
-        rerun = f"run it again: pytest --nbmake --overwrite notebooks/{name}.ipynb"
-        assert printed(cell) == now["text"], rerun
-        assert without_timings(displayed(cell, "text/html")) == without_timings(now["html"]), rerun
-        assert bool(displayed(cell, "image/png")) == now["picture"], rerun
+@every_notebook
+def test_a_notebook_s_texts_are_what_its_code_gives_now(
+    notebooks: dict[str, Ran], name: str
+) -> None:
+    now = [cell["text"] for cell in shown_now(notebooks, name)]
+    assert [printed(cell) for cell in cells(name)] == now, HOW_TO_RENEW
+
+
+@pytest.mark.slow
+@every_notebook
+def test_a_notebook_s_cards_are_what_its_code_gives_now(
+    notebooks: dict[str, Ran], name: str
+) -> None:
+    """To the character, timings aside."""
+    cards = [without_timings(displayed(cell, "text/html")) for cell in cells(name)]
+    now = [without_timings(cell["html"]) for cell in shown_now(notebooks, name)]
+    assert cards == now, HOW_TO_RENEW
+
+
+@pytest.mark.slow
+@every_notebook
+def test_a_notebook_s_pictures_are_where_its_code_draws_now(
+    notebooks: dict[str, Ran], name: str
+) -> None:
+    has_picture = [bool(displayed(cell, "image/png")) for cell in cells(name)]
+    now = [cell["picture"] for cell in shown_now(notebooks, name)]
+    assert has_picture == now, HOW_TO_RENEW
