@@ -17,7 +17,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from tests.integration_tests import strategies as made
+from tests.integration_tests import strategies
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -47,33 +47,41 @@ def assembled(
 
 
 def check_floors(error: BudgetTooSmallError, budget: int) -> None:
-    assert sum(error.floors.values()) > error.budget_tokens == budget
+    assert error.budget_tokens == budget
+    assert sum(error.floors.values()) > budget
     assert error.floors["L0 system prompt"] > 0
     assert error.floors["L7 current message"] > 0
-    assert all(
-        name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items()
-    )
+    text = str(error)
+    assert [name for name in error.floors if name not in text] == []
+    assert [tokens for tokens in error.floors.values() if f"{tokens:,}" not in text] == []
 
 
 def current(turn: Any) -> list[BaseMessage]:
+    """Returns the messages of a turn, which may be a text or a message."""
     if isinstance(turn, str):
         return [HumanMessage(turn)]
-    return [turn] if isinstance(turn, BaseMessage) else list(turn)
+    if isinstance(turn, BaseMessage):
+        return [turn]
+    return list(turn)
+
+
+def last_question(messages: Sequence[BaseMessage]) -> HumanMessage:
+    return [message for message in messages if isinstance(message, HumanMessage)][-1]
 
 
 def check_valid(context: AssembledContext, turn: Any, *, may_clip: bool = False) -> None:
     """Providers accept it, and the system prompt and the user's words are byte-identical."""
-    assert check_openai(context.messages) == check_anthropic(context.messages) == []
-    human = [m for m in current(turn) if isinstance(m, HumanMessage)][-1]
-    sent = [m for m in context.messages if isinstance(m, HumanMessage)][-1]
+    assert check_openai(context.messages) == []
+    assert check_anthropic(context.messages) == []
+    assert context.messages[0].text.startswith(SYSTEM_PROMPT), "the system prompt is as it was"
+    sent = last_question(context.messages).text
     if context.report.layer("L7").items[0].status is Status.SHRUNK:
         assert may_clip, "the user's words are clipped only where the settings say so"
-        assert re.search(r"\[… [\d,]+ tokens left out[^\]]*…\]", sent.text), (
-            "a clip without a marker"
-        )
+        marker = r"\[… [\d,]+ tokens left out[^\]]*…\]"
+        assert re.search(marker, sent), "a clip has a marker"
     else:
-        assert sent.text.endswith(human.text), "the user's words are byte-identical"
-    assert context.messages[0].text.startswith(SYSTEM_PROMPT), "so is the system prompt"
+        question = last_question(current(turn)).text
+        assert sent.endswith(question), "the user's words are byte-identical"
 
 
 def check_adds_up(context: AssembledContext) -> None:
@@ -81,10 +89,22 @@ def check_adds_up(context: AssembledContext) -> None:
     for layer in report.layers:
         included = sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
         assert included + layer.overhead_tokens == layer.used_tokens
-    assert (
-        sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
-        == report.total_tokens
-    )
+    used = sum(layer.used_tokens for layer in report.layers)
+    overhead = sum(report.overhead_tokens.values())
+    assert used + overhead == report.total_tokens
+
+
+def check_covers(report: ContextReport, messages: int) -> None:
+    """Holds the coverage to name every message of a history once, in order."""
+    covered: list[int] = []
+    for part in report.coverage:
+        covered += range(part.first, part.last + 1)
+    assert covered == list(range(1, messages + 1))
+
+
+def check_can_be_read_back(report: ContextReport) -> None:
+    text = json.dumps(report.to_dict())
+    assert ContextReport.from_dict(json.loads(text)) == report
 
 
 def check(
@@ -97,21 +117,21 @@ def check(
     context = assembled(history, turn, budget, changes)
     if context is None:
         return
-    assert (
-        chat_openai.get_num_tokens_from_messages(context.messages)
-        == context.report.total_tokens
-        <= budget
-    )
+    report = context.report
+    assert chat_openai.get_num_tokens_from_messages(context.messages) == report.total_tokens
+    assert report.total_tokens <= budget
     check_valid(context, turn, may_clip=changes.get("oversized_message") == "clip")
     check_adds_up(context)
-    assert (
-        ContextReport.from_dict(json.loads(json.dumps(context.report.to_dict()))) == context.report
-    )
-    covered = [n for part in context.report.coverage for n in range(part.first, part.last + 1)]
-    assert covered == list(range(1, len(history) + 1))
+    check_can_be_read_back(report)
+    check_covers(report, len(history))
 
 
-anything = given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
+anything = given(
+    history=strategies.history,
+    turn=strategies.turns,
+    budget=strategies.budgets,
+    changes=strategies.settings,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +149,7 @@ def test_it_fits_is_valid_and_adds_up_or_names_the_floors(
 
 
 @quick
-@given(history=made.history, turn=made.turns, changes=made.settings)
+@given(history=strategies.history, turn=strategies.turns, changes=strategies.settings)
 def test_a_budget_of_exactly_the_floors_is_enough(
     chat_openai: ChatOpenAI, history: list[BaseMessage], turn: Any, changes: dict[str, Any]
 ) -> None:
@@ -148,20 +168,23 @@ def test_a_budget_of_exactly_the_floors_is_enough(
 def test_the_same_inputs_give_the_same_prompt_and_report(
     history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]
 ) -> None:
-    first, second = (assembled(history, turn, budget, changes) for _ in range(2))
+    first = assembled(history, turn, budget, changes)
+    second = assembled(history, turn, budget, changes)
     if first is None or second is None:
         assert first is second is None
         return
+
     assert first.messages == second.messages
-    reports = [context.report.to_dict() for context in (first, second)]
-    for report in reports:
-        del report["timings_ms"]
-    assert reports[0] == reports[1]
+    first_report = first.report.to_dict()
+    second_report = second.report.to_dict()
+    del first_report["timings_ms"]
+    del second_report["timings_ms"]
+    assert first_report == second_report
 
 
 @quick
-@given(history=made.history, turn=made.turns)
-def test_the_stored_history_is_what_was_given(history: list[BaseMessage], turn: Any) -> None:
+@given(history=strategies.history, turn=strategies.turns)
+def test_the_stored_history_is_what_was_added(history: list[BaseMessage], turn: Any) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 400}, store=InMemoryStore())
     ids = pipeline.add_messages(history, **SCOPE)
     pipeline.assemble(turn, settings={"max_context_tokens": 20_000}, **SCOPE)

@@ -7,7 +7,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from tests.integration_tests.provider_rules import check_anthropic
 from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
@@ -16,7 +17,7 @@ Body = dict[str, Any]
 Change = Callable[[Body], Any]
 
 
-def made_call(key: str, name: str = "search", arguments: str = '{"page": 1}') -> Body:
+def wire_call(key: str, name: str = "search", arguments: str = '{"page": 1}') -> Body:
     return {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -35,7 +36,7 @@ CHAT: Body = {
             "name": "Ada",
             "content": [{"type": "text", "text": "Who ordered it?"}, IMAGE],
         },
-        {"role": "assistant", "content": None, "tool_calls": [made_call("a"), made_call("b")]},
+        {"role": "assistant", "content": None, "tool_calls": [wire_call("a"), wire_call("b")]},
         {"role": "tool", "tool_call_id": "b", "content": "Nobody."},
         {"role": "tool", "tool_call_id": "a", "content": ""},
         {"role": "assistant", "content": "Nobody did."},
@@ -155,16 +156,32 @@ RESPONSES_FAULTS: list[tuple[Change, str]] = [
 ]
 
 
-def test_openai_s_rules_accept_good_requests_and_refuse_others() -> None:
-    for good, judge, faults in (
-        (CHAT, chat_problems, CHAT_FAULTS),
-        (RESPONSES, responses_problems, RESPONSES_FAULTS),
-    ):
-        assert judge(good) == []
-        for change, told in faults:
-            changed = copy.deepcopy(good)
-            change(changed)
-            assert told in "; ".join(judge(changed))
+def problems_after(change: Change, good: Body, judge: Callable[[Body], list[str]]) -> str:
+    """Returns what is wrong with a good request after a change."""
+    body = copy.deepcopy(good)
+    change(body)
+    return "; ".join(judge(body))
+
+
+def test_a_good_chat_request_is_accepted() -> None:
+    assert chat_problems(CHAT) == []
+
+
+@pytest.mark.parametrize(("change", "problem"), CHAT_FAULTS)
+def test_a_faulty_chat_request_is_refused(change: Change, problem: str) -> None:
+    assert problem in problems_after(change, CHAT, chat_problems)
+
+
+def test_a_good_responses_request_is_accepted() -> None:
+    assert responses_problems(RESPONSES) == []
+
+
+@pytest.mark.parametrize(("change", "problem"), RESPONSES_FAULTS)
+def test_a_faulty_responses_request_is_refused(change: Change, problem: str) -> None:
+    assert problem in problems_after(change, RESPONSES, responses_problems)
+
+
+# -- Anthropic
 
 
 WHO = HumanMessage("Who ordered it?")
@@ -178,29 +195,33 @@ def result(key: str) -> ToolMessage:
     return ToolMessage("Nobody.", tool_call_id=key)
 
 
-def test_anthropic_s_rules_accept_a_good_request_and_refuse_others() -> None:
-    assert (
-        check_anthropic(
-            [SystemMessage("Be kind."), WHO, calling("a", "b"), result("b"), result("a"), WHO]
-        )
-        == []
-    )
-    for messages, told in (
-        ([calling("a"), result("a")], "first message"),
-        ([WHO, calling("a", "b"), result("a")], "for calls"),
-        ([WHO, calling("a")], "at the end"),
-        ([WHO, result("a")], "for calls"),
-        ([WHO, calling("a"), result("a"), calling("a"), result("a")], "unique"),
-        ([WHO, calling("a"), WHO, result("a")], "behind other content"),
-        ([HumanMessage(" ")], "non-empty"),
-        ([WHO, AIMessage([{"type": "image", "source": {"type": "url", "url": "x"}}])], "'image'"),
-        ([WHO, calling(""), result("")], "refused id"),
-        ([WHO, calling("a", name="web search"), result("a")], "refused id"),
-        (
-            [HumanMessage([{"type": "function_call_output", "call_id": "a", "output": "x"}])],
-            "'function_call_output'",
-        ),
-        ([SystemMessage([{"type": "text", "text": ""}]), WHO], "is no text"),
-        ([WHO, SystemMessage("Be brief."), WHO], "cannot be sent"),
-    ):
-        assert told in "; ".join(check_anthropic(messages))
+def test_a_good_request_to_anthropic_is_accepted() -> None:
+    system = SystemMessage("Be kind.")
+    messages = [system, WHO, calling("a", "b"), result("b"), result("a"), WHO]
+    assert check_anthropic(messages) == []
+
+
+IMAGE_OF_AN_ASSISTANT = {"type": "image", "source": {"type": "url", "url": "x"}}
+OUTPUT_OF_OPENAI = {"type": "function_call_output", "call_id": "a", "output": "x"}
+ANTHROPIC_FAULTS: list[tuple[list[BaseMessage], str]] = [
+    ([calling("a"), result("a")], "first message"),
+    ([WHO, calling("a", "b"), result("a")], "for calls"),
+    ([WHO, calling("a")], "at the end"),
+    ([WHO, result("a")], "for calls"),
+    ([WHO, calling("a"), result("a"), calling("a"), result("a")], "unique"),
+    ([WHO, calling("a"), WHO, result("a")], "behind other content"),
+    ([HumanMessage(" ")], "non-empty"),
+    ([WHO, AIMessage([IMAGE_OF_AN_ASSISTANT])], "'image'"),
+    ([WHO, calling(""), result("")], "refused id"),
+    ([WHO, calling("a", name="web search"), result("a")], "refused id"),
+    ([HumanMessage([OUTPUT_OF_OPENAI])], "'function_call_output'"),
+    ([SystemMessage([{"type": "text", "text": ""}]), WHO], "is no text"),
+    ([WHO, SystemMessage("Be brief."), WHO], "cannot be sent"),
+]
+
+
+@pytest.mark.parametrize(("messages", "problem"), ANTHROPIC_FAULTS)
+def test_a_faulty_request_to_anthropic_is_refused(
+    messages: list[BaseMessage], problem: str
+) -> None:
+    assert problem in "; ".join(check_anthropic(messages))

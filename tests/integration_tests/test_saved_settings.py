@@ -1,5 +1,9 @@
-"""Settings that a user and their personas have saved, under what a call says and over what the pipeline says."""
+"""Settings that a user and their personas have saved.
 
+They stand under what a call says, and over what the pipeline says.
+"""
+
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -18,65 +22,111 @@ USER = "ada@example.org"
 SCOPE = {"user_id": USER, "conversation_id": "c1"}
 
 
-def budget_of(pipeline: ContextPipeline, **rest: Any) -> tuple[int, tuple[str, ...]]:
-    report = pipeline.assemble("Hello", **{**SCOPE, **rest}).report
+Origin = tuple[int, tuple[str, ...]]
+"""The budget of a prompt, and whose settings it follows."""
+
+
+def budget_of(pipeline: ContextPipeline, **options: Any) -> Origin:
+    report = pipeline.assemble("Hello", **{**SCOPE, **options}).report
     return report.budget_tokens, report.settings_from
 
 
-# The order
+# -- The order
 
 
-def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
-    assert budget_of(pipeline) == (1_000, ("pipeline",))
+@pytest.fixture
+def pipeline(store: BaseStore) -> ContextPipeline:
+    """A pipeline with a budget of its own."""
+    return ContextPipeline({"max_context_tokens": 1_000}, store=store)
+
+
+@pytest.fixture
+def with_user(pipeline: ContextPipeline) -> ContextPipeline:
+    """The pipeline, for which the user has saved a budget."""
     pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
-    assert budget_of(pipeline) == (900, ("pipeline", "user"))
-    assert budget_of(pipeline, persona_id="coach") == (900, ("pipeline", "user"))
-    pipeline.save_settings({"max_context_tokens": 800}, user_id=USER, persona_id="coach")
-    assert budget_of(pipeline) == (900, ("pipeline", "user"))
-    assert budget_of(pipeline, persona_id="coach") == (800, ("pipeline", "user", "persona"))
-    own = {"max_context_tokens": 700}
-    sources = ("pipeline", "user", "persona", "call")
-    assert budget_of(pipeline, persona_id="coach", settings=own) == (700, sources)
-    assert budget_of(pipeline, settings=ContextSettings(max_context_tokens=600)) == (600, ("call",))
+    return pipeline
 
 
-# Isolation
+@pytest.fixture
+def with_persona(with_user: ContextPipeline) -> ContextPipeline:
+    """The same, where a persona of the user has a budget too."""
+    settings = {"max_context_tokens": 800}
+    with_user.save_settings(settings, user_id=USER, persona_id="coach")
+    return with_user
 
 
-STRANGE = [
-    *(
-        "a.b",
-        "a/b",
-        "a%2Eb",
-        "a b",
-        "Zoë",
-        "田中",
-        "🙂",
-        "user",
-        "persona x",
-        "settings",
-        "x" * 300,
-        "a\nb",
-        "\ud800",
-    )
+def test_without_saved_settings_those_of_the_pipeline_count(pipeline: ContextPipeline) -> None:
+    assert budget_of(pipeline) == (1_000, ("pipeline",))
+
+
+def test_the_user_wins_over_the_pipeline(with_user: ContextPipeline) -> None:
+    assert budget_of(with_user) == (900, ("pipeline", "user"))
+
+
+def test_a_persona_without_settings_has_the_user_s(with_user: ContextPipeline) -> None:
+    assert budget_of(with_user, persona_id="coach") == (900, ("pipeline", "user"))
+
+
+def test_a_persona_wins_over_the_user(with_persona: ContextPipeline) -> None:
+    origin = budget_of(with_persona, persona_id="coach")
+    assert origin == (800, ("pipeline", "user", "persona"))
+
+
+def test_a_persona_s_settings_are_for_it_alone(with_persona: ContextPipeline) -> None:
+    assert budget_of(with_persona) == (900, ("pipeline", "user"))
+
+
+def test_the_call_wins_over_the_persona(with_persona: ContextPipeline) -> None:
+    settings = {"max_context_tokens": 700}
+    origin = budget_of(with_persona, persona_id="coach", settings=settings)
+    assert origin == (700, ("pipeline", "user", "persona", "call"))
+
+
+def test_whole_settings_of_a_call_stand_alone(with_persona: ContextPipeline) -> None:
+    settings = ContextSettings(max_context_tokens=600)
+    assert budget_of(with_persona, settings=settings) == (600, ("call",))
+
+
+# -- Isolation
+
+
+STRANGE_NAMES = [
+    "a.b",
+    "a/b",
+    "a%2Eb",
+    "a b",
+    "Zoë",
+    "田中",
+    "🙂",
+    "user",
+    "persona x",
+    "settings",
+    "x" * 300,
+    "a\nb",
+    "\ud800",
 ]
+PERSONAS = [None, "a.b", "user", "田中"]
 
 
 def test_every_user_and_persona_has_their_own(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
-    people = [(user, persona) for user in STRANGE for persona in (None, "a.b", "user", "田中")]
-    for number, (user, persona) in enumerate(people):
-        pipeline.save_settings(
-            {"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona
-        )
-    for number, (user, persona) in enumerate(people):
-        saved = pipeline.get_settings(user_id=user, persona_id=persona)
-        assert saved == {"max_context_tokens": 1_000 + number}
-        assert budget_of(pipeline, user_id=user, persona_id=persona)[0] == 1_000 + number
+    budgets = dict(zip(product(STRANGE_NAMES, PERSONAS), count(1_000)))
+    for (user, persona), budget in budgets.items():
+        settings = {"max_context_tokens": budget}
+        pipeline.save_settings(settings, user_id=user, persona_id=persona)
+
+    saved: dict[Any, Any] = {}
+    used: dict[Any, int] = {}
+    for user, persona in budgets:
+        settings = pipeline.get_settings(user_id=user, persona_id=persona)
+        saved[user, persona] = settings["max_context_tokens"]
+        used[user, persona], _ = budget_of(pipeline, user_id=user, persona_id=persona)
+
+    assert saved == budgets
+    assert used == budgets
 
 
-# What cannot be saved, and what cannot be used
+# -- What cannot be saved, and what cannot be used
 
 
 UNSAVABLE: list[tuple[Any, str]] = [
@@ -91,38 +141,40 @@ UNSAVABLE: list[tuple[Any, str]] = [
 ]
 
 
-def test_what_cannot_be_used_is_not_saved() -> None:
+@pytest.mark.parametrize(("settings", "message"), UNSAVABLE)
+def test_what_cannot_be_used_is_not_saved(settings: Any, message: str) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     pipeline.save_settings({"depth": "deep"}, user_id=USER)
-    for settings, message in UNSAVABLE:
-        with pytest.raises(InvalidSettingsError, match=message):
-            pipeline.save_settings(settings, user_id=USER)
+
+    with pytest.raises(InvalidSettingsError, match=message):
+        pipeline.save_settings(settings, user_id=USER)
+
     assert pipeline.get_settings(user_id=USER) == {"depth": "deep"}
 
 
+EVERY_SETTING = {
+    **ContextSettings().model_dump(mode="json"),
+    "personality": {"kind": "expert", "domain": "tax law"},
+    "response_style": {"verbosity": "concise"},
+    "topics": [{"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}],
+    "layers": [{"name": "files", "items": ["main.py"], "ideal_tokens": 50}],
+    "usage_limits": {"month_tokens": 1_000_000, "thresholds": [0.7, 0.5, 0.2]},
+    "window_tokens": 8_000,
+    "allocation": "ratio",
+}
+
+
 def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
-    topic = {"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}
-    files = {"name": "files", "items": ["main.py"], "ideal_tokens": 50}
-    style = {
-        "personality": {"kind": "expert", "domain": "tax law"},
-        "response_style": {"verbosity": "concise"},
-    }
-    limits = {"month_tokens": 1_000_000, "thresholds": [0.7, 0.5, 0.2]}
-    chosen = {
-        "topics": [topic],
-        "layers": [files],
-        "usage_limits": limits,
-        "window_tokens": 8_000,
-        "allocation": "ratio",
-    }
-    everything = {**ContextSettings().model_dump(mode="json"), **style, **chosen}
     pipeline = ContextPipeline(store=store)
-    pipeline.save_settings(everything, user_id=USER)
-    saved = pipeline.assemble("My invoice?", **SCOPE)
-    given = ContextPipeline(everything).assemble("My invoice?", **SCOPE)
-    assert saved.messages == given.messages
-    assert saved.report.layers == given.report.layers
-    assert saved.report.failures == given.report.failures == ()
+    pipeline.save_settings(EVERY_SETTING, user_id=USER)
+
+    from_saved = pipeline.assemble("My invoice?", **SCOPE)
+
+    from_own = ContextPipeline(EVERY_SETTING).assemble("My invoice?", **SCOPE)
+    assert from_saved.messages == from_own.messages
+    assert from_saved.report.layers == from_own.report.layers
+    assert from_saved.report.failures == ()
+    assert from_own.report.failures == ()
 
 
 GARBAGE: list[dict[str, Any]] = [
@@ -139,39 +191,66 @@ GARBAGE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("persona", [None, "coach"])
-def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(persona: str | None) -> None:
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize(("persona", "source"), [(None, "user"), ("coach", "persona")])
+def test_saved_settings_that_cannot_be_used_are_left_out(
+    persona: str | None, source: str, garbage: dict[str, Any]
+) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
-    at = settings_place(USER, persona)
-    for garbage in GARBAGE:
-        store.put(at.namespace, at.key, garbage)
-        report = pipeline.assemble("Hello", persona_id=persona, **SCOPE).report
-        source = "persona" if persona else "user"
-        assert (report.budget_tokens, report.settings_from) == (1_000, ("pipeline",)), garbage
-        assert any(
-            failure.startswith(f"saved settings of the {source} not used:")
-            for failure in report.failures
-        )
+    place = settings_place(USER, persona)
+    store.put(place.namespace, place.key, garbage)
+
+    report = pipeline.assemble("Hello", persona_id=persona, **SCOPE).report
+
+    assert report.budget_tokens == 1_000
+    assert report.settings_from == ("pipeline",)
+    assert f"saved settings of the {source} not used:" in "\n".join(report.failures)
 
 
-# Stores that fail
+# -- Stores that fail
 
 
 def is_settings(op: Op) -> bool:
     return isinstance(op, GetOp | PutOp) and op.namespace[-1] == "settings"
 
 
-def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> None:
-    store = Failing()
-    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+def nothing(op: Op) -> bool:
+    return False
+
+
+@pytest.fixture
+def failing_store() -> Failing:
+    return Failing()
+
+
+@pytest.fixture
+def pipeline_without_settings(failing_store: Failing) -> ContextPipeline:
+    """A pipeline with a conversation whose store does not give the saved settings any more."""
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=failing_store)
     pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
     pipeline.add_messages(chat(100), **SCOPE)
-    store.fails = is_settings
+    failing_store.fails = is_settings
+    return pipeline
+
+
+def test_the_turn_goes_on_without_settings_that_cannot_be_read(
+    pipeline_without_settings: ContextPipeline,
+) -> None:
     for _ in range(2):
-        report = pipeline.assemble("What about subject 7?", **SCOPE).report
-        assert any("OSError: the disk is gone" in failure for failure in report.failures)
+        report = pipeline_without_settings.assemble("What about subject 7?", **SCOPE).report
+
+        assert "OSError: the disk is gone" in "\n".join(report.failures)
         assert report.settings_from == ("pipeline",)
-        assert 200 < report.total_tokens <= report.budget_tokens == 1_000
-    store.fails = lambda _: False
-    assert budget_of(pipeline) == (900, ("pipeline", "user"))
+        assert report.budget_tokens == 1_000
+        assert 200 < report.total_tokens <= 1_000
+
+
+def test_settings_count_again_once_they_can_be_read(
+    pipeline_without_settings: ContextPipeline, failing_store: Failing
+) -> None:
+    pipeline_without_settings.assemble("What about subject 7?", **SCOPE)
+
+    failing_store.fails = nothing
+
+    assert budget_of(pipeline_without_settings) == (900, ("pipeline", "user"))
