@@ -1,6 +1,6 @@
 """Agents of other packages with our middleware or our graph, as the pages say.
 
-Deep Agents, supervisor, swarm.
+The packages are Deep Agents, supervisor and swarm.
 
 They are the extra `recipes`, which CI installs for these tests alone; without one, its test is
 skipped.
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-ASKED = {"messages": [*long_history(), HumanMessage("What is in the garden?", id="q")]}
+STATE = {"messages": [*long_history(), HumanMessage("What is in the garden?", id="q")]}
 
 
 def make_pipeline(tokens: int = 1_500) -> ContextPipeline:
@@ -34,45 +34,54 @@ def conversations(pipeline: ContextPipeline) -> list[str]:
     return pipeline.list_conversations(user_id="ada")
 
 
-def test_a_deep_agent_needs_nothing_but_the_middleware() -> None:
-    deep = pytest.importorskip("deepagents", reason="deepagents is not installed")
+def has_short_prompts(model: Any, most_messages: int) -> bool:
+    """Whether each request to a model had fewer messages than that."""
+    return max(map(len, model.seen)) < most_messages
+
+
+@pytest.fixture
+def deepagents() -> Any:
+    return pytest.importorskip("deepagents", reason="deepagents is not installed")
+
+
+def test_a_deep_agent_needs_nothing_but_the_middleware(deepagents: Any) -> None:
     middleware = ContextBudgetMiddleware({"max_context_tokens": 6_000}, report="numbers")
-    model = scripted(
-        wants("write_todos", todos=[{"content": "Look", "status": "pending"}]), "Apples."
-    )
-    agent = deep.create_deep_agent(model, middleware=[middleware], checkpointer=InMemorySaver())
-    for number, given in enumerate(
-        ({"messages": [*long_history(160), HumanMessage("Well?")]}, HumanMessage("And?"))
-    ):
-        state = ask(agent, given)
-        assert state["ctxbudget_report"]["total_tokens"] <= 6_000, number
-    assert len(state["messages"]) > 320
-    assert max(map(len, model.seen)) < 320
-    assert not any(
-        "summary of the conversation" in str(message.content) for message in state["messages"]
+    todos = wants("write_todos", todos=[{"content": "Look", "status": "pending"}])
+    model = scripted(todos, "Apples.")
+    agent = deepagents.create_deep_agent(
+        model, middleware=[middleware], checkpointer=InMemorySaver()
     )
 
+    first = ask(agent, {"messages": [*long_history(160), HumanMessage("Well?")]})
+    second = ask(agent, HumanMessage("And?"))
 
-def test_sub_agents_of_a_deep_agent_have_conversations_of_their_own() -> None:
-    deep = pytest.importorskip("deepagents", reason="deepagents is not installed")
+    assert first["ctxbudget_report"]["total_tokens"] <= 6_000
+    assert second["ctxbudget_report"]["total_tokens"] <= 6_000
+    assert len(second["messages"]) > 320
+    assert has_short_prompts(model, 320)
+    texts = "\n".join(str(message.content) for message in second["messages"])
+    assert "summary of the conversation" not in texts
+
+
+def test_sub_agents_of_a_deep_agent_have_conversations_of_their_own(deepagents: Any) -> None:
     pipeline = make_pipeline(12_000)
-    helper = {
+    gardener = {
         "name": "gardener",
         "description": "Knows gardens.",
         "system_prompt": "You know gardens.",
         "model": scripted("Apples."),
         "middleware": [ContextBudgetMiddleware(pipeline, agent="gardener")],
     }
-    model = scripted(
-        wants("task", description="Look.", subagent_type="gardener"), "Apples, they say."
+    delegates = wants("task", description="Look.", subagent_type="gardener")
+    agent = deepagents.create_deep_agent(
+        scripted(delegates, "Apples, they say."),
+        subagents=[gardener],
+        middleware=[ContextBudgetMiddleware(pipeline)],
     )
-    agent = deep.create_deep_agent(
-        model, subagents=[helper], middleware=[ContextBudgetMiddleware(pipeline)]
-    )
-    assert (
-        ask(agent, HumanMessage("What is in the garden?"))["messages"][-1].text
-        == "Apples, they say."
-    )
+
+    state = ask(agent, HumanMessage("What is in the garden?"))
+
+    assert state["messages"][-1].text == "Apples, they say."
     assert conversations(pipeline) == ["c1", "c1 (agent gardener)"]
 
 
@@ -81,45 +90,53 @@ def test_a_supervisor_and_its_agents_have_prompts_that_fit() -> None:
         "langgraph_supervisor", reason="langgraph-supervisor is not installed"
     )
     pipeline = make_pipeline()
-    expert_model = scripted("Apples.")
-    model = scripted(wants("transfer_to_gardener"), "Apples, they say.")
-    expert = create_agent(
-        expert_model,
+    gardener_model = scripted("Apples.")
+    gardener = create_agent(
+        gardener_model,
         [look_up],
         name="gardener",
         middleware=[ContextBudgetMiddleware(pipeline, agent="gardener")],
     )
     handoff = team.create_handoff_tool(agent_name="gardener")
-    hook = build_context_graph(pipeline, prompt="You lead.", tools=[handoff])
-    graph = team.create_supervisor(
-        [expert], model=model, tools=[handoff], pre_model_hook=hook
-    ).compile()
-    assert ask(graph, ASKED)["messages"][-1].text == "Apples, they say."
-    assert all(request[0].text == "You lead." and len(request) < 80 for request in model.seen)
-    assert all(len(request) < 80 for request in expert_model.seen)
+    model = scripted(wants("transfer_to_gardener"), "Apples, they say.")
+    supervisor = team.create_supervisor(
+        [gardener],
+        model=model,
+        tools=[handoff],
+        pre_model_hook=build_context_graph(pipeline, prompt="You lead.", tools=[handoff]),
+    )
+
+    state = ask(supervisor.compile(), STATE)
+
+    assert state["messages"][-1].text == "Apples, they say."
+    assert {request[0].text for request in model.seen} == {"You lead."}
+    assert has_short_prompts(model, 80)
+    assert has_short_prompts(gardener_model, 80)
     assert conversations(pipeline) == ["c1", "c1 (agent gardener)"]
 
 
-def test_agents_of_a_swarm_have_prompts_that_fit_and_conversations_of_their_own() -> None:
+def test_agents_of_a_swarm_have_prompts_that_fit() -> None:
     swarm = pytest.importorskip("langgraph_swarm", reason="langgraph-swarm is not installed")
     pipeline = make_pipeline()
-    models = {"alice": scripted(wants("transfer_to_bob")), "bob": scripted("Apples.", "Pears.")}
-    agents: list[Any] = [
-        create_agent(
-            model,
-            [swarm.create_handoff_tool(agent_name=other)],
-            name=name,
-            middleware=[ContextBudgetMiddleware(pipeline, agent=name)],
-        )
-        for (name, model), other in zip(models.items(), ("bob", "alice"), strict=True)
-    ]
-    graph = swarm.create_swarm(agents, default_active_agent="alice").compile(
-        checkpointer=InMemorySaver()
-    )
-    assert ask(graph, ASKED)["messages"][-1].text == "Apples."
-    assert ask(graph, HumanMessage("And?"), CONFIG)["messages"][-1].text == "Pears."
-    assert all(len(request) < 80 for model in models.values() for request in model.seen)
+
+    def member(name: str, other: str, model: Any) -> Any:
+        handoff = swarm.create_handoff_tool(agent_name=other)
+        middleware = ContextBudgetMiddleware(pipeline, agent=name)
+        return create_agent(model, [handoff], name=name, middleware=[middleware])
+
+    alice_model = scripted(wants("transfer_to_bob"))
+    bob_model = scripted("Apples.", "Pears.")
+    members = [member("alice", "bob", alice_model), member("bob", "alice", bob_model)]
+    graph = swarm.create_swarm(members, default_active_agent="alice")
+    agent = graph.compile(checkpointer=InMemorySaver())
+
+    first = ask(agent, STATE)
+    second = ask(agent, HumanMessage("And?"), CONFIG)
+
+    assert first["messages"][-1].text == "Apples."
+    assert second["messages"][-1].text == "Pears."
+    assert has_short_prompts(alice_model, 80)
+    assert has_short_prompts(bob_model, 80)
     assert conversations(pipeline) == ["c1 (agent alice)", "c1 (agent bob)"]
-    assert isinstance(
-        pipeline.get_messages(user_id="ada", conversation_id="c1 (agent bob)")[-1], AIMessage
-    )
+    messages = pipeline.get_messages(user_id="ada", conversation_id="c1 (agent bob)")
+    assert isinstance(messages[-1], AIMessage)

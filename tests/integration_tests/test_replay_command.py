@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -11,55 +11,88 @@ from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
 from langchain_ctxbudget.tokens import PRICES
 from tests.integration_tests import test_cli
 
-TURNS = 12
-CHAT = [{"role": "system", "content": "You know a tool library."}] + [
-    part
-    for number in range(TURNS)
-    for part in (
-        {"role": "user", "content": f"Who has drill {number}, and until when?", "id": f"q{number}"},
-        {
-            "role": "assistant",
-            "content": f"Member {number} has it until day {number + 3}.",
-            "id": f"a{number}",
-        },
-    )
-]
+
+def drill_chat() -> list[dict[str, str]]:
+    """Returns twelve exchanges about drills, behind a system message."""
+    chat = [{"role": "system", "content": "You know a tool library."}]
+    for number in range(12):
+        question = f"Who has drill {number}, and until when?"
+        answer = f"Member {number} has it until day {number + 3}."
+        chat.append({"role": "user", "content": question, "id": f"q{number}"})
+        chat.append({"role": "assistant", "content": answer, "id": f"a{number}"})
+    return chat
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    return test_cli.run(capsys, "replay", *arguments)
+CHAT = drill_chat()
+"""What the fixture `chat_file` writes."""
+
+
+class Outcome(NamedTuple):
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
+    return Outcome(*test_cli.run(capsys, "replay", *arguments))
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *arguments, "--json")
-    assert code == 0, err
-    data: dict[str, Any] = json.loads(out)
+    outcome = run(capsys, *arguments, "--json")
+    assert outcome.code == 0, outcome.err
+    data: dict[str, Any] = json.loads(outcome.out)
     return data
 
 
+def rows_of(name: str, lines: list[str]) -> int:
+    """Returns how many lines of a table are about a strategy."""
+    return sum(line.startswith(name) for line in lines)
+
+
 def test_it_compares_four_strategies(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, err = run(capsys, chat_file, "--budget", 300)
-    assert code == 0
-    lines = out.splitlines()
-    assert [sum(line.startswith(name) for line in lines) for name in DEFAULT_STRATEGIES] == [
-        1,
-        1,
-        1,
-        1,
-    ]
-    assert lines[0].startswith(
-        f"{2 * TURNS} messages, 300 tokens for a prompt; exact counts (o200k_base)"
-    )
-    assert f"{4 * TURNS}/{4 * TURNS}" in err  # the progress is not in what may be piped on
+    outcome = run(capsys, chat_file, "--budget", 300)
+
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert [rows_of(name, lines) for name in DEFAULT_STRATEGIES] == [1, 1, 1, 1]
 
 
-def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+def test_it_says_what_it_compares(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    outcome = run(capsys, chat_file, "--budget", 300)
+
+    heading = "24 messages, 300 tokens for a prompt; exact counts (o200k_base)"
+    assert outcome.out.startswith(heading)
+
+
+def test_its_progress_is_not_piped_on(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    outcome = run(capsys, chat_file, "--budget", 300)
+
+    assert "48/48" in outcome.err
+    assert "48/48" not in outcome.out
+
+
+def test_a_price_weighs_what_is_cached(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
     data = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
-    [track], price = data["strategies"], PRICES["gpt-4o"]
+
+    price = PRICES["gpt-4o"]
     assert price.cached_input is not None
     assert data["price_share"] == price.cached_input / price.input
-    assert track["cost"] == pytest.approx(track["effective_tokens"] * price.input / 1_000_000)
-    assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
+
+
+def test_a_price_makes_costs_of_tokens(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    data = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
+
+    [track] = data["strategies"]
+    dollars = track["effective_tokens"] * PRICES["gpt-4o"].input / 1_000_000
+    assert track["cost"] == pytest.approx(dollars)
+
+
+def test_costs_are_in_dollars(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    outcome = run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
+
+    assert "US $" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -79,15 +112,19 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
 def test_what_cannot_be_is_an_error_before_any_work(
     capsys: pytest.CaptureFixture[str], chat_file: Path, arguments: list[str], problem: str
 ) -> None:
-    code, out, err = run(capsys, chat_file, *arguments)
-    assert (code, out) == (1, "")
-    assert problem in err
+    outcome = run(capsys, chat_file, *arguments)
+
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert problem in outcome.err
 
 
 def test_without_a_file_it_takes_the_bundled_conversation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = as_json(capsys, "--compare", "recency")
-    assert (data["messages"], data["budget_tokens"]) == (len(demo_messages()), 8_000)
+
     [track] = data["strategies"]
+    assert data["messages"] == len(demo_messages())
     assert len(track["turns"]) == len(split_turns(demo_messages()))
+    assert data["budget_tokens"] == 8_000

@@ -1,7 +1,4 @@
-"""The retriever: what it finds, within which limits, whose; alone, in chains, in agents.
-
-Sync and async.
-"""
+"""The retriever: what it finds, within which limits, and whose; alone and in agents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +19,7 @@ from langchain_ctxbudget.integrations.retrievers import SEPARATOR
 from tests.integration_tests.agents import scripted
 from tests.integration_tests.conftest import Invoke
 
-SAID = (
+TEXTS = (
     "My bicycle is blue and stands in the cellar.",
     "The garden needs water twice a week.",
     "I repaired the bicycle's front wheel.",
@@ -32,64 +29,77 @@ SAID = (
 )
 
 
-def make_pipeline(said: Sequence[str] = SAID) -> ContextPipeline:
+def make_pipeline(texts: Sequence[str] = TEXTS) -> ContextPipeline:
     pipeline = ContextPipeline(store=InMemoryStore())
-    messages = [HumanMessage(text, id=f"m-{number}") for number, text in enumerate(said, 1)]
+    messages = [HumanMessage(text, id=f"m-{number}") for number, text in enumerate(texts, 1)]
     pipeline.add_messages(messages, user_id="ada", conversation_id="c1")
     return pipeline
 
 
 def make_retriever(pipeline: ContextPipeline | None = None, **fields: Any) -> BudgetedRetriever:
-    user = {} if fields.keys() & {"user_id", "default_user"} else {"user_id": "ada"}
-    return BudgetedRetriever(pipeline=pipeline or make_pipeline(), **user, **fields)
+    """Returns a retriever of Ada's."""
+    return BudgetedRetriever(pipeline=pipeline or make_pipeline(), user_id="ada", **fields)
 
 
 def texts(documents: Sequence[Document]) -> list[str]:
     return [document.page_content for document in documents]
 
 
-# What it finds
+# -- What it finds
 
 
-def test_a_document_keeps_all_metadata_that_it_was_added_with(
-    invoke: Invoke, store: BaseStore
-) -> None:
-    given = {
-        "source": "https://example.com/k",
-        "title": "Care",
-        "date": "2026-01-02",
-        "author": {"name": "Bo"},
-    }
-    theirs = {"tokens": "five", "score": 1, "id": "k7", "page_label": "iv", "page": 3}
-    knowledge = KnowledgeBase(store, user_id="ada")
-    knowledge.add(Document("A kayak is rinsed after use.", metadata={**given, **theirs}))
+METADATA = {
+    "source": "https://example.com/k",
+    "title": "Care",
+    "date": "2026-01-02",
+    "author": {"name": "Bo"},
+    "page_label": "iv",
+    "page": 3,
+}
+METADATA_WITH_OUR_NAMES = {"tokens": "five", "score": 1, "id": "k7"}
+
+
+def by_retriever(store: BaseStore, invoke: Invoke) -> Any:
     retriever = make_retriever(ContextPipeline(store=store), sources=["documents"])
-    for [found] in (invoke(retriever, "kayak"), knowledge.search("kayak")):
-        assert found.metadata.items() >= {**given, "page": 3, "page_label": "iv"}.items()
-        assert (
-            found.metadata.items()
-            >= {"given_id": "k7", "given_tokens": "five", "given_score": 1}.items()
-        )
-        assert found.metadata["id"] == found.id
+    return invoke(retriever, "kayak")
 
 
-def test_memories_that_a_persona_has_in_its_saved_settings_are_found_with_it() -> None:
+def by_knowledge(store: BaseStore, invoke: Invoke) -> Any:
+    return KnowledgeBase(store, user_id="ada").search("kayak")
+
+
+@pytest.mark.parametrize("search", [by_retriever, by_knowledge])
+def test_a_document_keeps_all_metadata_that_it_was_added_with(
+    invoke: Invoke, store: BaseStore, search: Any
+) -> None:
+    metadata = {**METADATA, **METADATA_WITH_OUR_NAMES}
+    kayak = Document("A kayak is rinsed after use.", metadata=metadata)
+    KnowledgeBase(store, user_id="ada").add(kayak)
+
+    [document] = search(store, invoke)
+
+    renamed = {"given_id": "k7", "given_tokens": "five", "given_score": 1}
+    assert document.metadata.items() >= METADATA.items()
+    assert document.metadata.items() >= renamed.items()
+    assert document.metadata["id"] == document.id
+
+
+@pytest.mark.parametrize(("persona", "is_found"), [("sailor", True), (None, False)])
+def test_memories_of_a_persona_are_found_with_it(persona: str | None, is_found: bool) -> None:
     pipeline = make_pipeline()
     pipeline.save_settings({"memories": ["The boat is green."]}, user_id="ada", persona_id="sailor")
-    retrievers = [
-        make_retriever(pipeline, persona_id=persona, device_id="phone")
-        for persona in ("sailor", None)
-    ]
-    assert [
-        "The boat is green." in texts(retriever.invoke("boat")) for retriever in retrievers
-    ] == [True, False]
+    retriever = make_retriever(pipeline, persona_id=persona, device_id="phone")
+
+    documents = retriever.invoke("boat")
+
+    assert ("The boat is green." in texts(documents)) == is_found
 
 
-# How many
+# -- How many
 
 
 @given(
-    said=st.lists(
+    sayings=st.lists(
         st.text(max_size=60).map(lambda text: f"bicycle {text}"),
         min_size=1,
         max_size=8,
@@ -99,49 +109,61 @@ def test_memories_that_a_persona_has_in_its_saved_settings_are_found_with_it() -
     k=st.one_of(st.none(), st.integers(1, 5)),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_limits_are_never_exceeded(said: list[str], limit: int, k: int | None) -> None:
-    pipeline = make_pipeline(said)
-    found = texts(make_retriever(pipeline, max_tokens=limit, k=k).invoke("bicycle"))
-    assert pipeline.token_counter.count_text(SEPARATOR.join(found)) <= limit
-    assert len(found) <= (k or len(said))
+def test_the_limits_are_never_exceeded(sayings: list[str], limit: int, k: int | None) -> None:
+    pipeline = make_pipeline(sayings)
+
+    documents = make_retriever(pipeline, max_tokens=limit, k=k).invoke("bicycle")
+
+    text = SEPARATOR.join(texts(documents))
+    assert pipeline.token_counter.count_text(text) <= limit
+    assert len(documents) <= (k or len(sayings))
 
 
-# Mistakes
+# -- Mistakes
 
 
-def test_a_wrong_field_is_an_error_that_names_it() -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("k", 0),
+        ("k", True),
+        ("k", "3"),
+        ("max_tokens", 0),
+        ("max_tokens", 1.5),
+        ("sources", ["web"]),
+        ("sources", []),
+        ("top_k", 3),
+    ],
+)
+def test_a_wrong_field_is_an_error_that_names_it(name: str, value: Any) -> None:
     pipeline = make_pipeline()
-    for name, values in {
-        "k": [0, True, "3"],
-        "max_tokens": [0, 1.5],
-        "sources": [["web"], []],
-        "top_k": [3],
-    }.items():
-        for value in values:
-            with pytest.raises(InvalidSettingsError, match=name):
-                make_retriever(pipeline, **{name: value})
+    with pytest.raises(InvalidSettingsError, match=rf"\b{name}\b"):
+        make_retriever(pipeline, **{name: value})
+
+
+def test_a_user_and_a_default_user_are_an_error() -> None:
     with pytest.raises(InvalidSettingsError, match="default_user"):
-        make_retriever(pipeline, default_user="bob", user_id="ada")
+        make_retriever(default_user="bob")
+
+
+# -- In an agent
 
 
 @pytest.mark.parametrize(("user", "is_found"), [("ada", True), ("eve", False)])
 def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool) -> None:
-    tool = create_retriever_tool(
-        BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search."
-    )
-    call = AIMessage(
-        "", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}]
-    )
-    agent: Any = create_agent(scripted(call, "Done."), tools=[tool])
+    retriever = BudgetedRetriever(pipeline=make_pipeline(), k=1)
+    tool = create_retriever_tool(retriever, "search", "Search.")
+    search = {"name": "search", "args": {"query": "lock code"}, "id": "call-1"}
+    agent: Any = create_agent(scripted(AIMessage("", tool_calls=[search]), "Done."), tools=[tool])
     config = {"configurable": {"user_id": user, "thread_id": "t9"}}
+
     state = invoke(agent, {"messages": [HumanMessage("The code?")]}, config)
-    [answer] = [
-        message.content for message in state["messages"] if isinstance(message, ToolMessage)
-    ]
-    assert ("7391" in answer) == is_found
+
+    [result] = [message for message in state["messages"] if isinstance(message, ToolMessage)]
+    assert ("7391" in result.content) == is_found
 
 
-# Limits of a call
+# -- Limits of a call
 
 
 @pytest.mark.parametrize("name", ["k", "max_tokens"])
@@ -153,10 +175,10 @@ def test_a_limit_of_a_call_is_a_number_of_at_least_one(
         invoke(make_retriever(), "bicycle", **{name: wrong})
 
 
-def test_a_limit_of_a_call_that_there_is_none_of_is_refused(invoke: Invoke) -> None:
+def test_an_unknown_limit_of_a_call_is_refused(invoke: Invoke) -> None:
     with pytest.raises(InvalidSettingsError, match="no argument 'top_k'"):
         invoke(make_retriever(), "bicycle", top_k=3)
 
 
-def test_a_limit_of_a_call_that_is_none_is_that_of_the_retriever(invoke: Invoke) -> None:
+def test_a_call_without_limits_has_those_of_the_retriever(invoke: Invoke) -> None:
     assert len(invoke(make_retriever(k=2), "bicycle", k=None, max_tokens=None)) == 2

@@ -1,9 +1,12 @@
-"""The same conversation gives the same prompt through every way in, whatever happens to it in between."""
+"""The same conversation gives the same prompt through every way in.
+
+That holds whatever happens to it in between.
+"""
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from langchain_ctxbudget import ChromaStore
+from langchain_ctxbudget import ChromaStore, ContextPipeline
 from tests.integration_tests.scripted_agent import TOOLS, Script
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 from tests.integration_tests.ways_in import (
@@ -30,10 +33,11 @@ SCRIPT = Script(11)
 TURNS = SCRIPT.turns
 BUDGET_TOKENS = 4_000
 INTERRUPTED = 7
+"""The turn that is resumed elsewhere."""
 EARLY = 2
+"""The turn that is edited later."""
 KEPT = 6
-"""The turn that is resumed elsewhere, the one that is edited later, and how many a fork begins
-with."""
+"""The turns that a fork begins with."""
 
 Prompts = list[Mapping[str, Any]]
 WAYS = [name for name in WITH_TOOLS if name not in ("loop", "window")]
@@ -51,9 +55,8 @@ def simply(agent: Agent) -> None:
 
 def edited(agent: Agent) -> None:
     converse(agent, TURNS[:KEPT])
-    agent.edit(
-        HumanMessage("I meant the pear tree, of 21 April 2022. [turn 2]", id=f"turn{EARLY}-user")
-    )
+    correction = "I meant the pear tree, of 21 April 2022. [turn 2]"
+    agent.edit(HumanMessage(correction, id=f"turn{EARLY}-user"))
     converse(agent, TURNS[KEPT:])
 
 
@@ -65,21 +68,21 @@ def rewound(agent: Agent) -> None:
 
 
 def branched(agent: Agent) -> None:
-    said = converse(agent, TURNS[:KEPT])
+    messages = converse(agent, TURNS[:KEPT])
     other = type(agent)(replace(agent.parts, thread="c2"))
-    other.take_over(said)
+    other.take_over(messages)
     converse(other, TURNS[KEPT:])
 
 
+def new_agent(way: type[Agent], url: str, pipeline: ContextPipeline) -> Agent:
+    """Returns an agent whose model is a server, and which has a conversation with a pipeline."""
+    return way(Parts(model=model_at(url), pipeline=pipeline, tools=TOOLS, named_results=True))
+
+
 def prompts(way: type[Agent], story: Callable[[Agent], Any]) -> Prompts:
+    """Returns what a server is sent in the course of a story."""
     with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
-        story(
-            way(
-                Parts(
-                    model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True
-                )
-            )
-        )
+        story(new_agent(way, server.url, pipeline))
         return sent(server)
 
 
@@ -107,61 +110,57 @@ def test_every_way_gives_the_prompts_of_the_plain_object(
 # -- In another process
 
 
-def until_interrupted(name: str, url: str, folder: Path) -> None:
+@contextmanager
+def stored_pipeline(folder: Path) -> Iterator[ContextPipeline]:
+    """Opens a pipeline whose store is in a folder."""
     with (
         closing(ChromaStore(folder / "chroma")) as store,
         make_pipeline(BUDGET_TOKENS, store) as pipeline,
     ):
-        agent = WITH_TOOLS[name](
-            Parts(model=model_at(url), pipeline=pipeline, tools=TOOLS, named_results=True)
-        )
+        yield pipeline
+
+
+def converse_until_interrupted(name: str, url: str, folder: Path) -> None:
+    with stored_pipeline(folder) as pipeline:
+        agent = new_agent(WITH_TOOLS[name], url, pipeline)
         converse(agent, TURNS[:INTERRUPTED])
         assert agent.begin(TURNS[INTERRUPTED])
         (folder / "saved").write_bytes(pickle.dumps(agent.saved()))
 
 
+def resume(name: str, url: str, folder: Path) -> None:
+    with stored_pipeline(folder) as pipeline:
+        agent = new_agent(WITH_TOOLS[name], url, pipeline)
+        agent.restore(pickle.loads((folder / "saved").read_bytes()))
+        agent.resume(TURNS[INTERRUPTED])
+        converse(agent, TURNS[INTERRUPTED + 1 :])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["loop", *WAYS])
-def test_an_interrupt_resumed_in_another_process_has_the_same_prompts(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_interrupt_resumed_elsewhere_has_the_same_prompts(name: str, tmp_path: Path) -> None:
     with StrictOpenAIServer(SCRIPT.answer) as server:
         child = multiprocessing.get_context("spawn").Process(
-            target=until_interrupted, args=(name, server.url, tmp_path)
+            target=converse_until_interrupted, args=(name, server.url, tmp_path)
         )
         child.start()
         child.join()
         assert child.exitcode == 0
-        with (
-            closing(ChromaStore(tmp_path / "chroma")) as store,
-            make_pipeline(BUDGET_TOKENS, store) as pipeline,
-        ):
-            agent = WITH_TOOLS[name](
-                Parts(
-                    model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True
-                )
-            )
-            agent.restore(pickle.loads((tmp_path / "saved").read_bytes()))
-            agent.resume(TURNS[INTERRUPTED])
-            converse(agent, TURNS[INTERRUPTED + 1 :])
+
+        resume(name, server.url, tmp_path)
+
         assert sent(server) == expected(simply)
 
 
 # -- What the comparison is worth
 
 
-def test_the_conversation_is_compacted_before_and_after_the_interrupt() -> None:
-    texts = {
-        turn.number: [
-            text for text in map(_text, expected(simply)) if f"[turn {turn.number}]" in text
-        ]
-        for turn in TURNS
-    }
+def test_the_interrupted_turn_is_one_with_an_interrupt() -> None:
     assert TURNS[INTERRUPTED].kind == "interrupt"
-    assert all(
-        "<conversation_summary>" in texts[number][0] for number in (INTERRUPTED, len(TURNS) - 1)
-    )
 
 
-def _text(prompt: Mapping[str, Any]) -> str:
-    return str(prompt["messages"])
+@pytest.mark.parametrize("number", [INTERRUPTED, len(TURNS) - 1], ids=["interrupted", "last"])
+def test_the_conversation_is_compacted_at_a_turn(number: int) -> None:
+    texts = [str(prompt["messages"]) for prompt in expected(simply)]
+    texts_of_the_turn = [text for text in texts if f"[turn {number}]" in text]
+    assert "<conversation_summary>" in texts_of_the_turn[0]
