@@ -5,7 +5,7 @@ It fits, it is valid, it adds up, it is deterministic.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -51,9 +51,12 @@ def check_floors(error: BudgetTooSmallError, budget: int) -> None:
     assert sum(error.floors.values()) > budget
     assert error.floors["L0 system prompt"] > 0
     assert error.floors["L7 current message"] > 0
-    text = str(error)
-    assert [name for name in error.floors if name not in text] == []
-    assert [tokens for tokens in error.floors.values() if f"{tokens:,}" not in text] == []
+    check_names_every_floor(str(error), error.floors)
+
+
+def check_names_every_floor(text: str, floors: Mapping[str, int]) -> None:
+    assert [name for name in floors if name not in text] == []
+    assert [tokens for tokens in floors.values() if f"{tokens:,}" not in text] == []
 
 
 def current(turn: Any) -> list[BaseMessage]:

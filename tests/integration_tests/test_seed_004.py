@@ -213,7 +213,7 @@ ABOUT_SARAH = """\
 What do Sarah Chen and Tom want?"""
 
 
-def test_a_prompt_shows_one_entity_with_one_attribute_where_the_settings_say_so() -> None:
+def test_a_prompt_shows_one_attribute_of_one_entity_on_request() -> None:
     it = pipeline(
         learn=True,
         entity_context={"most_entities": 1, "attributes_per_entity": 1, "relationships": False},
