@@ -12,7 +12,7 @@ from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import _compare_values
 
 from langchain_ctxbudget import ChromaStore
-from langchain_ctxbudget.stores.chroma import matches
+from langchain_ctxbudget.stores.chroma_search import matches
 from tests.stores import INDEX
 
 PARTS: IndexConfig = {**INDEX, "fields": ["parts[*]"]}

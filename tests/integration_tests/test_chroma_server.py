@@ -247,7 +247,7 @@ def test_a_database_refuses_other_embeddings(open_store: Open) -> None:
 @pytest.fixture
 def bound_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A socket on a free port, for stores that wait a fifth of a second."""
-    monkeypatch.setattr(chroma, "TIMEOUT", (1.0, 0.2, 0.2, None))
+    monkeypatch.setattr(chroma_opening, "TIMEOUT", (1.0, 0.2, 0.2, None))
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound

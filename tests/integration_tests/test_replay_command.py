@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -10,6 +10,7 @@ from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
 from langchain_ctxbudget.tokens import PRICES
 from tests.integration_tests import test_cli
+from tests.integration_tests.test_cli import Run
 
 
 def drill_chat() -> list[dict[str, str]]:
@@ -27,20 +28,12 @@ CHAT = drill_chat()
 """What the fixture `chat_file` writes."""
 
 
-class Outcome(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
+def run(*arguments: object) -> Run:
+    return test_cli.run("replay", *arguments)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
-    return Outcome(*test_cli.run(capsys, "replay", *arguments))
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    outcome = run(capsys, *arguments, "--json")
+def as_json(*arguments: object) -> dict[str, Any]:
+    outcome = run(*arguments, "--json")
     assert outcome.code == 0, outcome.err
     data: dict[str, Any] = json.loads(outcome.out)
     return data
@@ -51,46 +44,46 @@ def rows_of(name: str, lines: list[str]) -> int:
     return sum(line.startswith(name) for line in lines)
 
 
-def test_it_compares_four_strategies(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    outcome = run(capsys, chat_file, "--budget", 300)
+def test_it_compares_four_strategies(chat_file: Path) -> None:
+    outcome = run(chat_file, "--budget", 300)
 
     assert outcome.code == 0
     lines = outcome.out.splitlines()
     assert [rows_of(name, lines) for name in DEFAULT_STRATEGIES] == [1, 1, 1, 1]
 
 
-def test_it_says_what_it_compares(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    outcome = run(capsys, chat_file, "--budget", 300)
+def test_it_says_what_it_compares(chat_file: Path) -> None:
+    outcome = run(chat_file, "--budget", 300)
 
     heading = "24 messages, 300 tokens for a prompt; exact counts (o200k_base)"
     assert outcome.out.startswith(heading)
 
 
-def test_its_progress_is_not_piped_on(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    outcome = run(capsys, chat_file, "--budget", 300)
+def test_its_progress_is_not_piped_on(chat_file: Path) -> None:
+    outcome = run(chat_file, "--budget", 300)
 
     assert "48/48" in outcome.err
     assert "48/48" not in outcome.out
 
 
-def test_a_price_weighs_what_is_cached(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    data = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
+def test_a_price_weighs_what_is_cached(chat_file: Path) -> None:
+    data = as_json(chat_file, "--compare", "full", "--price", "gpt-4o")
 
     price = PRICES["gpt-4o"]
     assert price.cached_input is not None
     assert data["price_share"] == price.cached_input / price.input
 
 
-def test_a_price_makes_costs_of_tokens(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    data = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
+def test_a_price_makes_costs_of_tokens(chat_file: Path) -> None:
+    data = as_json(chat_file, "--compare", "full", "--price", "gpt-4o")
 
     [track] = data["strategies"]
     dollars = track["effective_tokens"] * PRICES["gpt-4o"].input / 1_000_000
     assert track["cost"] == pytest.approx(dollars)
 
 
-def test_costs_are_in_dollars(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    outcome = run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")
+def test_costs_are_in_dollars(chat_file: Path) -> None:
+    outcome = run(chat_file, "--compare", "full", "--price", "gpt-4o")
 
     assert "US $" in outcome.out
 
@@ -110,19 +103,17 @@ def test_costs_are_in_dollars(capsys: pytest.CaptureFixture[str], chat_file: Pat
     ],
 )
 def test_what_cannot_be_is_an_error_before_any_work(
-    capsys: pytest.CaptureFixture[str], chat_file: Path, arguments: list[str], problem: str
+    chat_file: Path, arguments: list[str], problem: str
 ) -> None:
-    outcome = run(capsys, chat_file, *arguments)
+    outcome = run(chat_file, *arguments)
 
     assert outcome.code == 1
     assert outcome.out == ""
     assert problem in outcome.err
 
 
-def test_without_a_file_it_takes_the_bundled_conversation(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    data = as_json(capsys, "--compare", "recency")
+def test_without_a_file_it_takes_the_bundled_conversation() -> None:
+    data = as_json("--compare", "recency")
 
     [track] = data["strategies"]
     assert data["messages"] == len(demo_messages())

@@ -272,7 +272,7 @@ def test_the_next_process_reads_no_message_of_them() -> None:
 
 @pytest.fixture
 def _few_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "LISTED", 8)  # two records of each of four conversations
+    monkeypatch.setattr(other_listing, "LISTED", 8)  # two records of each of four conversations
 
 
 @pytest.mark.usefixtures("_few_listed")

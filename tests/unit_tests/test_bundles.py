@@ -203,9 +203,9 @@ def test_another_text_is_another_version_with_the_old_counts():
     assert bundle.last_used_at == NOW
 
 
-def knowledge_of(store=None, now=NOW, **parts):
+def knowledge_of(uses=None, now=NOW, **parts):
     """What is known, with its texts compiled."""
-    return compiled(store or InMemoryStore(), "ada", Knowledge(**parts), now, EntityContext())
+    return compiled(Knowledge(**parts), uses or {}, now, EntityContext())
 
 
 SARAH_GROWS = fact("Sarah grows hops", key="f")
@@ -281,11 +281,12 @@ def test_where_nothing_is_known_there_are_no_bundles():
 
 def test_uses_of_a_bundle_are_counted():
     store = InMemoryStore()
-    before = knowledge_of(store, topics=(topic("hops"),), facts=(SARAH_GROWS,))
+    before = knowledge_of(topics=(topic("hops"),), facts=(SARAH_GROWS,))
     note_use(store, "ada", {"topic/hops": True})
     note_use(store, "ada", {"topic/hops": False, "x": False})
 
-    after = knowledge_of(store, topics=before.topics, bundles=before.bundles)
+    uses = take_uses(store, "ada")
+    after = knowledge_of(uses, topics=before.topics, bundles=before.bundles)
 
     hops = after.bundles["topic/hops"]
     assert hops.hit_count == 1

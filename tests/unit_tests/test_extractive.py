@@ -216,7 +216,7 @@ def levels():
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_digest_is_no_larger_at_any_level(levels, level):
     for node in levels[level]:
-        assert len(node.sentences) <= KEPT_PER_NODE
+        assert len(node.sentences) <= MOST_KEPT
         assert sum(len(sentence.text) for sentence in node.sentences) <= CHARACTERS_PER_NODE
 
 

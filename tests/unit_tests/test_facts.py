@@ -272,7 +272,7 @@ def test_learning_again_changes_nothing_and_a_slot_has_one_value(earlier, learne
 
 
 def test_an_item_that_names_many_facts_ends_none_of_them():
-    before = many(MOST_NAMED + 1, days=90)
+    before = many(FACT_POLICY.most_superseded + 1, days=90)
 
     facts = facts_after(says("Said hello", 1, supersedes=tuple(ids(before))), before=before)
 

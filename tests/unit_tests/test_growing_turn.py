@@ -12,13 +12,10 @@ from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import group_tokens
 from langchain_ctxbudget.prompt.plan import PlannedTurn
 from langchain_ctxbudget.prompt.turn import (
-    NEW_SHARE,
-    NEXT_STEPS,
-    NOTE_TOKENS,
+    TURN_POLICY,
     GrowingTurn,
     ReadTurn,
-    Rooms,
-    next_tokens,
+    TurnLimits,
 )
 from langchain_ctxbudget.tokens import TiktokenCounter
 
@@ -64,7 +61,7 @@ def planned(turn: GrowingTurn, groups: Sequence[Group]) -> PlannedTurn:
 def fitted(
     groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False
 ) -> PlannedTurn:
-    rooms = Rooms(budget, room or budget, clip_human=clip_human)
+    rooms = TurnLimits(budget, room or budget, clip_human=clip_human)
     return planned(GrowingTurn(COUNTER, rooms), groups)
 
 
@@ -81,7 +78,7 @@ def room_of_whole(groups: Sequence[Group]) -> int:
     whole = cost(groups)
     question = cost(groups[:1])
     room = whole
-    while room - next_tokens([1_000], room - question) < whole:
+    while room - TURN_POLICY.next_rounds_tokens([1_000], room - question) < whole:
         room += 1
     return room
 
@@ -89,7 +86,7 @@ def room_of_whole(groups: Sequence[Group]) -> int:
 def short_of(groups: Sequence[Group], missing_tokens: int) -> PlannedTurn:
     """The turn in a room that has so many tokens less than it needs with its next steps."""
     room = room_of_whole(groups) - missing_tokens
-    rooms = Rooms(room, 10**6, rebuilt_groups=len(groups))
+    rooms = TurnLimits(room, 10**6, groups_at_rebuild=len(groups))
     return planned(GrowingTurn(COUNTER, rooms, lambda message: message.id), groups)
 
 
@@ -110,10 +107,10 @@ def test_one_token_too_few_shortens_the_oldest_results_alone() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 600])
-def test_a_rebuilt_turn_leaves_room_for_steps_as_large_as_the_last(size: int) -> None:
+def test_a_rebuilt_turn_leaves_room_for_rounds_as_large_as_the_last(size: int) -> None:
     groups = turn_of("Go on.", *[[size]] * 60)
-    rooms = Rooms(12_000, 12_000, rebuilt_groups=50)
-    soon = 50 + NEXT_STEPS // 2
+    rooms = TurnLimits(12_000, 12_000, groups_at_rebuild=50)
+    soon = 50 + TURN_POLICY.next_rounds // 2
 
     before = planned(GrowingTurn(COUNTER, rooms), groups[:50])
     now = planned(GrowingTurn(COUNTER, rooms), groups[:soon])
@@ -127,7 +124,7 @@ def test_a_new_result_that_is_too_large_is_clipped_before_older_ones() -> None:
     before = fitted(groups[:-1], 4_000)
     now = fitted(groups, 4_000)
 
-    assert now.renewed == 0
+    assert now.groups_when_shortened == 0
     assert now.groups[:-1] == before.groups
     assert now.clipped == {groups[-1].positions[0]}
 
@@ -147,7 +144,7 @@ def test_a_result_clipped_again_tells_what_is_left_out_of_all_of_it() -> None:
 
 def note_tokens(plan: PlannedTurn) -> int:
     if plan.left_out:
-        return NOTE_TOKENS
+        return TURN_POLICY.note_tokens
     return 0
 
 
@@ -165,9 +162,9 @@ def check_whole_groups(plan: PlannedTurn, groups: Sequence[Group], budget: int) 
 def check_extended(before: PlannedTurn, now: PlannedTurn, newest: Group, budget: int) -> None:
     """What was shown stays until a turn is rebuilt, and a small round is shown whole."""
     room = budget - cost(before.groups) - note_tokens(before)
-    if cost([newest]) <= room * NEW_SHARE:
+    if cost([newest]) <= room * TURN_POLICY.new_share:
         assert now.groups == (*before.groups, newest)
-    if now.renewed == before.renewed:
+    if now.groups_when_shortened == before.groups_when_shortened:
         assert now.groups[:-1] == before.groups
         assert now.left_out == before.left_out
 
@@ -183,7 +180,7 @@ RESULT_SIZES = st.lists(st.sampled_from([0, 5, 60, 300, 900, 4_000]), min_size=1
 def test_a_turn_fits_and_what_was_shown_stays_until_it_is_rebuilt(
     rounds: list[list[int]], budget: int
 ) -> None:
-    turn = GrowingTurn(COUNTER, Rooms(budget, budget))
+    turn = GrowingTurn(COUNTER, TurnLimits(budget, budget))
     whole = turn_of("What did we decide about the roof?", *rounds)
 
     before: PlannedTurn | None = None
@@ -337,7 +334,7 @@ def drop_the_last_round(groups: list[Group]) -> None:
 
 @pytest.mark.parametrize("change", [keep, replace_a_round, drop_the_last_round])
 def test_a_turn_that_was_changed_is_fitted_anew(change: Callable[[list[Group]], None]) -> None:
-    turn = GrowingTurn(COUNTER, Rooms(3_000, 3_000))
+    turn = GrowingTurn(COUNTER, TurnLimits(3_000, 3_000))
     groups = turn_of("Go on.", *[[1_000]] * 6)
     turn.fitted(groups)
 
@@ -347,7 +344,7 @@ def test_a_turn_that_was_changed_is_fitted_anew(change: Callable[[list[Group]], 
 
 
 @pytest.mark.parametrize("clip_human", [False, True])
-def test_words_that_come_after_steps_stand_in_the_turn(*, clip_human: bool) -> None:
+def test_words_that_come_after_rounds_stand_in_the_turn(*, clip_human: bool) -> None:
     groups = turn_of("Go on.", [1_000], [3_000], "No, the roof.", [1_000])
 
     first_messages = [

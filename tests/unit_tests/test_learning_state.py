@@ -99,7 +99,7 @@ def test_a_phrase_is_no_longer_counted_for_a_removed_message() -> None:
 
 def topic(number: int, made_by: str) -> knowledge.TopicProfile:
     """A topic that came up in another conversation; the higher its number, the later."""
-    hours_ago = MOST_PROFILES + 2 - number
+    hours_ago = MOST_ITEMS + 2 - number
     return knowledge.TopicProfile(
         id=f"topic/t{number}",
         slug=f"t{number}",
@@ -121,7 +121,7 @@ def link(profile: knowledge.TopicProfile) -> TopicConversation:
 
 def test_of_too_many_topics_the_least_important_go_with_their_links() -> None:
     by_user = [topic(0, knowledge.BY_USER), topic(1, knowledge.BY_USER)]
-    by_rules = [topic(number, knowledge.BY_RULES) for number in range(2, MOST_PROFILES + 2)]
+    by_rules = [topic(number, knowledge.BY_RULES) for number in range(2, MOST_ITEMS + 2)]
     topics = (*by_user, *by_rules)
     before = knowledge.Knowledge(
         topics=topics, links={(profile.id, "c9"): link(profile) for profile in topics}

@@ -45,13 +45,13 @@ def naive_bm25(texts, query):
 
 
 @given(TEXTS, TEXTS, TEXT)
-def test_scores_are_those_of_bm25_with_and_without_a_background(texts, more_texts, query):
+def test_scores_are_those_of_bm25_with_and_without_another_corpus(texts, more_texts, query):
     first = index_of(texts)
     second = index_of(more_texts)
 
     together = [
-        *first.scores(query, background=second),
-        *second.scores(query, background=first),
+        *first.scores(query, other_corpus=second),
+        *second.scores(query, other_corpus=first),
     ]
 
     assert first.scores(query) == pytest.approx(naive_bm25(texts, query))

@@ -262,7 +262,7 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key(submits, idle_se
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        patch.object(worker_module, "_IDLE_SECONDS", idle_seconds),
+        patch.object(worker_module, "PATIENCE_SECONDS", idle_seconds),
         working(growing.run) as worker,
     ):
         for submitting in [pool.submit(submit_all, keys) for keys in submits]:
