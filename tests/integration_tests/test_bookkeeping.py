@@ -87,6 +87,7 @@ def ended_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContextP
         yield pipeline
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_has_written_its_usage(ended_process: ContextPipeline) -> None:
     assert ended_process.usage.of_session(**SCOPE).calls == 1
 

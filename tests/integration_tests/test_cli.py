@@ -126,6 +126,7 @@ def test_the_budget_is_divided_by_the_strategy_that_is_named() -> None:
     assert "Strategy   ratio 30/40/30\n" in demo.out
 
 
+@pytest.mark.slow
 def test_the_module_runs_on_any_terminal() -> None:
     process = subprocess.run(
         [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],

@@ -139,6 +139,7 @@ def all_is_there(folder: Path) -> bool:
 # Files that hold nothing of their own
 
 
+@pytest.mark.slow
 def test_a_store_keeps_no_index_files(folder: Path) -> None:
     assert all_is_there(folder)
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == []
@@ -163,6 +164,7 @@ def test_a_damaged_index_file_costs_nothing(
     assert not list(folder.glob(f"*/{name}"))
 
 
+@pytest.mark.slow
 def test_a_folder_that_a_server_cannot_read_is_mended_by_opening_it(
     indexed_folder: Path, tmp_path: Path
 ) -> None:

@@ -693,6 +693,7 @@ def messages_to_replay(name: str) -> list[BaseMessage]:
     return evaluation_messages(name, {"locomo": 140, "realmem": 60}[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "budget"),
     [

@@ -157,6 +157,7 @@ def test_an_import_names_the_command_that_shows_what_it_learned(run: Run, tmp_pa
     assert "Lives in Lisbon" in shown
 
 
+@pytest.mark.slow
 async def test_the_dashboard_shows_the_title_that_a_file_gave(
     run: Run, store: Path, tmp_path: Path
 ) -> None:

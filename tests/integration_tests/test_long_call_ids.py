@@ -377,6 +377,7 @@ turns = st.builds(
 histories = st.lists(turns, max_size=8).map(lambda parts: list(chain.from_iterable(parts)))
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

@@ -141,6 +141,7 @@ import langchain_ctxbudget.integrations.memory
 """
 
 
+@pytest.mark.slow
 def test_without_langchain_classic_it_says_what_to_install() -> None:
     process = subprocess.run(
         [sys.executable, "-c", WITHOUT_CLASSIC], capture_output=True, text=True, check=False

@@ -101,7 +101,7 @@ def tell_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("system_prompt", PROMPTS.values(), ids=PROMPTS)
-@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4-turbo"])
+@pytest.mark.parametrize("model", ["gpt-4o", pytest.param("gpt-4-turbo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("response_format", FORMATS.values(), ids=FORMATS)
 def test_tools_prompt_and_response_format_are_counted_as_sent(
     response_format: Any, model: str, system_prompt: Any

@@ -153,8 +153,11 @@ def turn_with(block: Any, budget: int) -> Turn:
     return Turn(block, budget, pipeline, contexts)
 
 
+QUICK_FORMS = ["image_url with bytes", "image with an address"]
+SLOW_FORMS = [form for form in MEDIA if form not in QUICK_FORMS]
 FORMS_AND_BUDGETS = [
-    *((form, 8_000) for form in MEDIA),
+    *((form, 8_000) for form in QUICK_FORMS),
+    *(pytest.param((form, 8_000), marks=pytest.mark.slow) for form in SLOW_FORMS),
     pytest.param(("image_url with bytes", 16_000), marks=pytest.mark.slow),
     pytest.param(("image_url with bytes", 32_000), marks=pytest.mark.slow),
     pytest.param(("image with an address", 16_000), marks=pytest.mark.slow),

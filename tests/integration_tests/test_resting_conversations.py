@@ -575,6 +575,7 @@ def test_a_damaged_tail_is_made_anew(part: str, damage: dict[str, Any] | None) -
     assert recording.messages_read("c1") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [0, 1, 2, 3, 4, 5])
 def test_a_process_killed_while_it_writes_leaves_a_sound_store(writes: int) -> None:
     store = filled()

@@ -181,6 +181,7 @@ def test_a_compaction_after_a_restart_reads_no_old_text(monkeypatch: pytest.Monk
     assert len(records_decoded) < 300
 
 
+@pytest.mark.slow
 def test_prompts_from_segments_are_those_from_the_log() -> None:
     store = filled()
     from_segments = Process(store)
@@ -474,6 +475,7 @@ def test_a_missing_head_is_made_again_in_silence(prompt_from_the_log: list[BaseM
     check_that_it_is_worked_out_again(store, keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [0, 1, 2, 3, 4, 5, 6, 7])
 def test_a_process_killed_while_it_seals_leaves_a_sound_store(
     writes: int, prompt_from_the_log: list[BaseMessage]

@@ -434,6 +434,7 @@ anything = st.binary(max_size=60) | st.lists(documents, max_size=3).map(
 )
 
 
+@pytest.mark.slow
 @given(anything)
 @settings(max_examples=120)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:

@@ -146,6 +146,7 @@ with ContextPipeline() as pipeline:
 COMMAND_LINE = SLOW | {"numpy", "langgraph", "langchain_ctxbudget.pipeline"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "not_loaded"),
     [
@@ -258,6 +259,7 @@ def test_the_page_on_the_architecture_names_every_file() -> None:
     assert set(names) == without_doors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "statement", "extra"),
     [
