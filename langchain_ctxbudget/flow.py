@@ -7,27 +7,24 @@ with its `auth_flow`.
 """
 
 import asyncio
-import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import Any, TypeAlias, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 
 from langchain_ctxbudget.errors import BlockedLoopError, CtxBudgetError, StoreError
 
-S = TypeVar("S")
 T = TypeVar("T")
 F = TypeVar("F")
-P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
 """How often a batch is tried again that met another thread's write."""
@@ -301,36 +298,3 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
         _held.set(before)
         lock.holder = None
         lock.release()
-
-
-def twins(
-    flow: Callable[Concatenate[S, P], Flow[T]],
-) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Makes the blocking and the awaitable method of a flow whose name begins with `_`.
-
-    An editor shows them better where they are written out, as those of the pipeline are.
-    """
-
-    def blocking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(flow(self, *args, **kwargs))
-
-    async def awaitable(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await adrive(flow(self, *args, **kwargs))
-
-    name = flow.__name__.lstrip("_")
-    returned = inspect.signature(flow).return_annotation
-    inner = (
-        returned.removeprefix("Flow[").removesuffix("]")
-        if isinstance(returned, str)
-        else get_args(returned)[-1]
-    )
-    signature = inspect.signature(flow).replace(return_annotation=inner)
-    short = (flow.__doc__ or "").partition("\n")[0].rstrip(".") + f"; see `{name}`."
-    for twin, own_name, text in ((blocking, name, flow.__doc__), (awaitable, f"a{name}", short)):
-        own: Any = twin
-        own.__name__ = own_name
-        own.__module__ = flow.__module__
-        own.__signature__ = signature
-        own.__doc__ = text
-        own.__qualname__ = flow.__qualname__.removesuffix(flow.__name__) + own_name
-    return blocking, awaitable

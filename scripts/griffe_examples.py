@@ -1,6 +1,6 @@
 """How the site reads the package.
 
-Doctests stand below `Example:` here, and async twins are not listed.
+Doctests stand below `Example:` here, and the async form of a method is not listed.
 """  # noqa: INP001
 
 from typing import Any
@@ -9,7 +9,7 @@ import griffe
 
 
 class HouseStyle(griffe.Extension):
-    """Renames the section for the parser, and takes out the twins."""
+    """Renames the section for the parser, and takes out the async forms."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401
         """See `griffe.Extension`."""
