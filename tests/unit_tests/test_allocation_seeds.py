@@ -209,7 +209,7 @@ def test_seed_000_without_room_for_ideals_layers_grow_together():
     }
 
 
-def test_seed_000_without_room_for_floors_the_last_in_priority_have_none():
+def test_seed_000_without_room_for_floors_the_last_have_none():
     # 1,200 tokens and a message of 500 leave 600. The seed cuts from the lowest priority upwards
     # and may leave a layer with less than its floor, "below this, don't include at all". Here
     # floors are granted by priority * (1 - elasticity / 2): L4 74.8: 200, leaving 400; L6 72: 500
