@@ -1,189 +1,382 @@
 """What seed 000 says of schema, settings, layers, assembler and chart is what happens."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, ContextSettings, LocalEmbeddings
-from langchain_ctxbudget.budget import ElasticAllocation, Situation
+from langchain_ctxbudget import (
+    AssembledContext,
+    ContextPipeline,
+    ContextReport,
+    ContextSettings,
+    LocalEmbeddings,
+)
+from langchain_ctxbudget.budget import ElasticAllocation, LayerSpec, Situation
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.history import ConversationCompaction
 from langchain_ctxbudget.history.cutting import COMPACTION
 from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS, importance
 from langchain_ctxbudget.history.tree import TREE
+from langchain_ctxbudget.knowledge import (
+    ClientPresence,
+    ContextBundle,
+    EntityProfile,
+    TopicProfile,
+)
 from langchain_ctxbudget.retrieval.filling import MEMORY_SHARE
-from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
+from tests.integration_tests.seeds import ADA, C1, NOW, new_pipeline, talk
+
+pytestmark = pytest.mark.slow
+
+ABOUT_SARAH = "What did Sarah say about Prisma ORM?"
+TWO_DAYS_AGO = NOW - timedelta(days=2)
 
 
-def fields(item: object, *names: str) -> tuple[Any, ...]:
-    return tuple(getattr(item, name) for name in names)
+# Settings
 
 
-def topic(**given: Any) -> Any:
-    return pipeline().knowledge.add_topic("Prisma ORM", **ADA, **given)
+@pytest.mark.parametrize(
+    ("setting", "default"),
+    [
+        ("max_context_tokens", 12_000),
+        ("prioritize_history", True),  # prioritizeConversationHistory
+        ("depth", "standard"),  # knowledgeDepth
+        ("include_entities", True),  # includeEntityContext
+        ("span_messages", 20),  # chunks of 20 messages
+    ],
+)
+def test_settings_have_the_defaults_of_the_seed(setting: str, default: object) -> None:
+    assert getattr(ContextSettings(), setting) == default
 
 
-def compiled() -> ContextPipeline:
-    it = pipeline()
-    it.knowledge.add_topic(
-        "Prisma ORM", **ADA, aliases=["prisma"], compiled_context="Version 5, with Postgres."
-    )
-    it.knowledge.add_entity(
-        "Sarah", **ADA, type="person", relationship="cofounder", aliases=["@sarah"]
-    )
-    it.knowledge.add_fact("Lives in Lisbon", **ADA, category="identity")
-    it.knowledge.add_fact("Prefers short answers", **ADA)
-    return it
+# TopicProfile
 
 
-ABOUT = "What did Sarah say about Prisma ORM?"
+def add_topic(**fields: Any) -> TopicProfile:
+    return new_pipeline().knowledge.add_topic("Prisma ORM", **ADA, **fields)
 
 
-def bundle(it: ContextPipeline, name: str) -> Any:
-    return next(one for one in it.knowledge.list_bundles(**ADA) if one.id == name)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("slug", "prisma-orm"),
+        ("label", "Prisma ORM"),
+        ("total_conversations", 0),
+        ("total_messages", 0),
+        ("engagement_streak", 0),
+        ("proficiency_level", "unknown"),
+        ("importance_score", 0.5),
+    ],
+)
+def test_a_new_topic_has_a_slug_and_defaults(field: str, value: object) -> None:
+    assert getattr(add_topic(), field) == value
 
 
-def edited() -> list[int]:
-    """Versions of a text: compiled, nothing changed, changed."""
-    it, versions = compiled(), list[int]()
-    for change in ({}, {"pinned": True}, {"text": True}):
-        if change.get("pinned"):
-            it.knowledge.pin("topic/prisma-orm", **ADA)
-        if change.get("text"):
-            it.knowledge.edit("topic/prisma-orm", **ADA, compiled_context="Version 6.")
-        versions.append(bundle(it, "topic/prisma-orm").version)
-    return versions
+@pytest.mark.parametrize(
+    ("field", "value", "kept"),
+    [
+        ("aliases", ["prisma.io"], ("prisma.io",)),
+        ("parent_slug", "databases", "databases"),
+        ("domain", "engineering", "engineering"),
+        ("proficiency_level", "expert", "expert"),
+    ],
+)
+def test_a_topic_keeps_what_it_is_added_with(field: str, value: object, kept: object) -> None:
+    topic = add_topic(**{field: value})
+    assert getattr(topic, field) == kept
 
 
-def used() -> dict[str, int]:
-    it = compiled()
-    for _ in range(2):
-        it.assemble(ABOUT, **C1)
-    return {one.id: one.hit_count for one in it.knowledge.list_bundles(**ADA)}
+def test_a_user_has_one_topic_of_a_slug() -> None:
+    pipeline = new_pipeline()
+    pipeline.knowledge.add_topic("Prisma ORM", **ADA)
+    with pytest.raises(InputError) as caught:
+        pipeline.knowledge.add_topic("Prisma ORM", **ADA)
+    assert caught.type is InputError
 
 
-def as_persona() -> tuple[int, int, int]:
-    """Hits, misses and tokens of a persona's text: one prompt shows it, one with other settings does not."""
-    it = pipeline()
-    it.save_settings(
-        {"personality": "helpful", "preferences": ["Prices in euros."]}, **ADA, persona_id="p1"
-    )
-    text = it.assemble("Hi", **C1, persona_id="p1").messages[0].text
-    it.assemble("Hi", **C1, persona_id="p1", settings={"preferences": ["Prices in yen."]})
-    made = bundle(it, "persona/p1")
-    assert all(f"- {line}\n" in text for line in made.compiled_prompt.splitlines())
-    return made.hit_count, made.miss_count, made.token_count
+@pytest.fixture(scope="module")
+def engaged() -> ContextPipeline:
+    """A topic and an entity came up on three days at six in the evening.
 
-
-def present(**opened: Any) -> Any:
-    it = compiled()
-    return it, it.knowledge.heartbeat(**ADA, device_id="phone", **opened)
-
-
-def predicted() -> Any:
-    it, _ = present(path="/docs/prisma-orm", active_persona_id="p1")
-    return it.assemble(ABOUT, **C1, device_id="phone").report
-
-
-def came_up() -> Any:
-    """A topic and an entity that came up on three days at six in the evening, in a conversation each."""
-    it = ContextPipeline(clock=lambda: NOW)
-    it.knowledge.add_topic("Prisma ORM", **ADA, aliases=["prisma"])
-    it.knowledge.add_entity("Sarah", **ADA)
+    In a conversation each.
+    """
+    pipeline = ContextPipeline(clock=lambda: NOW)
+    pipeline.knowledge.add_topic("Prisma ORM", **ADA, aliases=["prisma"])
+    pipeline.knowledge.add_entity("Sarah", **ADA)
     for day in range(3):
-        at = {"created_at": (NOW - timedelta(days=2 - day)).isoformat()}
-        said = [
-            HumanMessage("Does Sarah use Prisma?", additional_kwargs=at),
+        conversation: Any = {"user_id": "ada", "conversation_id": f"c{day}"}
+        time = {"created_at": (TWO_DAYS_AGO + timedelta(days=day)).isoformat()}
+        messages = [
+            HumanMessage("Does Sarah use Prisma?", additional_kwargs=time),
             AIMessage("Yes, Sarah does."),
         ]
-        it.add_messages(said, user_id="ada", conversation_id=f"c{day}")
-        it.end_session(user_id="ada", conversation_id=f"c{day}")
-    it.flush()
-    return it.knowledge.list_topics(**ADA)[0], it.knowledge.list_entities(**ADA)[0]
+        pipeline.add_messages(messages, **conversation)
+        pipeline.end_session(**conversation)
+    pipeline.flush()
+    return pipeline
 
 
-def compaction() -> Any:
-    it = pipeline(max_context_tokens=2_000)
-    it.add_messages(talk(100), **C1)
-    it.assemble("And now?", **C1)
-    return it.get_compactions(**C1)[0]
+@pytest.fixture(scope="module")
+def engaged_topic(engaged: ContextPipeline) -> TopicProfile:
+    return engaged.knowledge.list_topics(**ADA)[0]
 
 
-def embedded(*, ahead: bool) -> int:
-    """How many texts a new process embeds for a prompt in a conversation that a device shows since a moment."""
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("total_conversations", 3),
+        ("total_acus", 3),
+        ("total_messages", 3),
+        ("avg_session_depth", 1.0),
+        ("engagement_streak", 3),
+        ("peak_hour", 18),
+        ("first_engaged_at", TWO_DAYS_AGO),
+        ("last_engaged_at", NOW),
+        ("embedding_model", "wordllama-l2-supercat-256-sif"),
+        ("created_at", NOW),
+    ],
+)
+def test_a_topic_that_comes_up_is_counted(
+    engaged_topic: TopicProfile, field: str, value: object
+) -> None:
+    assert getattr(engaged_topic, field) == value
 
-    class Counting(LocalEmbeddings):
-        texts = 0
 
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            self.texts += len(texts)
-            return super().embed_documents(texts)
+def test_a_topic_that_comes_up_has_spent_tokens(engaged_topic: TopicProfile) -> None:
+    assert engaged_topic.total_tokens_spent > 0
 
-    store, counting = InMemoryStore(), Counting()
-    ContextPipeline({"learn": False}, store=store).add_messages(talk(200), **C1)
-    it = ContextPipeline(
-        {"learn": False, "max_context_tokens": 2_000}, store=store, embeddings=counting
+
+def test_a_topic_that_comes_up_has_an_embedding(engaged_topic: TopicProfile) -> None:
+    assert len(engaged_topic.embedding) == 256
+
+
+# EntityProfile
+
+
+@pytest.fixture(scope="module")
+def engaged_entity(engaged: ContextPipeline) -> EntityProfile:
+    return engaged.knowledge.list_entities(**ADA)[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("total_messages", 6),
+        ("total_conversations", 3),
+        ("first_engaged_at", TWO_DAYS_AGO),
+        ("last_engaged_at", NOW),
+    ],
+)
+def test_an_entity_that_comes_up_is_counted(
+    engaged_entity: EntityProfile, field: str, value: object
+) -> None:
+    assert getattr(engaged_entity, field) == value
+
+
+@pytest.fixture
+def knowing() -> ContextPipeline:
+    """A pipeline that knows a topic with its text, an entity and two facts of a user."""
+    pipeline = new_pipeline()
+    pipeline.knowledge.add_topic(
+        "Prisma ORM", **ADA, aliases=["prisma"], compiled_context="Version 5, with Postgres."
     )
-    if ahead:
-        it.knowledge.heartbeat(**ADA, device_id="phone", active_conversation_id="c1")
-        it.flush()
-        counting.texts = 0
-    it.assemble("In which year did we plant 30 pear trees?", **C1)
-    return counting.texts
-
-
-def layers(**sizes: Any) -> dict[str, tuple[Any, ...]]:
-    """Floor, priority and elasticity of the layers of the profile `seed`."""
-    none = dict.fromkeys(
-        ("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0
+    pipeline.knowledge.add_entity(
+        "Sarah", **ADA, type="person", relationship="cofounder", aliases=["@sarah"]
     )
-    talk = {
-        "total_tokens": 50_000,
-        "history_tokens": 120_000,
-        "topic_tokens": 9_000,
-        "entity_tokens": 900,
+    pipeline.knowledge.add_fact("Lives in Lisbon", **ADA, category="identity")
+    pipeline.knowledge.add_fact("Prefers short answers", **ADA)
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "Sarah"),
+        ("type", "person"),
+        ("relationship", "cofounder"),
+        ("aliases", ("@sarah",)),
+    ],
+)
+def test_an_entity_keeps_what_it_is_added_with(
+    knowing: ContextPipeline, field: str, value: object
+) -> None:
+    [entity] = knowing.knowledge.list_entities(**ADA)
+    assert getattr(entity, field) == value
+
+
+# ContextBundle
+
+
+def bundle_of(pipeline: ContextPipeline, key: str) -> ContextBundle:
+    bundles = {bundle.id: bundle for bundle in pipeline.knowledge.list_bundles(**ADA)}
+    return bundles[key]
+
+
+def test_identity_preferences_topics_and_entities_have_texts(knowing: ContextPipeline) -> None:
+    types = {bundle.bundle_type for bundle in knowing.knowledge.list_bundles(**ADA)}
+    assert types == {"identity_core", "global_prefs", "topic", "entity"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("token_count", 17),
+        ("priority", 0.5),
+        ("version", 1),
+        ("compiled_at", NOW),
+        ("last_used_at", None),
+    ],
+)
+def test_a_new_text_tells_its_size_and_times(
+    knowing: ContextPipeline, field: str, value: object
+) -> None:
+    assert getattr(bundle_of(knowing, "topic/prisma-orm"), field) == value
+
+
+def test_a_text_that_nothing_changed_is_not_built_again(knowing: ContextPipeline) -> None:
+    knowing.knowledge.list_bundles(**ADA)
+    knowing.knowledge.pin("topic/prisma-orm", **ADA)
+    assert bundle_of(knowing, "topic/prisma-orm").version == 1
+
+
+def test_an_edited_text_is_a_new_version(knowing: ContextPipeline) -> None:
+    knowing.knowledge.list_bundles(**ADA)
+    knowing.knowledge.pin("topic/prisma-orm", **ADA)
+    knowing.knowledge.edit("topic/prisma-orm", **ADA, compiled_context="Version 6.")
+    assert bundle_of(knowing, "topic/prisma-orm").version == 2
+
+
+def test_a_text_counts_the_prompts_that_show_it(knowing: ContextPipeline) -> None:
+    knowing.assemble(ABOUT_SARAH, **C1)
+    knowing.assemble(ABOUT_SARAH, **C1)
+    hits = {bundle.id: bundle.hit_count for bundle in knowing.knowledge.list_bundles(**ADA)}
+    assert hits == {
+        "entity/person/sarah": 2,
+        "global_prefs": 2,
+        "identity_core": 2,
+        "topic/prisma-orm": 2,
     }
-    situation = Situation(
-        **{**none, "message_count": 300, "topic_count": 1, "entity_count": 1, **talk, **sizes}
+
+
+@pytest.fixture
+def persona() -> ContextPipeline:
+    """A pipeline with a persona's settings."""
+    pipeline = new_pipeline()
+    settings: Any = {"personality": "helpful", "preferences": ["Prices in euros."]}
+    pipeline.save_settings(settings, **ADA, persona_id="p1")
+    return pipeline
+
+
+def test_the_text_of_a_persona_is_shown(persona: ContextPipeline) -> None:
+    system = persona.assemble("Hi", **C1, persona_id="p1").messages[0].text
+    lines = bundle_of(persona, "persona/p1").compiled_prompt.splitlines()
+    assert lines != []
+    assert [line for line in lines if f"- {line}\n" not in system] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("hit_count", 1), ("miss_count", 1), ("token_count", 24)]
+)
+def test_settings_of_a_call_miss_the_text_of_a_persona(
+    persona: ContextPipeline, field: str, value: int
+) -> None:
+    yen: Any = {"preferences": ["Prices in yen."]}
+    persona.assemble("Hi", **C1, persona_id="p1")
+    persona.assemble("Hi", **C1, persona_id="p1", settings=yen)
+    assert getattr(bundle_of(persona, "persona/p1"), field) == value
+
+
+# ClientPresence
+
+
+@pytest.mark.parametrize(
+    ("view", "topics"),
+    [
+        ({"path": "/docs/prisma-orm"}, ("topic/prisma-orm",)),
+        ({"active_notebook_id": "prisma"}, ("topic/prisma-orm",)),
+        ({"path": "/home"}, ()),
+    ],
+    ids=["navigation", "notebook", "elsewhere"],
+)
+def test_what_a_device_shows_predicts_topics(
+    knowing: ContextPipeline, view: Any, topics: tuple[str, ...]
+) -> None:
+    device = knowing.knowledge.heartbeat(**ADA, device_id="phone", **view)
+    assert device.predicted_topics == topics
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("predicted", ("Prisma ORM",)),
+        ("topics", ("Prisma ORM",)),
+        ("entities", ("Sarah",)),
+    ],
+)
+def test_a_report_tells_what_was_predicted_and_what_came_up(
+    knowing: ContextPipeline, field: str, value: tuple[str, ...]
+) -> None:
+    knowing.knowledge.heartbeat(
+        **ADA, device_id="phone", path="/docs/prisma-orm", active_persona_id="p1"
     )
-    specs = ElasticAllocation(profile="seed").allocate(situation).specs
-    return {str(one.layer): (one.min_tokens, one.priority, one.elasticity) for one in specs}
+    report = knowing.assemble(ABOUT_SARAH, **C1, device_id="phone").report
+    assert getattr(report, field) == value
 
 
-def covered() -> tuple[int, bool]:
-    it = pipeline(max_context_tokens=2_000)
-    it.add_messages(talk(100), **C1)
-    report = it.assemble("And now?", **C1).report
-    return sum(report.coverage_counts().values()), sum(report.timings_ms.values()) > 0
+def test_an_idle_device_has_been_idle_since_its_heartbeat(knowing: ContextPipeline) -> None:
+    device = knowing.knowledge.heartbeat(**ADA, device_id="phone", idle=True)
+    assert device.idle_since == NOW
 
 
-def layers_of_none() -> Any:
-    """The arc, and the floor of the history, where nothing was said yet."""
-    found = layers(message_count=0, history_tokens=0)
-    return SimpleNamespace(arc=found.get("L4"), history=found["L6"][0])
+class CountingEmbeddings(LocalEmbeddings):
+    """Embeddings that count the texts of documents."""
+
+    texts = 0
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.texts += len(texts)
+        return super().embed_documents(texts)
 
 
-def decided() -> Any:
-    """The first compaction of a talk that decides something, leaves something open and names a file."""
-    it = pipeline(max_context_tokens=2_000)
-    said = talk(100)
-    said[2] = HumanMessage(
-        "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`."
-    )
-    said[4] = HumanMessage("[OPEN] Who waters the saplings in August?")
-    it.add_messages(said, **C1)
-    it.assemble("And now?", **C1)
-    return it.get_compactions(**C1)[0]
+class NewProcess:
+    """A pipeline of a new process, on a store with a long conversation."""
+
+    def __init__(self) -> None:
+        store = InMemoryStore()
+        ContextPipeline({"learn": False}, store=store).add_messages(talk(200), **C1)
+        self.embeddings = CountingEmbeddings()
+        self.pipeline = ContextPipeline(
+            {"learn": False, "max_context_tokens": 2_000}, store=store, embeddings=self.embeddings
+        )
+
+    def texts_of_a_prompt(self) -> int:
+        """How many texts are embedded for a prompt."""
+        self.embeddings.texts = 0
+        self.pipeline.assemble("In which year did we plant 30 pear trees?", **C1)
+        return self.embeddings.texts
 
 
-def beats() -> Any:
+def test_the_conversation_in_front_is_read_ahead() -> None:
+    process = NewProcess()
+    process.pipeline.knowledge.heartbeat(**ADA, device_id="phone", active_conversation_id="c1")
+    process.pipeline.flush()
+    assert process.texts_of_a_prompt() == 1
+
+
+def test_a_conversation_that_nobody_has_open_is_not_read_ahead() -> None:
+    assert NewProcess().texts_of_a_prompt() > 390
+
+
+@pytest.fixture(scope="module")
+def device() -> ClientPresence:
     """A device after two heartbeats, a minute apart."""
     clock = [NOW]
-    it = pipeline(clock)
+    pipeline = new_pipeline(clock)
     for path in ("/a", "/b"):
-        it.knowledge.heartbeat(
+        pipeline.knowledge.heartbeat(
             **ADA,
             device_id="phone",
             active_conversation_id="c1",
@@ -194,343 +387,289 @@ def beats() -> Any:
             local_time=NOW,
         )
         clock.append(clock[-1] + timedelta(minutes=1))
-    [device] = it.knowledge.list_devices(**ADA)
+    [device] = pipeline.knowledge.list_devices(**ADA)
     return device
 
 
-def twice() -> object:
-    it = pipeline()
-    return [it.knowledge.add_topic("Prisma ORM", **ADA) for _ in range(2)]
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("device_id", "phone"),
+        ("active_conversation_id", "c1"),
+        ("visible_conversation_ids", ("c1", "c2")),
+        ("active_notebook_id", "n1"),
+        ("active_persona_id", "p1"),
+        ("last_navigation_path", "/b"),
+        ("local_time", NOW),
+        ("session_started_at", NOW),
+        ("last_heartbeat_at", NOW + timedelta(minutes=1)),
+        ("is_online", True),
+        ("idle_since", None),
+    ],
+)
+def test_everything_that_a_device_tells_is_kept(
+    device: ClientPresence, field: str, value: object
+) -> None:
+    assert getattr(device, field) == value
 
 
-def strategies() -> list[str]:
-    """The forms of ever longer histories in one budget."""
-    found: list[str] = []
-    for number in (5, 60, 150, 400):
-        it = pipeline(
-            max_context_tokens=2_000, allocation={"strategy": "elastic", "profile": "seed"}
-        )
-        it.add_messages(talk(number), **C1)
-        found.append(it.assemble("And now?", **C1).report.history_strategy)
-    return found
+def test_the_paths_of_a_device_are_kept_in_their_order(device: ClientPresence) -> None:
+    paths = [path for path, _ in device.navigation_history]
+    assert paths == ["/a", "/b"]
 
 
-ROWS = [
-    Row("settings: default 12,000 tokens", lambda: ContextSettings().max_context_tokens, 12_000),
-    Row(
-        "settings: prioritizeConversationHistory true",
-        lambda: ContextSettings().prioritize_history,
-        True,
-    ),
-    Row("settings: knowledgeDepth standard", lambda: ContextSettings().depth, "standard"),
-    Row("settings: includeEntityContext true", lambda: ContextSettings().include_entities, True),
-    Row(
-        "TopicProfile: a label has a slug",
-        lambda: fields(topic(aliases=["prisma.io"]), "slug", "label", "aliases"),
-        ("prisma-orm", "Prisma ORM", ("prisma.io",)),
-    ),
-    Row(
-        "TopicProfile: defaults",
-        lambda: fields(
-            topic(),
-            "total_conversations",
-            "total_messages",
-            "engagement_streak",
-            "proficiency_level",
-        ),
-        (0, 0, 0, "unknown"),
-    ),
-    Row(
-        "TopicProfile: parent, domain and level",
-        lambda: fields(
-            topic(parent_slug="databases", domain="engineering", proficiency_level="expert"),
-            "parent_slug",
-            "domain",
-            "proficiency_level",
-        ),
-        ("databases", "engineering", "expert"),
-    ),
-    Row(
-        "TopicProfile: conversations, ACUs, messages, depth, streak, peak hour, as computed",
-        lambda: fields(
-            came_up()[0],
-            *(
-                "total_conversations",
-                "total_acus",
-                "total_messages",
-                "avg_session_depth",
-                "engagement_streak",
-                "peak_hour",
-            ),
-        ),
-        (3, 3, 3, 1.0, 3, 18),
-    ),
-    Row(
-        "TopicProfile: tokens spent, an embedding",
-        lambda: (came_up()[0].total_tokens_spent > 0, len(came_up()[0].embedding)),
-        (True, 256),
-    ),
-    Row(
-        "EntityProfile: mentions, conversations, first and last mentioned",
-        lambda: fields(
-            came_up()[1],
-            "total_messages",
-            "total_conversations",
-            "first_engaged_at",
-            "last_engaged_at",
-        ),
-        (6, 3, NOW - timedelta(days=2), NOW),
-    ),
-    Row(
-        "ConversationCompaction: range, tokens, ratio, level",
-        lambda: fields(
-            compaction(),
-            *(
-                "from_message_index",
-                "to_message_index",
-                "original_token_count",
-                "compacted_token_count",
-            ),
-            *(
-                "compression_ratio",
-                "compaction_level",
-                "key_decisions",
-                "open_questions",
-                "code_artifacts",
-            ),
-        ),
-        (0, 16, 476, 351, 1.36, 1, (), (), ()),
-    ),
-    Row(
-        "EntityProfile: type, relationship, aliases",
-        lambda: fields(
-            compiled().knowledge.list_entities(**ADA)[0], "name", "type", "relationship", "aliases"
-        ),
-        ("Sarah", "person", "cofounder", ("@sarah",)),
-    ),
-    Row(
-        "ContextBundle: identity, preferences, topic, entity",
-        lambda: {one.bundle_type for one in compiled().knowledge.list_bundles(**ADA)},
-        {"identity_core", "global_prefs", "topic", "entity"},
-    ),
-    Row(
-        "ContextBundle: composite, of a persona, stands in L1; settings of a call are a miss",
-        as_persona,
-        (1, 1, 24),
-    ),
-    Row("ContextBundle: a clean one is never built again", edited, [1, 1, 2]),
-    Row(
-        "ContextBundle: hits of what prompts have shown",
-        used,
-        {"entity/person/sarah": 2, "global_prefs": 2, "identity_core": 2, "topic/prisma-orm": 2},
-    ),
-    Row(
-        "ClientPresence: predictedTopics by navigation, notebook and persona",
-        lambda: [
-            present(**opened)[1].predicted_topics
-            for opened in (
-                {"path": "/docs/prisma-orm"},
-                {"active_notebook_id": "prisma"},
-                {"path": "/home"},
-            )
-        ],
-        [("topic/prisma-orm",), ("topic/prisma-orm",), ()],
-    ),
-    Row("ClientPresence: the conversation in front is read ahead", lambda: embedded(ahead=True), 1),
-    Row(
-        "ClientPresence: one that nobody has open is not", lambda: embedded(ahead=False) > 390, True
-    ),
-    Row("ClientPresence: idleSince", lambda: present(idle=True)[1].idle_since, NOW),
-    Row(
-        "what was predicted, and what of it came up",
-        lambda: fields(predicted(), "predicted", "topics", "entities"),
-        (("Prisma ORM",), ("Prisma ORM",), ("Sarah",)),
-    ),
-    Row(
-        "TopicProfile: importance 0.5 at first; first and last time; model of its vector; when it was made",
-        lambda: (
-            topic().importance_score,
-            *fields(
-                came_up()[0], "first_engaged_at", "last_engaged_at", "embedding_model", "created_at"
-            ),
-        ),
-        (0.5, NOW - timedelta(days=2), NOW, "wordllama-l2-supercat-256-sif", NOW),
-    ),
-    Row("TopicProfile: one of a slug", lambda: refused(twice), "InputError"),
-    Row(
-        "ContextBundle: tokens, priority, when it was compiled and used",
-        lambda: fields(
-            bundle(compiled(), "topic/prisma-orm"),
-            "token_count",
-            "priority",
-            "compiled_at",
-            "last_used_at",
-        ),
-        (17, 0.5, NOW, None),
-    ),
-    Row(
-        "ConversationCompaction: keyDecisions, openQuestions, codeArtifacts",
-        lambda: fields(decided(), "key_decisions", "open_questions", "code_artifacts"),
+# ConversationCompaction
+
+
+@pytest.fixture(scope="module")
+def long_talk() -> ContextPipeline:
+    pipeline = new_pipeline(max_context_tokens=2_000)
+    pipeline.add_messages(talk(100), **C1)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def report_of_long_talk(long_talk: ContextPipeline) -> ContextReport:
+    return long_talk.assemble("And now?", **C1).report
+
+
+@pytest.fixture(scope="module")
+def compaction(
+    long_talk: ContextPipeline, report_of_long_talk: ContextReport
+) -> ConversationCompaction:
+    return long_talk.get_compactions(**C1)[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("from_message_index", 0),
+        ("to_message_index", 16),
+        ("original_token_count", 476),
+        ("compacted_token_count", 351),
+        ("compression_ratio", 1.36),
+        ("compaction_level", 1),
+        ("key_decisions", ()),
+        ("open_questions", ()),
+        ("code_artifacts", ()),
+    ],
+)
+def test_a_compaction_tells_its_range_and_sizes(
+    compaction: ConversationCompaction, field: str, value: object
+) -> None:
+    assert getattr(compaction, field) == value
+
+
+@pytest.fixture(scope="module")
+def compaction_of_decisions() -> ConversationCompaction:
+    """The first compaction of a talk that decides, leaves something open and names a file."""
+    pipeline = new_pipeline(max_context_tokens=2_000)
+    messages = talk(100)
+    messages[2] = HumanMessage(
+        "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`."
+    )
+    messages[4] = HumanMessage("[OPEN] Who waters the saplings in August?")
+    pipeline.add_messages(messages, **C1)
+    pipeline.assemble("And now?", **C1)
+    return pipeline.get_compactions(**C1)[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
         (
-            ("We decided on quince for the rootstocks; the plan is in `orchard/plan.md`.",),
-            ("[OPEN] Who waters the saplings in August?",),
-            ("orchard/plan.md",),
+            "key_decisions",
+            "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`.",
         ),
-    ),
-    Row(
-        "ClientPresence: everything that a device tells",
-        lambda: fields(
-            beats(),
-            *(
-                "device_id",
-                "active_conversation_id",
-                "visible_conversation_ids",
-                "active_notebook_id",
-            ),
-            *(
-                "active_persona_id",
-                "last_navigation_path",
-                "local_time",
-                "session_started_at",
-                "last_heartbeat_at",
-            ),
-            *("is_online", "idle_since"),
-        ),
-        (
-            "phone",
-            "c1",
-            ("c1", "c2"),
-            "n1",
-            "p1",
-            "/b",
-            NOW,
-            NOW,
-            NOW + timedelta(minutes=1),
-            True,
-            None,
-        ),
-    ),
-    Row(
-        "ClientPresence: navigationHistory",
-        lambda: [path for path, _ in beats().navigation_history],
-        ["/a", "/b"],
-    ),
-    Row(
-        "layers: floor, priority, elasticity; of L1, what there is",
-        layers,
-        {
-            "L1": (0, 95, 0.1),
-            "L2": (300, 70, 0.6),
-            "L3": (150, 65, 0.7),
-            "L4": (200, 88, 0.3),
-            "L5": (200, 75, 0.5),
-            "L6": (500, 90, 0.4),
-        },
-    ),
-    Row(
-        "priorities by situation: topics with two, or in depth; history of a short dialogue",
-        lambda: (
-            layers(topic_count=2)["L2"][1],
-            layers(depth="deep")["L2"][1],
-            layers(message_count=20)["L6"][1],
-        ),
-        (85, 85, 80),
-    ),
-    Row(
-        "strategies by compression ratio",
-        strategies,
-        ["full", "windowed", "compacted", "multi_level"],
-    ),
-    Row(
-        "strategies: windowed up to 2.5, compacted up to 8",
-        lambda: (COMPACTION.windowed_ratio, COMPACTION.compacted_ratio),
-        (2.5, 8.0),
-    ),
-    Row(
-        "zones: older 40 of 75, with 10 and 25; levels 3, 2 and 1 with 5, 10 and 15; one if windowed",
-        lambda: (
-            round(OLDER_SHARE * 75),
-            PARTS["compacted"],
-            PARTS["multi_level"],
-            PARTS["windowed"],
-        ),
-        (40, (10, 25), (5, 10, 15), (1,)),
-    ),
-    Row(
-        "chunks of 20 messages, five to a level",
-        lambda: (ContextSettings().span_messages, TREE.fan_out),
-        (20, 5),
-    ),
-    Row(
-        "importance: 5 log2(words + 1), at most 25; user, question, problem + 5; decision + 10; item + 2",
-        lambda: [
-            importance(text, from_user=text == "a b c")
-            for text in (
-                "a b d",
-                "w " * 40,
-                "a b c",
-                "a b d?",
-                "a b error",
-                "a b agreed",
-                "- a b d",
-            )
-        ],
-        [10.0, 25.0, 15.0, 15.0, 15.0, 20.0, 12.0],
-    ),
-    Row(
-        "importance: 15 for a code block",
-        lambda: (
-            importance(f"{'`' * 3}\na b d\n{'`' * 3}", from_user=False)
-            - importance("a b d", from_user=False)
-        ),
-        15.0,
-    ),
-    Row("JIT retrieval: 40 % for memories, 60 % for ACUs", lambda: MEMORY_SHARE, 0.4),
-    Row(
-        "without a conversation: no arc, no floor of history",
-        lambda: fields(layers_of_none(), "arc", "history"),
-        (None, 0),
-    ),
-    Row("coverage: each of 200 messages once; and the time that it took", covered, (200, True)),
-    Row(
-        "assembler: system first, the message last",
-        lambda: [one.type for one in compiled().assemble(ABOUT, **C1).messages],
-        ["system", "human"],
-    ),
-    Row(
-        "metadata: topics, entities, strategy, total",
-        lambda: fields(
-            compiled().assemble(ABOUT, **C1).report,
-            "topics",
-            "entities",
-            "history_strategy",
-            "allocation_strategy",
-        ),
-        (("Prisma ORM",), ("Sarah",), "empty", "elastic"),
-    ),
-    Row(
-        "cache hits by layer",
-        lambda: fields(compiled().assemble(ABOUT, **C1).report, "cache_hits", "cache_misses"),
-        ({"L1": 2, "L2": 1, "L3": 1}, {"L1": 0, "L2": 0, "L3": 0}),
-    ),
-    Row(
-        "chart: every layer, topics and hits",
-        lambda: [
-            part in compiled().assemble(ABOUT, **C1).report.to_text()
-            for part in (
-                "CONTEXT BUDGET",
-                "L0 Identity",
-                "L7 Message",
-                "Prisma ORM",
-                "2 of 2 in L1",
-            )
-        ],
-        [True] * 5,
-    ),
-]
+        ("open_questions", "[OPEN] Who waters the saplings in August?"),
+        ("code_artifacts", "orchard/plan.md"),
+    ],
+)
+def test_a_compaction_keeps_decisions_questions_and_files(
+    compaction_of_decisions: ConversationCompaction, field: str, text: str
+) -> None:
+    assert getattr(compaction_of_decisions, field) == (text,)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=[row.says for row in ROWS])
-def test_what_the_seed_says_holds(row: Row) -> None:
-    assert row.call() == row.expected
+@pytest.mark.parametrize(
+    ("exchanges", "strategy"),
+    [(5, "full"), (60, "windowed"), (150, "compacted"), (400, "multi_level")],
+)
+def test_the_form_of_a_history_follows_its_compression(exchanges: int, strategy: str) -> None:
+    pipeline = new_pipeline(
+        max_context_tokens=2_000, allocation={"strategy": "elastic", "profile": "seed"}
+    )
+    pipeline.add_messages(talk(exchanges), **C1)
+    assert pipeline.assemble("And now?", **C1).report.history_strategy == strategy
+
+
+def test_a_history_is_windowed_up_to_a_ratio_of_2_5() -> None:
+    assert COMPACTION.windowed_ratio == 2.5
+
+
+def test_a_history_is_compacted_up_to_a_ratio_of_8() -> None:
+    assert COMPACTION.compacted_ratio == 8.0
+
+
+def test_older_messages_have_40_of_75_percent() -> None:
+    assert round(OLDER_SHARE * 75) == 40
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parts"),
+    [
+        ("compacted", (10, 25)),
+        ("multi_level", (5, 10, 15)),  # of levels 3, 2 and 1
+        ("windowed", (1,)),
+    ],
+)
+def test_each_form_of_a_history_has_its_zones(strategy: str, parts: tuple[int, ...]) -> None:
+    assert PARTS[strategy] == parts
+
+
+def test_five_chunks_make_one_of_the_next_level() -> None:
+    assert TREE.fan_out == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "from_user", "points"),
+    [
+        ("a b d", False, 10.0),  # 5 log2(words + 1)
+        ("w " * 40, False, 25.0),  # at most
+        ("a b c", True, 15.0),  # of the user: + 5
+        ("a b d?", False, 15.0),  # a question: + 5
+        ("a b error", False, 15.0),  # a problem: + 5
+        ("a b agreed", False, 20.0),  # a decision: + 10
+        ("- a b d", False, 12.0),  # an item of a list: + 2
+    ],
+)
+def test_the_importance_of_a_text_follows_its_words(
+    text: str, from_user: bool, points: float
+) -> None:
+    assert importance(text, from_user=from_user) == points
+
+
+def test_a_block_of_code_is_worth_15_points() -> None:
+    with_code = importance("```\na b d\n```", from_user=False)
+    without_code = importance("a b d", from_user=False)
+    assert with_code - without_code == 15.0
+
+
+# Layers
+
+
+def specs_of(**sizes: Any) -> dict[str, LayerSpec]:
+    """The layers of the profile `seed`, for a long conversation with a topic and an entity."""
+    usual: dict[str, Any] = {
+        "total_tokens": 50_000,
+        "overhead_tokens": 0,
+        "identity_tokens": 0,
+        "preferences_tokens": 0,
+        "message_tokens": 0,
+        "message_count": 300,
+        "history_tokens": 120_000,
+        "topic_count": 1,
+        "topic_tokens": 9_000,
+        "entity_count": 1,
+        "entity_tokens": 900,
+    }
+    situation = Situation(**{**usual, **sizes})
+    allocation = ElasticAllocation(profile="seed").allocate(situation)
+    return {str(spec.layer): spec for spec in allocation.specs}
+
+
+def test_six_layers_share_the_budget() -> None:
+    assert sorted(specs_of()) == ["L1", "L2", "L3", "L4", "L5", "L6"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "floor", "priority", "elasticity"),
+    [
+        ("L1", 0, 95, 0.1),  # what there is
+        ("L2", 300, 70, 0.6),
+        ("L3", 150, 65, 0.7),
+        ("L4", 200, 88, 0.3),
+        ("L5", 200, 75, 0.5),
+        ("L6", 500, 90, 0.4),
+    ],
+)
+def test_a_layer_has_its_floor_priority_and_elasticity(
+    layer: str, floor: int, priority: int, elasticity: float
+) -> None:
+    spec = specs_of()[layer]
+    assert spec.min_tokens == floor
+    assert spec.priority == priority
+    assert spec.elasticity == elasticity
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layer", "priority"),
+    [
+        ({"topic_count": 2}, "L2", 85),
+        ({"depth": "deep"}, "L2", 85),
+        ({"message_count": 20}, "L6", 80),
+    ],
+    ids=["two topics", "in depth", "a short dialogue"],
+)
+def test_the_priority_of_a_layer_follows_the_situation(
+    sizes: dict[str, Any], layer: str, priority: int
+) -> None:
+    assert specs_of(**sizes)[layer].priority == priority
+
+
+def test_without_a_conversation_there_is_no_arc() -> None:
+    assert "L4" not in specs_of(message_count=0, history_tokens=0)
+
+
+def test_without_a_conversation_history_has_no_floor() -> None:
+    assert specs_of(message_count=0, history_tokens=0)["L6"].min_tokens == 0
+
+
+def test_memories_have_40_percent_of_what_is_retrieved() -> None:
+    """And ACUs 60 %."""
+    assert MEMORY_SHARE == 0.4
+
+
+# The assembler and the chart
+
+
+def test_each_of_200_messages_is_covered_once(report_of_long_talk: ContextReport) -> None:
+    assert sum(report_of_long_talk.coverage_counts().values()) == 200
+
+
+def test_a_report_tells_the_time_that_it_took(report_of_long_talk: ContextReport) -> None:
+    assert sum(report_of_long_talk.timings_ms.values()) > 0
+
+
+@pytest.fixture
+def context(knowing: ContextPipeline) -> AssembledContext:
+    return knowing.assemble(ABOUT_SARAH, **C1)
+
+
+def test_the_system_prompt_comes_first_and_the_message_last(context: AssembledContext) -> None:
+    types = [message.type for message in context.messages]
+    assert types == ["system", "human"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("topics", ("Prisma ORM",)),
+        ("entities", ("Sarah",)),
+        ("history_strategy", "empty"),
+        ("allocation_strategy", "elastic"),
+        ("cache_hits", {"L1": 2, "L2": 1, "L3": 1}),
+        ("cache_misses", {"L1": 0, "L2": 0, "L3": 0}),
+    ],
+)
+def test_a_report_tells_topics_entities_strategies_and_hits(
+    context: AssembledContext, field: str, value: object
+) -> None:
+    assert getattr(context.report, field) == value
+
+
+@pytest.mark.parametrize(
+    "part", ["CONTEXT BUDGET", "L0 Identity", "L7 Message", "Prisma ORM", "2 of 2 in L1"]
+)
+def test_the_chart_shows_layers_topics_and_hits(context: AssembledContext, part: str) -> None:
+    assert part in context.report.to_text()
