@@ -501,9 +501,16 @@ def test_nothing_is_raised_unless_the_application_wants_it(pool_of_bikes: Pool) 
     assert boosted(pool_of_bikes, RetrievalSettings(), ["Rosa"], date(2026, 1, 2)) is pool_of_bikes
 
 
-def test_only_candidates_are_raised(pool_of_bikes: Pool) -> None:
-    only_one = RetrievalSettings(candidates=1, entity_weight=1.0)
+@pytest.mark.parametrize(
+    ("candidates", "raised"),
+    [(2, {"c2/1", "c2/2"}), (3, {"c2/0", "c2/1", "c2/2"})],
+)
+def test_only_candidates_are_raised(pool_of_bikes: Pool, candidates: int, raised: set[str]) -> None:
+    """All three texts name the bike; the first is the least like the question."""
+    settings_of_names = RetrievalSettings(candidates=candidates, entity_weight=1.0)
 
-    after = boosted(pool_of_bikes, only_one, ["Rosa"], date(2026, 1, 2))
+    after = boosted(pool_of_bikes, settings_of_names, ["blue bike"], date(2026, 1, 2))
 
-    assert np.count_nonzero(after.ranking.components["boost"]) <= 1
+    boost = after.ranking.components["boost"]
+    ids = {other.id for number, other in enumerate(after.others) if boost[number] > 0}
+    assert ids == raised
