@@ -258,17 +258,25 @@ def test_the_newest_messages_stand_at_the_end_of_a_window(
     history = next(new_histories)
     history.add_messages(numbered(transcript, "m"))
 
-    whole = [message for message in history.window(1_000_000) if message.id]
-    window = [message for message in history.window(budget) if message.id]
-
+    whole = with_ids(history.window(1_000_000))
+    window = with_ids(history.window(budget))
     newest = whole[len(whole) - len(window) :]
+
     assert [message.id for message in window] == [message.id for message in newest]
-    changed = [
+    assert changed_texts(window, newest) == []
+
+
+def with_ids(messages: Messages) -> Messages:
+    return [message for message in messages if message.id]
+
+
+def changed_texts(window: Messages, originals: Messages) -> list[str]:
+    """Texts that differ from the originals', and do not say that they were shortened."""
+    return [
         message.text
-        for message, original in zip(window, newest, strict=True)
+        for message, original in zip(window, originals, strict=True)
         if message.text != original.text and "tokens left out" not in message.text
     ]
-    assert changed == []
 
 
 def has_one_id_a_call(transcript: Messages) -> bool:

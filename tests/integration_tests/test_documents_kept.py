@@ -1,15 +1,15 @@
 """Documents stay whole though several write at once, writers are killed, or the store fails."""
 
 import random
-import subprocess
-import sys
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from langchain_core.documents import Document
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, Item
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
@@ -17,23 +17,34 @@ from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.stores import stored
 from tests.integration_tests.test_knowledge_base import KETTLE, everything, named, words
 from tests.log_contract import Elsewhere, Faulty
+from tests.processes import FORKED
 
 
 def require_whole(store: BaseStore, documents: dict[str, str]) -> None:
     """The store has these documents, everything that belongs to them and nothing else."""
-    knowledge = KnowledgeBase(store, user_id="ada")
-    whole = {info.source: text_of(knowledge, info.source) for info in knowledge.list()}
-    assert whole == documents
+    assert shown_texts(KnowledgeBase(store, user_id="ada")) == documents
 
     items = everything(store)
-    manifests = [stored(item.value) for item in items if item.namespace[3:] == ("manifest",)]
-    expected = set()
-    for manifest in manifests:
-        keys = [*manifest["parts"], manifest["hash"]]
-        expected |= {(manifest["id"], key) for key in keys}
+    expected = expected_parts(items)
     parts = [item for item in items if item.namespace[3] == "parts"]
     assert {(item.namespace[4], item.key) for item in parts} == expected
     assert len(items) == len(expected) + len(documents)
+
+
+def expected_parts(items: list[Item]) -> set[tuple[str, str]]:
+    """Whose parts there are to be, and their keys, as the documents' manifests say."""
+    expected: set[tuple[str, str]] = set()
+    for item in items:
+        if item.namespace[3:] == ("manifest",):
+            manifest = stored(item.value)
+            keys = [*manifest["parts"], manifest["hash"]]
+            expected |= {(manifest["id"], key) for key in keys}
+    return expected
+
+
+def shown_texts(knowledge: KnowledgeBase) -> dict[str, str | None]:
+    """The text of each document that is listed."""
+    return {info.source: text_of(knowledge, info.source) for info in knowledge.list()}
 
 
 def text_of(knowledge: KnowledgeBase, source: str) -> str | None:
@@ -111,29 +122,31 @@ def test_a_change_is_done_within_twenty_writes_and_not_without_any(store: BaseSt
     assert CutOff(store).change(MOST_WRITES - 1)
 
 
-KILLED = """
-import sys
-from langchain_ctxbudget import ChromaStore
-from tests.integration_tests.test_documents_kept import documents_of, small
-knowledge = small(ChromaStore(sys.argv[1]))
-print("ready", flush=True)
-for version in range(int(sys.argv[2]), 1000):
-    knowledge.add(documents_of(version))
-"""
-
-
 def documents_of(version: int) -> list[Document]:
     return [named(words(10 * version + number, 8), f"doc{number}") for number in range(4)]
 
 
+def write_versions_without_end(folder: str, version: int, connection: Connection) -> None:
+    """Writes one version of documents after another, and tells when it begins."""
+    knowledge = small(ChromaStore(folder))
+    connection.send("ready")
+    while True:
+        knowledge.add(documents_of(version))
+        version += 1
+
+
 def write_and_be_killed(folder: Path, version: int, seconds: float) -> None:
     """Lets another process write versions of documents, and kills it after a while."""
-    command = [sys.executable, "-c", KILLED, str(folder), str(version)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    receiver, sender = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=write_versions_without_end, args=(str(folder), version, sender))
+    process.start()
+    sender.close()
+    with receiver:
+        assert receiver.recv() == "ready"
         time.sleep(seconds)
         process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.slow
@@ -145,7 +158,7 @@ def test_whoever_is_killed_at_any_moment_leaves_nothing_behind(tmp_path: Path) -
         write_and_be_killed(folder, 100 * kill, chance.uniform(0, 0.3))
         with ChromaStore(folder) as store:
             knowledge = small(store)
-            texts = {info.source: text_of(knowledge, info.source) for info in knowledge.list()}
+            texts = shown_texts(knowledge)
             assert [source for source, text in texts.items() if not text] == []
             knowledge.add(documents)
             require_whole(store, {each.metadata["source"]: each.page_content for each in documents})
@@ -156,24 +169,26 @@ def test_whoever_is_killed_at_any_moment_leaves_nothing_behind(tmp_path: Path) -
 
 def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) -> None:
     def work(number: int) -> list[str]:
-        """Adds, searches and deletes; returns what was found of its own document."""
+        """Adds, searches and deletes; returns what it finds of its own document."""
         knowledge = small(Elsewhere(store))
-        found = []
+        texts = []
         for part in range(4):
             shared = named(words(10 * number + part, 3), f"shared {part % 2}")
             own = named(words(number, 3), f"{number}")
             knowledge.add([shared, own])
-            found.append(knowledge.search(f"m{number}x0", k=1)[0].page_content)
+            texts.append(knowledge.search(f"m{number}x0", k=1)[0].page_content)
             knowledge.delete(f"shared {number % 2}")
-        return found
+        return texts
 
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(work, range(6)))
+        texts_by_thread = list(pool.map(work, range(6)))
     small(store).delete("shared 0")
     small(store).delete("shared 1")
 
-    for number, texts in enumerate(found):
-        assert [text for text in texts if f"Item {number}-0" not in text] == []
+    others: list[str] = []
+    for number, texts in enumerate(texts_by_thread):
+        others += [text for text in texts if f"Item {number}-0" not in text]
+    assert others == []
     require_whole(store, {str(number): words(number, 3) for number in range(6)})
 
 
