@@ -84,7 +84,8 @@ def postgres() -> Iterator[str]:
     found = importlib.util.find_spec("pgserver")
     if found is None or found.origin is None:
         _unavailable(
-            "pgserver is not installed; it has wheels for Python up to 3.12, on Linux for x86-64 only"
+            "pgserver is not installed; it has wheels for Python up to 3.12, "
+            "on Linux for x86-64 only"
         )
     package = Path(found.origin).parent
     with TemporaryDirectory(prefix="pg-") as name:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -28,7 +28,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs coroutines on one event loop, which goes on in a thread of its own, as that of a server does."""
+    """Runs coroutines on one event loop in a thread of its own, which goes on like a server's."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -41,7 +41,8 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def chat_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    (path := tmp_path / "chat.json").write_text(json.dumps(request.module.CHAT), encoding="utf-8")
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(request.module.CHAT), encoding="utf-8")
     return path
 
 
@@ -73,12 +74,18 @@ BACK_ENDS = {"test_export_and_erase", "test_isolation", "test_message_log"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if (
-        "store" in metafunc.fixturenames
-        and metafunc._arg2fixturedefs["store"][-1].func is new_store
-    ):
-        kinds = EVERY_STORE if Path(metafunc.definition.path).stem in BACK_ENDS else ("memory",)
-        metafunc.parametrize("store", kinds, indirect=True)
+    if "store" not in metafunc.fixturenames:
+        return
+    if metafunc._arg2fixturedefs["store"][-1].func is not new_store:
+        return
+    kinds: Sequence[str] = ("memory",)
+    if module_of(metafunc.definition) in BACK_ENDS:
+        kinds = EVERY_STORE
+    metafunc.parametrize("store", kinds, indirect=True)
+
+
+def module_of(item: pytest.Item) -> str:
+    return Path(item.path).stem
 
 
 _workers: WeakSet[Worker[Any]] = WeakSet()
@@ -99,7 +106,8 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
     with blocking_stores(request.param, request) as new:
         yield new()
         # What still learns or summarizes needs the store.
-        [each.flush(30) for each in list(_workers)]
+        for worker in list(_workers):
+            worker.flush(30)
 
 
 store = pytest.fixture(new_store)
@@ -125,17 +133,25 @@ LONG = {
 """Modules that are for the long suite."""
 
 
+CHROMA = {"chroma", "chroma-folder", "chroma-server"}
+"""Kinds of stores on which a back end's tests are for the long suite."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: Path(item.path).stem not in FIRST)
+    items.sort(key=lambda item: module_of(item) not in FIRST)
     for item in items:
-        if Path(item.path).stem in LONG:
+        if module_of(item) in LONG or is_of_chroma(item):
             item.add_marker(pytest.mark.slow)
-        chosen = getattr(item, "callspec", None)
-        if chosen and Path(item.path).stem in BACK_ENDS:
-            kinds = {chosen.params.get("store"), chosen.params.get("kind")}
-            if kinds & {"chroma", "chroma-folder", "chroma-server"}:
-                item.add_marker(pytest.mark.slow)
+
+
+def is_of_chroma(item: pytest.Item) -> bool:
+    """Whether a test of what a store keeps runs on Chroma."""
+    parameters = getattr(item, "callspec", None)
+    if parameters is None or module_of(item) not in BACK_ENDS:
+        return False
+    kinds = {parameters.params.get("store"), parameters.params.get("kind")}
+    return bool(kinds & CHROMA)
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +164,10 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail("there is no chromium: apt-get install chromium")
         pytest.skip("there is no chromium")
-    rootless = [] if os.geteuid() else ["--no-sandbox"]
+    arguments: list[str] = []
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=rootless)
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
         yield browser
         browser.close()

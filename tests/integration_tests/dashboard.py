@@ -1,4 +1,4 @@
-"""What the tests of the dashboard's API share: two users' conversations, and a client of the API."""
+"""What tests of the dashboard's API share: conversations of two users, and a client of the API."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

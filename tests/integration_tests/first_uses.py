@@ -2,8 +2,9 @@
 
 Prints what blocked the event loop, by way.
 
-`python -m tests.integration_tests.first_uses KIND`, where KIND is the store: `default`, `folder`, or the URL of
-a server. A process that has only imported the package is forked for every way, so nothing was loaded by another one.
+`python -m tests.integration_tests.first_uses KIND`, where KIND is the store: `default`, `folder`,
+or the URL of a server. A process that has only imported the package is forked for every way, so
+nothing was loaded by another one.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.memory import BudgetedMemory
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
-SAID = [HumanMessage("My bike is blue.", id="1"), AIMessage("Nice!", id="2")]
+MESSAGES = [HumanMessage("My bike is blue.", id="1"), AIMessage("Nice!", id="2")]
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 RUN: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
 LARGE = (
@@ -54,15 +55,14 @@ LARGE = (
 async def agent(pipeline: ContextPipeline) -> None:
     model = GenericFakeChatModel(messages=iter([AIMessage("Blue.")]))
     middleware: Any = [ContextBudgetMiddleware(pipeline, recall_tool=False)]
-    made: Any = create_agent(model, middleware=middleware, checkpointer=InMemorySaver())
-    await made.ainvoke({"messages": [HumanMessage("Which colour is my bike?")]}, RUN)
+    agent: Any = create_agent(model, middleware=middleware, checkpointer=InMemorySaver())
+    await agent.ainvoke({"messages": [HumanMessage("Which colour is my bike?")]}, RUN)
 
 
 async def graph(pipeline: ContextPipeline) -> None:
-    made = await asyncio.to_thread(
-        build_context_graph, pipeline
-    )  # LangGraph reads the sources of its nodes
-    await made.ainvoke({"messages": [HumanMessage("Hi")]}, RUN)
+    # LangGraph reads the sources of its nodes.
+    graph = await asyncio.to_thread(build_context_graph, pipeline)
+    await graph.ainvoke({"messages": [HumanMessage("Hi")]}, RUN)
 
 
 async def documents(store: BaseStore | None = None) -> None:
@@ -74,9 +74,9 @@ async def documents(store: BaseStore | None = None) -> None:
 
 
 async def memory(pipeline: ContextPipeline) -> None:
-    kept = BudgetedMemory(pipeline=pipeline, user_id="ada", conversation_id="c1")
-    await kept.aload_memory_variables({"input": "Hi"})
-    await kept.asave_context({"input": "Hi"}, {"output": "Hello"})
+    memory = BudgetedMemory(pipeline=pipeline, user_id="ada", conversation_id="c1")
+    await memory.aload_memory_variables({"input": "Hi"})
+    await memory.asave_context({"input": "Hi"}, {"output": "Hello"})
 
 
 async def store(pipeline: ContextPipeline) -> None:
@@ -86,8 +86,8 @@ async def store(pipeline: ContextPipeline) -> None:
 
 WAYS: dict[str, Callable[[ContextPipeline], Awaitable[Any]]] = {
     "assemble": lambda p: p.aassemble("Which colour is my bike?", **SCOPE),
-    "add": lambda p: p.aadd_messages(SAID, **SCOPE),
-    "sync": lambda p: p.a_sync(SAID, **SCOPE),
+    "add": lambda p: p.aadd_messages(MESSAGES, **SCOPE),
+    "sync": lambda p: p.a_sync(MESSAGES, **SCOPE),
     "list": lambda p: p.alist_conversations(user_id="ada"),
     "page": lambda p: p.aget_page(**SCOPE),
     "erase": lambda p: p.aerase_user(user_id="ada"),
@@ -111,6 +111,16 @@ WAYS: dict[str, Callable[[ContextPipeline], Awaitable[Any]]] = {
 }
 
 
+def innermost_place() -> str:
+    """Where in the package this was called from, most closely."""
+    stack = traceback.extract_stack()
+    frames = [frame for frame in stack if "langchain_ctxbudget/" in frame.filename]
+    if not frames:
+        return "elsewhere"
+    frame = frames[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+
+
 class Recorder:
     """What has blocked, and which large packages were imported while an event loop ran."""
 
@@ -118,13 +128,7 @@ class Recorder:
         self.found: list[str] = []
 
     def note(self, what: str) -> None:
-        own = [f for f in traceback.extract_stack() if "langchain_ctxbudget/" in f.filename]
-        where = (
-            f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno} {own[-1].name}"
-            if own
-            else "elsewhere"
-        )
-        self.found.append(f"{what} at {where}")
+        self.found.append(f"{what} at {innermost_place()}")
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         try:
@@ -150,12 +154,9 @@ def first_use(way: str, kind: str, results: Any) -> None:
     sys.meta_path.insert(0, recorder)  # type: ignore[arg-type]
     problem = ""
     with TemporaryDirectory() as folder, buster.blockbuster_ctx("langchain_ctxbudget"):
-        options: dict[str, Any] = {}
+        options = {}
         if kind != "default":
-            chroma: Any = import_module("langchain_ctxbudget.stores.chroma")
-            options["store"] = chroma.ChromaStore(
-                **({"url": kind} if "://" in kind else {"path": f"{folder}/store"})
-            )
+            options["store"] = new_chroma_store(kind, folder)
 
         async def main() -> None:
             async with ContextPipeline({"learn_every": 1}, **options) as pipeline:
@@ -168,11 +169,18 @@ def first_use(way: str, kind: str, results: Any) -> None:
     results.put((recorder.found, problem))
 
 
+def new_chroma_store(kind: str, folder: str) -> Any:
+    """A store of a folder, or of a server with this URL."""
+    chroma: Any = import_module("langchain_ctxbudget.stores.chroma")
+    if "://" in kind:
+        return chroma.ChromaStore(url=kind)
+    return chroma.ChromaStore(path=f"{folder}/store")
+
+
 def main(kind: str) -> None:
     """Run every way in a process of its own."""
-    assert not {"chromadb", "tokenizers"} & sys.modules.keys(), (
-        "imported too early for anything to be seen"
-    )
+    imported = {"chromadb", "tokenizers"} & sys.modules.keys()
+    assert not imported, "imported too early for anything to be seen"
     context = multiprocessing.get_context("fork")
     found: dict[str, list[str]] = {}
     for way in WAYS:
@@ -181,7 +189,9 @@ def main(kind: str) -> None:
         child.start()
         blocked, problem = results.get()
         child.join()
-        found[way] = [*blocked, *([problem] if problem else [])]
+        found[way] = blocked
+        if problem:
+            found[way].append(problem)
     sys.stdout.write(json.dumps(found))
 
 

@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 WORDS = (
-    "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() `main.py` 北京 русский "
-    "नमस्ते 🙂 </context> user: - [note] ## A/B /path \n\n . !"
+    "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() "
+    "`main.py` 北京 русский नमस्ते 🙂 </context> user: - [note] ## A/B /path \n\n . !"
 ).split(" ")
 
 text = st.lists(st.sampled_from(WORDS) | st.text(max_size=12), max_size=60).map(" ".join)
