@@ -31,47 +31,78 @@ TEST_TOOLS = (
 )
 PROGRAMS = ("langgraph-supervisor", "langgraph-swarm")
 
-IN_LANGCHAIN = {
-    "The agent gets a tool more, for recall: it is bound, sent and counted with the others, and an agent without tools "
-    "has the edges of one with tools, along which a jump goes that was not declared": """
-        middleware/core/test_framework.py::test_jump_to_is_ephemeral
-        middleware/core/test_tools.py::test_model_request_tools_are_base_tools
-        middleware/core/test_tools.py::test_tools_preserved_across_multiple_middleware
-        middleware/implementations/test_tool_selection.py::TestMalformedSelectionResponse::test_on_parsing_failure_all_ignores_max_tools
-        test_response_format.py::test_wrap_model_call_narrows_response_format_tools
-        test_response_format_integration.py::test_inference_to_native_output[False]
-        test_response_format_integration.py::test_inference_to_native_output[True]
-        test_response_format_integration.py::test_inference_to_tool_output[False]
-        test_response_format_integration.py::test_inference_to_tool_output[True]
-        test_response_format_integration.py::test_strict_mode[False]
-        test_response_format_integration.py::test_strict_mode[True]
-    """,
-    "The agent's graph has a node more, which stores the turn: pictures of graphs show it": """
-        middleware/core/test_decorators.py::test_async_middleware_with_can_jump_to_graph_snapshot
-        middleware/core/test_diagram.py::test_create_agent_diagram
-    """,
-    "Messages of a prompt are equal to the state's, but not the same objects": """
-        test_invalid_tool_calls.py::test_create_agent_does_not_duplicate_historical_tool_messages
-    """,
-    "A call without an id gets one, and an answer: providers refuse a call that has neither": """
-        test_invalid_tool_calls.py::test_create_agent_patches_only_invalid_tool_calls_with_ids[None-False]
-    """,
-}
-IN_STORES = {
-    "A query finds what has vectors, as LangGraph's SQL stores do; `InMemoryStore` fills up with the rest": """
-        test_store.py::test_embed_with_path
-    """
-}
+
+class Difference(NamedTuple):
+    """What differs with us on purpose, and the tests that see it."""
+
+    reason: str
+    tests: tuple[str, ...]
 
 
 class Suite(NamedTuple):
+    """Tests of a package, and where this package is put for them."""
+
     package: str
     where: str
     chosen: tuple[str, ...]
     least: int
-    differences: Mapping[str, str] = {}
+    """So many tests at least make an agent or a store."""
+    differences: Sequence[Difference] = ()
+
+    @property
+    def different_tests(self) -> list[str]:
+        tests: list[str] = []
+        for difference in self.differences:
+            tests += difference.tests
+        return tests
 
 
+RESPONSE_FORMATS = "test_response_format_integration.py"
+TOOL_SELECTION = "middleware/implementations/test_tool_selection.py::TestMalformedSelectionResponse"
+DECORATORS = "middleware/core/test_decorators.py"
+TOOL_CALLS = "test_invalid_tool_calls.py"
+IN_LANGCHAIN = [
+    Difference(
+        "The agent gets a tool more, for recall: it is bound, sent and counted with the others, and"
+        " an agent without tools has the edges of one with tools, along which a jump goes that was"
+        " not declared",
+        (
+            "middleware/core/test_framework.py::test_jump_to_is_ephemeral",
+            "middleware/core/test_tools.py::test_model_request_tools_are_base_tools",
+            "middleware/core/test_tools.py::test_tools_preserved_across_multiple_middleware",
+            f"{TOOL_SELECTION}::test_on_parsing_failure_all_ignores_max_tools",
+            "test_response_format.py::test_wrap_model_call_narrows_response_format_tools",
+            f"{RESPONSE_FORMATS}::test_inference_to_native_output[False]",
+            f"{RESPONSE_FORMATS}::test_inference_to_native_output[True]",
+            f"{RESPONSE_FORMATS}::test_inference_to_tool_output[False]",
+            f"{RESPONSE_FORMATS}::test_inference_to_tool_output[True]",
+            f"{RESPONSE_FORMATS}::test_strict_mode[False]",
+            f"{RESPONSE_FORMATS}::test_strict_mode[True]",
+        ),
+    ),
+    Difference(
+        "The agent's graph has a node more, which stores the turn: pictures of graphs show it",
+        (
+            f"{DECORATORS}::test_async_middleware_with_can_jump_to_graph_snapshot",
+            "middleware/core/test_diagram.py::test_create_agent_diagram",
+        ),
+    ),
+    Difference(
+        "Messages of a prompt are equal to the state's, but not the same objects",
+        (f"{TOOL_CALLS}::test_create_agent_does_not_duplicate_historical_tool_messages",),
+    ),
+    Difference(
+        "A call without an id gets one, and an answer: providers refuse a call that has neither",
+        (f"{TOOL_CALLS}::test_create_agent_patches_only_invalid_tool_calls_with_ids[None-False]",),
+    ),
+]
+IN_STORES = [
+    Difference(
+        "A query finds what has vectors, as LangGraph's SQL stores do; `InMemoryStore` fills up"
+        " with the rest",
+        ("test_store.py::test_embed_with_path",),
+    )
+]
 STORE_TESTS = ("-k", "store or injectable or injected")
 SUITES = [
     Suite("langchain", "middleware", ("tests/unit_tests/agents",), 400, IN_LANGCHAIN),
@@ -106,22 +137,34 @@ def test_tests_of_other_packages_pass_with_us_as_without(
 ) -> None:
     python = environment(shared / "suites", [*TEST_TOOLS, *PROGRAMS], PINNED)
     folder = unpacked(shared, python, suite.package, tmp_path)
+
     without = outcomes(python, folder, "nowhere", suite.chosen)
-    chosen = sorted(set(without["passed"]) & set(without["concerned"]))
-    assert len(chosen) >= suite.least, without["failures"]
-    names = folder / "chosen.txt"
-    names.write_text("\n".join(chosen), encoding="utf-8")
-    within = outcomes(python, folder, suite.where, [f"@{names}"])
-    different = {
-        short(test): within["failures"].get(test, "did not run")
-        for test in set(chosen) - set(within["passed"])
-    }
-    listed = [name for names in suite.differences.values() for name in names.split()]
-    unknown = "\n\n".join(
-        f"{name}:\n{why[-2_000:]}" for name, why in different.items() if name not in listed
+    tests = sorted(set(without["passed"]) & set(without["concerned"]))
+    assert len(tests) >= suite.least, without["failures"]
+
+    failures = failures_with_us(python, folder, suite.where, tests)
+    told = told_failures(failures, suite.different_tests)
+    assert not told, f"Tests of {suite.package} fail with us that pass without:\n\n{told}"
+    assert sorted(failures) == sorted(suite.different_tests), (
+        "What does not differ any more is not to be listed"
     )
-    assert not unknown, f"Tests of {suite.package} fail with us that pass without:\n\n{unknown}"
-    assert sorted(different) == sorted(listed), "What does not differ any more is not to be listed"
+
+
+def failures_with_us(
+    python: Path, folder: Path, where: str, tests: Sequence[str]
+) -> dict[str, str]:
+    """Of tests that pass without us, those that do not pass with us, and why."""
+    names = folder / "chosen.txt"
+    names.write_text("\n".join(tests), encoding="utf-8")
+    within = outcomes(python, folder, where, [f"@{names}"])
+    failed = set(tests) - set(within["passed"])
+    return {short(test): within["failures"].get(test, "did not run") for test in failed}
+
+
+def told_failures(failures: Mapping[str, str], listed: Sequence[str]) -> str:
+    """The failures that are not listed, with the end of what each says."""
+    texts = [f"{name}:\n{why[-2_000:]}" for name, why in failures.items() if name not in listed]
+    return "\n\n".join(texts)
 
 
 def short(test: str) -> str:
@@ -131,8 +174,10 @@ def short(test: str) -> str:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this run have in common."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "public-suites"
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "public-suites"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -147,60 +192,55 @@ def environment(folder: Path, packages: Iterable[str], pinned: Iterable[str] = (
         ready = folder / "ready"
         if not ready.exists():
             venv.create(folder, clear=True)
-            below = sysconfig.get_path("purelib")
-            own = Path(
-                sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-            )
-            (own / "over.pth").write_text(
-                f"import site; site.addsitedir({below!r})\n", encoding="utf-8"
-            )
+            put_over_this_environment(folder)
             constraints = folder / "constraints.txt"
-            constraints.write_text(
-                "\n".join(f"{name}=={version(name)}" for name in pinned), encoding="utf-8"
-            )
+            versions = [f"{name}=={version(name)}" for name in pinned]
+            constraints.write_text("\n".join(versions), encoding="utf-8")
             pip(python, "install", "-c", str(constraints), *packages)
             ready.touch()
     return python
 
 
+def put_over_this_environment(folder: Path) -> None:
+    """Lets an environment import what the one that runs has."""
+    below = sysconfig.get_path("purelib")
+    bases = {"base": str(folder), "platbase": str(folder)}
+    packages = Path(sysconfig.get_path("purelib", vars=bases))
+    line = f"import site; site.addsitedir({below!r})\n"
+    (packages / "over.pth").write_text(line, encoding="utf-8")
+
+
 def unpacked(shared: Path, python: Path, package: str, folder: Path) -> Path:
     """The tests of a package in the version that is installed, with its pytest configuration."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
-    number = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    kept = shared / package
-    with FileLock(f"{kept}.lock"):
-        if not list(kept.glob("*.tar.gz")):
-            pip(
-                python,
-                "download",
-                "--no-deps",
-                "--no-binary",
-                package,
-                "-d",
-                str(kept),
-                f"{package}=={number}",
-            )
-    with tarfile.open(next(kept.glob("*.tar.gz"))) as archive:
-        archive.extractall(
-            folder,
-            filter=lambda member, path: (
-                tarfile.data_filter(member, path)
-                if f"{member.name}/".split("/")[1] in {"tests", "pyproject.toml"}
-                else None
-            ),
-        )
+    command = [python, "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    requirement = f"{package}=={printed.strip()}"
+    downloads = shared / package
+    with FileLock(f"{downloads}.lock"):
+        if not list(downloads.glob("*.tar.gz")):
+            options = ["--no-deps", "--no-binary", package, "-d", str(downloads)]
+            pip(python, "download", *options, requirement)
+    with tarfile.open(next(downloads.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder, filter=only_tests)
     return next(folder.iterdir())
+
+
+def only_tests(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    """Lets through the tests of an archive and their configuration."""
+    if f"{member.name}/".split("/")[1] in {"tests", "pyproject.toml"}:
+        return tarfile.data_filter(member, path)
+    return None
 
 
 def pip(python: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--python", str(python), "-q", "--no-input", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "No matching distribution found" in done.stderr and "Retrying (" not in done.stderr:
-        pytest.skip(f"the package index does not have it: {done.stderr[-500:]}")
-    if done.returncode:
-        _unavailable(f"pip {' '.join(arguments)}: {done.stderr[-2_000:]}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = process.stderr
+    if "No matching distribution found" in errors and "Retrying (" not in errors:
+        pytest.skip(f"the package index does not have it: {errors[-500:]}")
+    if process.returncode:
+        _unavailable(f"pip {' '.join(arguments)}: {errors[-2_000:]}")
 
 
 def outcomes(python: Path, folder: Path, where: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -208,36 +248,26 @@ def outcomes(python: Path, folder: Path, where: str, arguments: Sequence[str]) -
 
     Which passed, which failed and how, which made an agent or a store.
     """
-    written = folder / f"{where}.json"
+    file = folder / f"{where}.json"
     settings = {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{PLUGIN}",
         "CTXBUDGET_WHERE": where,
-        "CTXBUDGET_OUTCOMES": str(written),
+        "CTXBUDGET_OUTCOMES": str(file),
         "NO_DOCKER": "true",
     }
-    kept = {
+    variables = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith("PYTEST_") and "API_KEY" not in key
     }
-    done = subprocess.run(
-        [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "--tb=short",
-            "-o",
-            "addopts=",
-            "-p",
-            "with_ctxbudget",
-            *arguments,
-        ],
+    options = ["-q", "--tb=short", "-o", "addopts=", "-p", "with_ctxbudget"]
+    process = subprocess.run(
+        [python, "-m", "pytest", *options, *arguments],
         cwd=folder,
-        env={**kept, **settings},
+        env={**variables, **settings},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert written.exists(), f"{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
-    return json.loads(written.read_text(encoding="utf-8"))
+    assert file.exists(), f"{process.stdout[-2_000:]}\n{process.stderr[-4_000:]}"
+    return json.loads(file.read_text(encoding="utf-8"))

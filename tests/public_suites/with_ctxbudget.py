@@ -2,10 +2,14 @@
 
 It puts this package where `CTXBUDGET_WHERE` says.
 
-`middleware`: last in the list of every agent of `create_agent`; `hook`: before the model of every agent of
-`create_react_agent` that has no hook of its own; `store`: in the place of every `InMemoryStore`. `nowhere` is what to
-compare with; there an agent that would have our hook has one that hands on the messages as they are. What became of
-every test is written to the file `CTXBUDGET_OUTCOMES`, and for which of them one of these was made.
+- `middleware`: last in the list of every agent of `create_agent`;
+- `hook`: before the model of every agent of `create_react_agent` that has no hook of its own;
+- `store`: in the place of every `InMemoryStore`;
+- `nowhere` is what to compare with; there an agent that would have our hook has one that hands on
+  the messages as they are.
+
+What became of every test is written to the file `CTXBUDGET_OUTCOMES`, and for which of them one of
+these was made.
 
 It is imported before any test module is, so that those import what it puts there.
 """
@@ -40,10 +44,10 @@ def with_middleware(create: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(create)
     def create_agent(*args: Any, middleware: Any = (), **kwargs: Any) -> Any:
         concerned.update(running)
-        ours = (
-            [ContextBudgetMiddleware(SETTINGS, default_user="ada")] if WHERE == "middleware" else []
-        )
-        return create(*args, middleware=[*middleware, *ours], **kwargs)
+        all_middleware = list(middleware)
+        if WHERE == "middleware":
+            all_middleware.append(ContextBudgetMiddleware(SETTINGS, default_user="ada"))
+        return create(*args, middleware=all_middleware, **kwargs)
 
     return create_agent
 
@@ -53,17 +57,22 @@ def with_hook(create: Callable[..., Any]) -> Callable[..., Any]:
     def create_react_agent(*args: Any, pre_model_hook: Any = None, **kwargs: Any) -> Any:
         concerned.update(running)
         if pre_model_hook is None:
-            ours = WHERE == "hook"
-            pre_model_hook = (
-                build_context_graph(SETTINGS, default_user="ada") if ours else as_they_are
-            )
+            pre_model_hook = new_hook()
         return create(*args, pre_model_hook=pre_model_hook, **kwargs)
 
     return create_react_agent
 
 
+def new_hook() -> Any:
+    if WHERE == "hook":
+        return build_context_graph(SETTINGS, default_user="ada")
+    return as_they_are
+
+
 def as_they_are(state: Any) -> dict[str, Any]:
-    return {"llm_input_messages": state["messages"] if isinstance(state, dict) else state.messages}
+    if isinstance(state, dict):
+        return {"llm_input_messages": state["messages"]}
+    return {"llm_input_messages": state.messages}
 
 
 def counted(kind: type[Any]) -> type[Any]:
@@ -75,15 +84,18 @@ def counted(kind: type[Any]) -> type[Any]:
     return Store
 
 
-langchain.agents.create_agent = langchain.agents.factory.create_agent = with_middleware(  # type: ignore[assignment]
-    langchain.agents.factory.create_agent
-)
-langgraph.prebuilt.create_react_agent = (
-    langgraph.prebuilt.chat_agent_executor.create_react_agent
-) = with_hook(langgraph.prebuilt.chat_agent_executor.create_react_agent)
-langgraph.store.memory.InMemoryStore = counted(  # type: ignore[misc]
-    ChromaStore if WHERE == "store" else langgraph.store.memory.InMemoryStore
-)
+create_agent: Any = with_middleware(langchain.agents.factory.create_agent)
+langchain.agents.create_agent = create_agent
+langchain.agents.factory.create_agent = create_agent
+
+create_react_agent: Any = with_hook(langgraph.prebuilt.chat_agent_executor.create_react_agent)
+langgraph.prebuilt.create_react_agent = create_react_agent
+langgraph.prebuilt.chat_agent_executor.create_react_agent = create_react_agent
+
+store_kind: type[Any] = langgraph.store.memory.InMemoryStore
+if WHERE == "store":
+    store_kind = ChromaStore
+langgraph.store.memory.InMemoryStore = counted(store_kind)  # type: ignore[misc]
 
 
 @pytest.hookimpl(tryfirst=True)
