@@ -9,9 +9,9 @@ import resource
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -71,13 +71,16 @@ def add(store: ChromaStore, user: str, numbers: Sequence[int], conversation: str
 
 def texts(store: ChromaStore, user: str, conversation: str = "c1") -> list[str]:
     with ContextPipeline(SETTINGS, store=store) as pipeline:
-        return [
-            one.text for one in pipeline.get_messages(user_id=user, conversation_id=conversation)
-        ]
+        messages = pipeline.get_messages(user_id=user, conversation_id=conversation)
+    return [message.text for message in messages]
+
+
+def expected_texts(user: str, count: int) -> list[str]:
+    return [text_of(user, number) for number in range(count)]
 
 
 def write_and_die(folder: str) -> None:
-    """Write to two users, close, open again, write more and die.
+    """Writes to two users, closes, opens again, writes more and dies.
 
     The last messages are in SQLite's log alone.
     """
@@ -91,15 +94,14 @@ def write_and_die(folder: str) -> None:
 
 
 def keep_indexes(folder: str) -> None:
-    """Let Chroma itself write to the folder, which keeps its indexes in files."""
+    """Lets Chroma itself write to the folder, which keeps its indexes in files."""
+    ids = ["[]", *[f'["x", "{number}"]' for number in range(60)]]
     client = chromadb.PersistentClient(folder)
     for collection in client.list_collections():
         if collection.count():
             for _ in range(3):
-                collection.upsert(
-                    ["[]"] * 1 + [f'["x", "{n}"]' for n in range(60)], embeddings=[[1.0]] * 61
-                )
-            collection.delete(["[]", *(f'["x", "{n}"]' for n in range(60))])
+                collection.upsert(ids, embeddings=[[1.0]] * 61)
+            collection.delete(ids)
 
 
 def run(target: Callable[..., None], *arguments: str) -> int | None:
@@ -131,9 +133,9 @@ def folder(killed_folder: Path, tmp_path: Path) -> Path:
 
 
 def all_is_there(folder: Path) -> bool:
-    expected = {user: [text_of(user, number) for number in range(160)] for user in (ADA, BOB)}
     with ChromaStore(folder) as store:
-        return {user: texts(store, user) for user in (ADA, BOB)} == expected
+        texts_of_both = [texts(store, ADA), texts(store, BOB)]
+    return texts_of_both == [expected_texts(ADA, 160), expected_texts(BOB, 160)]
 
 
 # Files that hold nothing of their own
@@ -142,7 +144,7 @@ def all_is_there(folder: Path) -> bool:
 @pytest.mark.slow
 def test_a_store_keeps_no_index_files(folder: Path) -> None:
     assert all_is_there(folder)
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == []
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -155,13 +157,15 @@ def test_a_damaged_index_file_costs_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = Path(shutil.copytree(indexed_folder, tmp_path / "store"))
-    found = list(folder.glob(f"*/{name}"))
-    assert found
-    for path in found:
-        damage(path)
+    files = list(folder.glob(f"*/{name}"))
+    assert files != []
+    for file in files:
+        damage(file)
+
     assert all_is_there(folder)
-    assert len([one for one in caplog.messages if "index folders" in one]) == 1
-    assert not list(folder.glob(f"*/{name}"))
+    warnings = [message for message in caplog.messages if "index folders" in message]
+    assert len(warnings) == 1
+    assert list(folder.glob(f"*/{name}")) == []
 
 
 @pytest.mark.slow
@@ -173,7 +177,9 @@ def test_a_folder_that_a_server_cannot_read_is_mended_by_opening_it(
         halved(path)
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     assert run(keep_indexes, str(copy)) != 0
+
     assert all_is_there(folder)
+
     assert run(keep_indexes, str(folder)) == 0
     assert all_is_there(folder)
 
@@ -182,12 +188,14 @@ def test_index_files_of_other_collections_stay(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         add(store, ADA, range(3))
     assert run(keep_own_collection, str(tmp_path)) == 0
-    before = sorted(path.name for path in tmp_path.glob("*/*"))
-    assert before
+    files_before = sorted(path.name for path in tmp_path.glob("*/*"))
+    assert files_before != []
+
     with ChromaStore(tmp_path) as store:
         assert len(texts(store, ADA)) == 3
         store.vacuum()
-    assert sorted(path.name for path in tmp_path.glob("*/*")) == before
+
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == files_before
     assert run(read_own_collection, str(tmp_path)) == 0
 
 
@@ -197,7 +205,7 @@ def keep_own_collection(folder: str) -> None:
         ids = [str(number) for number in range(first, first + 300)]
         own.upsert(
             ids,
-            embeddings=[[float(one), 1.0] for one in ids],
+            embeddings=[[float(key), 1.0] for key in ids],
             metadatas=[{"value": "no JSON {"} for _ in ids],
         )
 
@@ -250,7 +258,7 @@ def test_without_the_state_file_what_is_left_of_a_log_is_read(folder: Path) -> N
     removed(folder / "chroma.sqlite3-wal")
     removed(folder / "ctxbudget.state")
     with ChromaStore(folder) as store:
-        assert texts(store, ADA)[:150] == [text_of(ADA, number) for number in range(150)]
+        assert texts(store, ADA)[:150] == expected_texts(ADA, 150)
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
@@ -272,16 +280,15 @@ def test_an_error_names_the_users_whose_records_are_damaged(tmp_path: Path) -> N
             pipeline.add_messages([HumanMessage(long)], user_id=user, conversation_id="c1")
         store.vacuum()
     database = tmp_path / "chroma.sqlite3"
-    content = bytearray(database.read_bytes())
-    marker = b"in the middle of " + BOB.encode()
-    place = content.find(marker)
-    while place >= 0:  # an index has a copy
-        content[place : place + len(marker)] = bytes(len(marker))
-        place = content.find(marker)
-    database.write_bytes(content)
-    with pytest.raises(StoreDataError, match=BOB) as refused:
+    marker = f"in the middle of {BOB}".encode()
+    content = database.read_bytes()
+    assert marker in content
+    database.write_bytes(content.replace(marker, bytes(len(marker))))  # an index has a copy
+
+    with pytest.raises(StoreDataError, match=BOB) as caught:
         ChromaStore(tmp_path)
-    assert ADA not in str(refused.value)
+
+    assert ADA not in str(caught.value)
 
 
 def test_an_empty_database_in_place_of_a_used_one_is_an_error(folder: Path, tmp_path: Path) -> None:
@@ -325,8 +332,8 @@ def assert_log_is_short(folder: str) -> None:
 # Kills
 
 
-def write_without_end(folder: str, name: str, size: int, told: Connection) -> None:
-    """Add messages to a conversation of its own, and tell how many the store has confirmed."""
+def write_without_end(folder: str, name: str, size: int, sender: Connection) -> None:
+    """Adds messages to a conversation of its own, and sends how many the store has confirmed."""
     with ChromaStore(folder) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
         count = 0
         while True:
@@ -336,54 +343,52 @@ def write_without_end(folder: str, name: str, size: int, told: Connection) -> No
             ]
             pipeline.add_messages(messages, user_id=ADA, conversation_id=name)
             count += size
-            told.send(count)
+            sender.send(count)
 
 
 def confirmed_before_a_kill(folder: Path, name: str, size: int, seconds: float) -> int:
-    told, tells = FORKED.Pipe(duplex=False)
-    with told:
-        process = FORKED.Process(target=write_without_end, args=(str(folder), name, size, tells))
+    receiver, sender = FORKED.Pipe(duplex=False)
+    with receiver:
+        process = FORKED.Process(target=write_without_end, args=(str(folder), name, size, sender))
         process.start()
-        tells.close()
-        count = told.recv()
+        sender.close()
+        count = receiver.recv()
         time.sleep(seconds)
         process.kill()
         with suppress(EOFError):
             while True:
-                count = told.recv()
+                count = receiver.recv()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     return int(count)
 
 
+NOTES = ("ctxbudget", "ada=40example=2Ecom~", "notes")
+
+
+def fill_with_notes(folder: Path) -> None:
+    with ChromaStore(folder) as store:
+        for first in range(0, PREFILLED, 500):
+            store.batch([PutOp(NOTES, str(key), {"v": key}) for key in range(first, first + 500)])
+
+
 @pytest.mark.slow
 def test_sixty_kills_lose_no_confirmed_message(tmp_path: Path) -> None:
     chance = random.Random(7)
+    fill_with_notes(tmp_path)
     confirmed: dict[str, int] = {}
-    with ChromaStore(tmp_path) as store:
-        for first in range(0, PREFILLED, 500):
-            keys = range(first, first + 500)
-            store.batch(
-                [
-                    PutOp(("ctxbudget", "ada=40example=2Ecom~", "notes"), str(key), {"v": key})
-                    for key in keys
-                ]
-            )
     for kill in range(KILLS):
         name = f"c{kill}"
         size = 50 if kill % 2 else 2
         confirmed[name] = confirmed_before_a_kill(tmp_path, name, size, chance.uniform(0, 0.4))
         with ChromaStore(tmp_path) as store:
-            found = texts(store, ADA, name)
-        assert found[: confirmed[name]] == [
-            text_of(ADA, number) for number in range(confirmed[name])
-        ], name
+            kept = texts(store, ADA, name)
+        assert kept[: confirmed[name]] == expected_texts(ADA, confirmed[name]), name
+
     with ChromaStore(tmp_path) as store:
-        assert all(len(texts(store, ADA, name)) >= count for name, count in confirmed.items())
-        assert (
-            len(store.search(("ctxbudget", "ada=40example=2Ecom~", "notes"), limit=PREFILLED + 1))
-            == PREFILLED
-        )
+        lost = [name for name in confirmed if len(texts(store, ADA, name)) < confirmed[name]]
+        assert lost == []
+        assert len(store.search(NOTES, limit=PREFILLED + 1)) == PREFILLED
 
 
 # A full disk
@@ -407,7 +412,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def add_until_it_fails(store: ChromaStore) -> int:
-    """Add ten messages at a time until the store has no room; returns how many it has confirmed."""
+    """Adds ten messages at a time until there is no room; returns how many are confirmed."""
     count = 0
     with ContextPipeline(SETTINGS, store=store) as pipeline:
         while count < 100_000:
@@ -434,41 +439,47 @@ def test_a_full_disk_is_an_error_and_with_room_again_all_is_there(
         store = ChromaStore(disk / "store")
         count = add_until_it_fails(store)
         assert count > 100
+
         if reopens:
             store.close()
         ballast.unlink()
         if reopens:
             store = ChromaStore(disk / "store")
-        assert texts(store, ADA)[:count] == [text_of(ADA, number) for number in range(count)]
+        assert texts(store, ADA)[:count] == expected_texts(ADA, count)
+
         add(store, ADA, range(90_000, 90_010))
         store.close()
-        with ChromaStore(disk / "store") as again:
-            found = texts(again, ADA)
-        assert found[:count] == [text_of(ADA, number) for number in range(count)]
-        assert set(found) >= {text_of(ADA, number) for number in range(90_000, 90_010)}
+        require_all_and_ten_more(disk / "store", count)
 
 
-def write_under_a_limit(folder: str, told: Connection) -> None:
+def require_all_and_ten_more(folder: Path, count: int) -> None:
+    """All that were confirmed are there, and those that were added with room again."""
+    with ChromaStore(folder) as store:
+        kept = texts(store, ADA)
+    assert kept[:count] == expected_texts(ADA, count)
+    later = [text_of(ADA, number) for number in range(90_000, 90_010)]
+    assert [text for text in later if text not in kept] == []
+
+
+def write_under_a_limit(folder: str, sender: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, resource.RLIM_INFINITY))
     with ChromaStore(folder) as store:
         count = add_until_it_fails(store)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         add(store, ADA, range(90_000, 90_010))
-        told.send(count)
+        sender.send(count)
 
 
 def test_files_that_may_not_grow_are_an_error_and_then_all_is_there(tmp_path: Path) -> None:
     """As on a full disk, where none can be mounted."""
-    told, tells = FORKED.Pipe(duplex=False)
-    process = FORKED.Process(target=write_under_a_limit, args=(str(tmp_path), tells))
+    receiver, sender = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=write_under_a_limit, args=(str(tmp_path), sender))
     process.start()
-    tells.close()
-    count = told.recv()
+    sender.close()
+    with receiver:
+        count = receiver.recv()
     process.join()
-    with ChromaStore(tmp_path) as store:
-        found = texts(store, ADA)
-    assert found[:count] == [text_of(ADA, number) for number in range(count)]
-    assert set(found) >= {text_of(ADA, number) for number in range(90_000, 90_010)}
+    require_all_and_ten_more(tmp_path, count)
 
 
 # Vacuum
@@ -476,21 +487,16 @@ def test_files_that_may_not_grow_are_an_error_and_then_all_is_there(tmp_path: Pa
 
 def test_a_vacuum_waits_for_other_threads_and_disturbs_none(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store, ChromaStore(tmp_path) as other:
-        failures: list[BaseException] = []
 
-        def work() -> None:
-            try:
-                for number in range(60):
-                    other.put(("a", "b"), str(number), {"v": number})
-            except BaseException as error:  # noqa: BLE001 - told by the test
-                failures.append(error)
+        def put_sixty() -> None:
+            for number in range(60):
+                other.put(("a", "b"), str(number), {"v": number})
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        for _ in range(3):
-            store.vacuum()
-        thread.join()
-        assert failures == []
+        with ThreadPoolExecutor(1) as pool:
+            puts = pool.submit(put_sixty)
+            for _ in range(3):
+                store.vacuum()
+            puts.result()
         assert len(store.search(("a",), limit=100)) == 60
 
 
@@ -503,7 +509,7 @@ def test_writes_go_on_after_a_vacuum_and_a_restart(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         add(store, ADA, range(10, 15))
     with ChromaStore(tmp_path) as store:
-        assert texts(store, ADA) == [text_of(ADA, number) for number in range(15)]
+        assert texts(store, ADA) == expected_texts(ADA, 15)
 
 
 async def test_a_vacuum_can_be_awaited(tmp_path: Path) -> None:
