@@ -43,7 +43,7 @@ def config_of(id_: str) -> RunnableConfig:
     return {"configurable": {"user_id": id_, "thread_id": id_}}
 
 
-def asked(runnable: Runnable[Any, Any], config: RunnableConfig, **options: Any) -> Any:
+def ask(runnable: Runnable[Any, Any], config: RunnableConfig, **options: Any) -> Any:
     state = {"messages": [HumanMessage(FACT, id="m1"), HumanMessage(QUESTION, id="m2")]}
     return runnable.invoke(state, config, **options)
 
@@ -77,9 +77,8 @@ def by_history(pipeline: ContextPipeline, id_: str) -> Any:
 
 
 def by_memory(pipeline: ContextPipeline, id_: str) -> Any:
-    return BudgetedMemory(
-        pipeline=pipeline, user_id=id_, conversation_id=id_
-    ).load_memory_variables({})
+    memory = BudgetedMemory(pipeline=pipeline, user_id=id_, conversation_id=id_)
+    return memory.load_memory_variables({})
 
 
 def by_recall_tool(pipeline: ContextPipeline, id_: str) -> Any:
@@ -91,13 +90,13 @@ def by_runnable(pipeline: ContextPipeline, id_: str) -> Any:
 
 
 def by_graph(pipeline: ContextPipeline, id_: str) -> Any:
-    asked(build_context_graph(pipeline), config_of(id_))
+    ask(build_context_graph(pipeline), config_of(id_))
     return pipeline.get_messages(user_id=id_, conversation_id=id_)
 
 
 def by_middleware(pipeline: ContextPipeline, id_: str) -> Any:
     model = scripted("Fine.")
-    asked(create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)]), config_of(id_))
+    ask(create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)]), config_of(id_))
     return model.seen
 
 
@@ -106,7 +105,7 @@ def by_context(pipeline: ContextPipeline, id_: str) -> Any:
     agent = create_agent(
         model, middleware=[ContextBudgetMiddleware(pipeline)], context_schema=RunContext
     )
-    asked(agent, {}, context=RunContext(user_id=id_, conversation_id=id_))
+    ask(agent, {}, context=RunContext(user_id=id_, conversation_id=id_))
     return model.seen
 
 
@@ -121,8 +120,7 @@ def by_knowledge(pipeline: ContextPipeline, id_: str) -> Any:
     return pipeline.knowledge.describe(user_id=id_)
 
 
-def by_list(pipeline: ContextPipeline, id_: str) -> Any:
-    assert pipeline.list_conversations(user_id=id_) == [id_]
+def by_export(pipeline: ContextPipeline, id_: str) -> Any:
     return list(pipeline.export_user(user_id=id_))
 
 
@@ -142,7 +140,7 @@ WAYS: list[Way] = [
     by_context,
     by_documents,
     by_knowledge,
-    by_list,
+    by_export,
 ]
 
 
@@ -159,12 +157,27 @@ def test_an_id_that_messages_are_added_under_is_taken(way: Way, id_: str) -> Non
 
 
 @pytest.mark.parametrize("id_", ODD_IDS, ids=ascii)
-def test_a_user_with_an_odd_id_is_erased_and_nobody_else(id_: str) -> None:
+def test_a_conversation_with_an_odd_id_is_listed(id_: str) -> None:
+    assert filled(id_).list_conversations(user_id=id_) == [id_]
+
+
+@pytest.fixture
+def erased(id_: str) -> ContextPipeline:
+    """A pipeline of two users, of whom the one with this id was erased."""
     pipeline = filled("ada")
     pipeline.add_messages([HumanMessage(FACT)], user_id=id_, conversation_id=id_)
     pipeline.erase_user(user_id=id_)
-    assert pipeline.list_conversations(user_id=id_) == []
-    assert pipeline.list_conversations(user_id="ada") == ["ada"]
+    return pipeline
+
+
+@pytest.mark.parametrize("id_", ODD_IDS, ids=ascii)
+def test_a_user_with_an_odd_id_is_erased(erased: ContextPipeline, id_: str) -> None:
+    assert erased.list_conversations(user_id=id_) == []
+
+
+@pytest.mark.parametrize("id_", ODD_IDS, ids=ascii)
+def test_nobody_else_is_erased_with_an_odd_id(erased: ContextPipeline, id_: str) -> None:
+    assert erased.list_conversations(user_id="ada") == ["ada"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -172,6 +185,12 @@ def test_an_empty_id_is_refused(way: Way) -> None:
     pipeline = filled("ada")
     with pytest.raises(MissingScopeError):
         way(pipeline, "")
+
+
+def test_conversations_of_an_empty_id_are_not_listed() -> None:
+    pipeline = filled("ada")
+    with pytest.raises(MissingScopeError):
+        pipeline.list_conversations(user_id="")
 
 
 def test_a_blank_user_of_a_run_is_not_the_default_user() -> None:
@@ -188,7 +207,9 @@ MAKERS: list[Callable[[ContextPipeline, Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    "make", MAKERS, ids=["runnable", "graph", "middleware", "recall", "compaction", "retriever"]
+)
 @pytest.mark.parametrize("wrong", ["", 5, b"ada"])
 def test_a_default_user_is_checked_where_it_is_given(
     make: Callable[[ContextPipeline, Any], Any], wrong: Any
@@ -216,10 +237,17 @@ def test_an_id_of_a_run_whose_text_may_change_is_refused(name: str, wrong: Any) 
         run_of({"configurable": configurable}, None)
 
 
-@pytest.mark.parametrize("id_", [5, 0, UUID("12345678-1234-5678-1234-567812345678")])
-def test_numbers_and_uuids_are_ids_of_runs(id_: Any) -> None:
+@pytest.mark.parametrize(
+    ("id_", "text"),
+    [
+        (5, "5"),
+        (0, "0"),
+        (UUID("12345678-1234-5678-1234-567812345678"), "12345678-1234-5678-1234-567812345678"),
+    ],
+)
+def test_numbers_and_uuids_are_ids_of_runs(id_: Any, text: str) -> None:
     scope = run_of({"configurable": {"user_id": id_, "thread_id": id_}}, None).scope
-    assert scope == Scope(str(id_), str(id_))
+    assert scope == Scope(text, text)
 
 
 @pytest.mark.parametrize("wrong", ["", 5])

@@ -68,17 +68,18 @@ class TestRetriever(RetrieversIntegrationTests):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         pipeline = ContextPipeline(store=InMemoryStore())
-        said = [
+        messages = [
             HumanMessage(f"Bicycle number {number} is in the cellar.") for number in range(1, 6)
         ]
-        pipeline.add_messages(said, user_id="ada", conversation_id="c1")
+        pipeline.add_messages(messages, user_id="ada", conversation_id="c1")
         return {"pipeline": pipeline, "k": 2}
 
     @property
     def retriever_query_example(self) -> str:
         return "Which bicycle is in the cellar?"
 
-    async def test_ainvoke_with_k_kwarg(self, retriever: BudgetedRetriever) -> None:
+    @pytest.mark.parametrize("k", [1, 3])
+    async def test_ainvoke_with_k_kwarg(self, retriever: BudgetedRetriever, k: int) -> None:
         """The async form of `test_invoke_with_k_kwarg`, which the suite does not have."""
-        for k in (1, 3):
-            assert len(await retriever.ainvoke(self.retriever_query_example, None, k=k)) == k
+        documents = await retriever.ainvoke(self.retriever_query_example, None, k=k)
+        assert len(documents) == k
