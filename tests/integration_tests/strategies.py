@@ -14,7 +14,7 @@ WORDS = (
 ).split(" ")
 
 text = st.lists(st.sampled_from(WORDS) | st.text(max_size=12), max_size=60).map(" ".join)
-said = text.filter(lambda value: bool(value.strip()))
+sentences = text.filter(lambda value: bool(value.strip()))
 names = st.none() | st.sampled_from(["Ada", "Zoë Müller", "a/b <c>", "田中", "x" * 80])
 ids = st.sampled_from(["c1", "c2", "c3", "c4"])
 dates = st.none() | st.dates().map(lambda day: f"{day.isoformat()}T08:30:00")
@@ -44,9 +44,9 @@ plain = st.builds(HumanMessage, content=text | blocks, name=names) | st.builds(
 results = st.builds(ToolMessage, content=text, tool_call_id=ids)
 notes = st.builds(SystemMessage, content=text)
 history = st.lists(st.builds(_dated, plain | results | notes, dates), max_size=40)
-human = st.builds(HumanMessage, content=said, name=names)
+human = st.builds(HumanMessage, content=sentences, name=names)
 turns: st.SearchStrategy[Any] = (
-    said
+    sentences
     | human
     | st.builds(
         lambda first, rest: [first, *rest],
@@ -55,7 +55,7 @@ turns: st.SearchStrategy[Any] = (
     )
 )
 budgets = st.integers(min_value=1, max_value=3000)
-lines = st.lists(said, max_size=4).map(tuple)
+lines = st.lists(sentences, max_size=4).map(tuple)
 
 RATIOS = (
     (0.3, 0.4, 0.3),
@@ -157,15 +157,17 @@ _plain_settings = st.fixed_dictionaries(
         "memories": lines,
         "topics": st.lists(
             st.builds(
-                lambda a, b: {"label": a, "context": b},
+                lambda label, context: {"label": label, "context": context},
                 st.sampled_from(["plan", "Bonn", "北京"]),
-                said,
+                sentences,
             ),
             max_size=3,
         ),
         "entities": st.lists(
             st.builds(
-                lambda a, b: {"name": a, "context": b}, st.sampled_from(["Ada", "budget"]), said
+                lambda name, context: {"name": name, "context": context},
+                st.sampled_from(["Ada", "budget"]),
+                sentences,
             ),
             max_size=4,
         ),
