@@ -5,9 +5,10 @@ Conversations that several pipelines append to and change.
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError
-from langchain_ctxbudget.flow import Call as Step
+from langchain_ctxbudget.flow import Call as Operation
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.summary_models import conversation
@@ -28,7 +29,7 @@ Call = Callable[..., Any]
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 ADAS = Scope("ada", "c1")
 COUNTER = TiktokenCounter()
-"""One for thousands of pipelines: what they say is counted once."""
+"""One for thousands of pipelines: each text is counted once."""
 FEW = settings(
     max_examples=5,
     deadline=None,
@@ -38,6 +39,8 @@ FEW = settings(
 
 
 class Elsewhere(BaseStore):
+    """A store that asks another one, as each of several processes does."""
+
     def __init__(self, store: BaseStore) -> None:
         self.store = store
 
@@ -55,19 +58,23 @@ class Faulty(Elsewhere):
         super().__init__(store)
         self.writes_left: int | None = None
 
-    def _check(self, ops: Iterable[Op]) -> list[Op]:
-        todo = list(ops)
-        if self.writes_left is not None and any(isinstance(op, PutOp) for op in todo):
-            if not self.writes_left:
-                raise OSError("the disk is gone")
-            self.writes_left -= 1
-        return todo
+    def _check(self, ops: Sequence[Op]) -> None:
+        is_write = any(isinstance(op, PutOp) for op in ops)
+        if self.writes_left is None or not is_write:
+            return
+        if self.writes_left == 0:
+            raise OSError("the disk is gone")
+        self.writes_left -= 1
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        return super().batch(self._check(ops))
+        operations = list(ops)
+        self._check(operations)
+        return super().batch(operations)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await super().abatch(self._check(ops))
+        operations = list(ops)
+        self._check(operations)
+        return await super().abatch(operations)
 
 
 class Counting(Elsewhere):
@@ -78,29 +85,43 @@ class Counting(Elsewhere):
         self.reset()
 
     def reset(self) -> None:
-        self.batches = self.operations = self.searches = self.records_read = self.bytes_read = (
-            self.bytes_written
-        ) = 0
+        self.batches = 0
+        self.operations = 0
+        self.searches = 0
+        self.records_read = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        return self._counted(todo, super().batch(todo))
+        operations = list(ops)
+        results = super().batch(operations)
+        self._count(operations, results)
+        return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        return self._counted(todo, await super().abatch(todo))
+        operations = list(ops)
+        results = await super().abatch(operations)
+        self._count(operations, results)
+        return results
 
-    def _counted(self, ops: Sequence[Op], results: list[Result]) -> list[Result]:
+    def _count(self, ops: Sequence[Op], results: Sequence[Result]) -> None:
         self.batches += 1
         self.operations += len(ops)
-        self.searches += sum(isinstance(op, SearchOp) for op in ops)
-        self.bytes_written += sum(len(json.dumps(op.value)) for op in ops if isinstance(op, PutOp))
+        for op in ops:
+            if isinstance(op, SearchOp):
+                self.searches += 1
+            if isinstance(op, PutOp):
+                self.bytes_written += len(json.dumps(op.value))
         for result in results:
-            for item in result if isinstance(result, list) else [result]:
-                if item is not None and not isinstance(item, tuple):
-                    self.records_read += 1
-                    self.bytes_read += len(json.dumps(item.value))
-        return results
+            self._count_records(result)
+
+    def _count_records(self, result: Result) -> None:
+        items = result if isinstance(result, list) else [result]
+        for item in items:
+            if item is None or isinstance(item, tuple):  # nothing was found, or it is a namespace
+                continue
+            self.records_read += 1
+            self.bytes_read += len(json.dumps(item.value))
 
 
 class ByHand:
@@ -111,7 +132,7 @@ class ByHand:
         self._context = copy_context()  # its own, as a thread's
         self.done = False
         self.value: Any = None
-        self._call: Step = self._context.run(next, flow)
+        self._operation: Operation = self._context.run(next, flow)
         self.step()  # its lock, which is no store operation
 
     def step(self) -> None:
@@ -121,12 +142,7 @@ class ByHand:
 
     def _step(self) -> None:
         try:
-            try:
-                result = self._call.sync()
-            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
-                self._call = self._flow.throw(error)
-            else:
-                self._call = self._flow.send(result)
+            self._operation = self._next_operation()
         except StopIteration as end:
             self.done = True
             self.value = end.value
@@ -134,12 +150,21 @@ class ByHand:
             self.done = True
             self.value = error
 
+    def _next_operation(self) -> Operation:
+        try:
+            result = self._operation.sync()
+        except Exception as error:  # noqa: BLE001 - the flow decides what an error means
+            return self._flow.throw(error)
+        return self._flow.send(result)
+
 
 def said(*texts: str) -> list[BaseMessage]:
+    """Messages of a user, each with its text as its id."""
     return [HumanMessage(text, id=text) for text in texts]
 
 
 def shown(messages: Iterable[BaseMessage]) -> list[tuple[str, str]]:
+    """The ids and texts of messages."""
     return [(str(message.id), message.text) for message in messages]
 
 
@@ -149,21 +174,25 @@ def texts(messages: Iterable[BaseMessage]) -> list[str]:
 
 @contextmanager
 def pipelines(
-    store: BaseStore, count: int, settings: Mapping[str, Any] | None = None, **given: Any
+    store: BaseStore, count: int, settings: Mapping[str, Any] | None = None
 ) -> Iterator[list[ContextPipeline]]:
     """Pipelines as so many processes have them, by name in the order of their lanes.
 
     They learn nothing.
     """
-    changes = {"learn": False, **(settings or {})}
-    given = {"token_counter": COUNTER, **given}
-    made = [
-        ContextPipeline(changes, store=Elsewhere(store), writer_id=f"{number:04}", **given)
-        for number in range(count)
-    ]
-    yield made
-    for pipeline in made:
-        pipeline.close()
+    settings = {"learn": False, **(settings or {})}
+    processes = []
+    for number in range(count):
+        process = ContextPipeline(
+            settings,
+            store=Elsewhere(store),
+            writer_id=f"{number:04}",
+            token_counter=COUNTER,
+        )
+        processes.append(process)
+    yield processes
+    for process in processes:
+        process.close()
 
 
 def all_pages(
@@ -182,134 +211,185 @@ def all_pages(
     return messages
 
 
+@contextmanager
+def failed_append(
+    store: BaseStore, call: Call
+) -> Iterator[tuple[ContextPipeline, ContextPipeline]]:
+    """A reader, and a writer on a store that failed while the second message was appended."""
+    faulty = Faulty(store)
+    with pipelines(store, 1) as [reader]:
+        writer = ContextPipeline(store=faulty)
+        call(writer, "add_messages", said("one"), **ADA)
+        call(reader, "get_messages", **ADA)
+        faulty.writes_left = 0
+        with pytest.raises(OSError, match="the disk is gone"):
+            call(writer, "add_messages", [*said("two"), HumanMessage("yes")], **ADA)
+        faulty.writes_left = None
+        yield reader, writer
+
+
+def is_in_export(text: str, call: Call, pipeline: ContextPipeline) -> bool:
+    return f'"{text}"' in "\n".join(call(pipeline, "export_user", user_id="ada"))
+
+
+NEIGHBOURS = ("ada", "ada2", "a_a")
+"""Users whose names a store could mix up."""
+NEIGHBOURING_SCOPES = [
+    {"user_id": user, "conversation_id": conversation_id}
+    for user, conversation_id in product(NEIGHBOURS, ("c1", "c11", "c_", "*"))
+]
+"""Conversations whose names a store could mix up; the first one is `ADA`."""
+
+
+def exports(call: Call, pipeline: ContextPipeline) -> dict[str, set[str]]:
+    """The lines of each neighbour's export."""
+    return {user: set(call(pipeline, "export_user", user_id=user)) for user in NEIGHBOURS}
+
+
 class LogContract:
     """The contract; a subclass is found by pytest. Its fixtures are `store` and `call`."""
 
     # -- appending
 
-    def test_a_known_id_with_other_content_is_a_conflict_that_writes_nothing(
+    def test_another_text_under_a_known_id_writes_nothing(
         self, store: BaseStore, call: Call
     ) -> None:
         counting = Counting(store)
         with pipelines(counting, 2) as (first, second):
             call(first, "add_messages", said("one"), **ADA)
             counting.reset()
+
             with pytest.raises(MessageConflictError, match=r"'one'.*edit_message"):
                 call(second, "add_messages", [*said("two"), HumanMessage("other", id="one")], **ADA)
+
             assert counting.bytes_written == 0
             assert texts(call(second, "get_messages", **ADA)) == ["one"]
 
-    def test_a_failed_append_leaves_nothing_visible_and_can_be_repeated(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        faulty = Faulty(store)
-        with pipelines(store, 1) as [reader]:
-            writer = ContextPipeline(store=faulty)
-            call(writer, "add_messages", said("one"), **ADA)
-            call(reader, "get_messages", **ADA)
-            faulty.writes_left = 0
-            with pytest.raises(OSError, match="the disk is gone"):
-                call(writer, "add_messages", [*said("two"), HumanMessage("yes")], **ADA)
-            faulty.writes_left = None
-            for pipeline in (reader, writer):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["one"]
+    def test_a_failed_append_leaves_nothing_visible(self, store: BaseStore, call: Call) -> None:
+        with failed_append(store, call) as (reader, writer):
+            assert texts(call(reader, "get_messages", **ADA)) == ["one"]
+            assert texts(call(writer, "get_messages", **ADA)) == ["one"]
+
+    def test_a_failed_append_can_be_repeated(self, store: BaseStore, call: Call) -> None:
+        with failed_append(store, call) as (reader, writer):
             call(writer, "add_messages", [*said("two"), HumanMessage("yes")], **ADA)
-            for pipeline in (reader, writer):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "yes"]
+
+            assert texts(call(reader, "get_messages", **ADA)) == ["one", "two", "yes"]
+            assert texts(call(writer, "get_messages", **ADA)) == ["one", "two", "yes"]
 
     # -- pages
 
-    def test_a_page_is_before_a_message_and_its_version_is_another_one_after_every_change(
+    def test_the_page_of_no_conversation_is_empty(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 1) as [reader]:
+            page = call(reader, "get_page", **ADA)
+
+            assert page.messages == []
+            assert page.before is None
+
+    def test_a_page_ends_before_a_message(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, reader):
+            call(writer, "add_messages", said("one", "two", "three"), **ADA)
+
+            newest = call(reader, "get_page", limit=1, **ADA)
+            earlier = call(reader, "get_page", before="three", **ADA)
+
+            assert texts(newest.messages) == ["three"]
+            assert newest.before == "three"
+            assert newest.version == call(reader, "get_page", **ADA).version
+            assert texts(earlier.messages) == ["one", "two"]
+
+    def test_a_page_has_another_version_after_every_change(
         self, store: BaseStore, call: Call
     ) -> None:
         with pipelines(store, 3) as (first, second, reader):
-            page = call(reader, "get_page", **ADA)
-            assert (page.messages, page.before) == ([], None)
-            versions = [page.version]
-            for writer, change in (
-                (first, lambda it: call(it, "add_messages", said("one", "two"), **ADA)),
-                (second, lambda it: call(it, "add_messages", said("three", "four"), **ADA)),
-                (first, lambda it: call(it, "edit_message", "two", HumanMessage("2"), **ADA)),
-                (second, lambda it: call(it, "remove_messages", "four", **ADA)),
-            ):
-                change(writer)
-                versions.append(call(reader, "get_page", **ADA).version)
-            assert len({*versions}) == len(versions)
+            versions = [call(reader, "get_page", **ADA).version]
+            call(first, "add_messages", said("one", "two"), **ADA)
+            versions.append(call(reader, "get_page", **ADA).version)
+            call(second, "add_messages", said("three", "four"), **ADA)
+            versions.append(call(reader, "get_page", **ADA).version)
+            call(first, "edit_message", "two", HumanMessage("2"), **ADA)
+            versions.append(call(reader, "get_page", **ADA).version)
+            call(second, "remove_messages", "four", **ADA)
             newest = call(reader, "get_page", limit=1, **ADA)
-            assert (texts(newest.messages), newest.before) == (["three"], "three")
-            assert newest.version == versions[-1]
+            versions.append(call(reader, "get_page", **ADA).version)
+
+            assert len(set(versions)) == 5
+            assert newest.version == versions[4]
+            assert texts(newest.messages) == ["three"]
+            assert newest.before == "three"
             assert texts(call(reader, "get_page", before="three", **ADA).messages) == ["one", "2"]
+
+    def test_no_page_ends_before_an_archived_message(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, reader):
+            call(writer, "add_messages", said("one", "two"), **ADA)
+            call(reader, "get_page", **ADA)
+            call(writer, "remove_messages", "two", **ADA)
+
             with pytest.raises(InputError, match="no messages"):
-                call(reader, "get_page", before="four", **ADA)
+                call(reader, "get_page", before="two", **ADA)
 
     # -- changes
 
-    def test_what_was_archived_can_be_forgotten(self, store: BaseStore, call: Call) -> None:
+    def test_an_archived_message_is_exported(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, new):
+            call(writer, "add_messages", said("one", "a secret"), **ADA)
+            call(writer, "remove_messages", "a secret", **ADA)
+
+            assert is_in_export("a secret", call, new)
+
+    def test_an_archived_message_can_be_forgotten(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 3) as (writer, other, new):
             call(writer, "add_messages", said("one", "a secret"), **ADA)
             call(other, "get_messages", **ADA)
             call(writer, "remove_messages", "a secret", **ADA)
-            assert '"a secret"' in "\n".join(call(new, "export_user", user_id="ada"))
+
             call(other, "remove_messages", "a secret", on_removal="forget", **ADA)
+
             for pipeline in (writer, other, new):
                 assert texts(call(pipeline, "get_messages", **ADA)) == ["one"]
                 with pytest.raises(InputError):
                     call(pipeline, "remove_messages", "a secret", on_removal="forget", **ADA)
-            assert '"a secret"' not in "\n".join(call(new, "export_user", user_id="ada"))
+            assert not is_in_export("a secret", call, new)
 
     # -- clearing
 
     def test_clearing_deletes_one_conversation_and_nothing_else(
         self, store: BaseStore, call: Call
     ) -> None:
-        scopes = [
-            {"user_id": u, "conversation_id": c}
-            for u in ("ada", "ada2", "a_a")
-            for c in ("c1", "c11", "c_", "*")
-        ]
         with pipelines(store, 2) as (writer, other):
-            for scope in scopes:
+            for scope in NEIGHBOURING_SCOPES:
                 call(writer, "add_messages", said("one", "two"), **scope)
                 call(writer, "pin", "one", **scope)
                 call(other, "get_messages", **scope)
             call(writer, "save_settings", {"depth": "deep"}, user_id="ada", persona_id="c1")
-            before = {
-                user: set(call(writer, "export_user", user_id=user))
-                for user in ("ada", "ada2", "a_a")
-            }
+            before = exports(call, writer)
+
             call(writer, "clear", **ADA)
-            for scope in scopes:
-                expected = [] if scope == ADA else ["one", "two"]
-                assert texts(call(other, "get_messages", **scope)) == expected
-            after = {
-                user: set(call(writer, "export_user", user_id=user))
-                for user in ("ada", "ada2", "a_a")
-            }
-            assert all(after[user] <= before[user] for user in after)
-            gone = {
-                user: [json.loads(line) for line in before[user] - after[user]] for user in before
-            }
-            assert {(user, line["conversation_id"]) for user in gone for line in gone[user]} == {
-                ("ada", "c1")
-            }
 
-    # -- what is made again
+            after = exports(call, writer)
+            first, *others = [
+                texts(call(other, "get_messages", **scope)) for scope in NEIGHBOURING_SCOPES
+            ]
+            assert first == []
+            assert others == [["one", "two"]] * 11
+            assert after["ada"] < before["ada"]
+            assert after["ada2"] == before["ada2"]
+            assert after["a_a"] == before["a_a"]
+            deleted = [json.loads(line) for line in before["ada"] - after["ada"]]
+            assert {record["conversation_id"] for record in deleted} == {"c1"}
 
-    def test_an_edit_behind_the_cut_by_a_new_pipeline_leaves_the_cut(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        with pipelines(store, 4, settings={"max_context_tokens": 2_000}) as (
-            writer,
-            reader,
-            editor,
-            new,
-        ):
+    # -- what is summarised
+
+    def test_an_edit_behind_the_cut_leaves_the_cut(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 4, {"max_context_tokens": 2_000}) as (writer, reader, editor, new):
             call(writer, "add_messages", conversation(120), **ADA)
             call(writer, "assemble", "Hello", **ADA)
-            covered = call(reader, "coverage", **ADA)
-            assert "a119" in covered["verbatim"]
+            coverage = call(reader, "coverage", **ADA)
+            assert "a119" in coverage["verbatim"]
+
             call(editor, "edit_message", "a119", AIMessage("Yes."), **ADA)
-            assert call(new, "coverage", **ADA) == covered
+
+            assert call(new, "coverage", **ADA) == coverage
 
     # -- everything at once
 
@@ -325,10 +405,7 @@ class Story:
     """A random story of three pipelines on one conversation, told by a plain list as well."""
 
     ACTIONS = (
-        "add",
-        "add",
-        "add",
-        "add",
+        *4 * ("add",),
         "again",
         "edit",
         "archive",
@@ -338,39 +415,46 @@ class Story:
         "clear",
     )
 
-    def __init__(self, known: Sequence[ContextPipeline], call: Call, seed: int) -> None:
-        self.known, self._call, self.rng = known, call, random.Random(seed)
-        self.begin()
+    def __init__(self, pipelines: Sequence[ContextPipeline], call: Call, seed: int) -> None:
+        self.pipelines = pipelines
+        self._call = call
+        self.rng = random.Random(seed)
+        self.number = 0
+        self.begin([])
 
-    def begin(self) -> None:
+    def begin(self, model: list[tuple[str, str]]) -> None:
+        """Goes on with a conversation that has these messages."""
         self.scope = {"user_id": "ada", "conversation_id": uuid4().hex}
-        self.model: list[tuple[str, str]] = []
+        self.model = model
         self.archived: list[str] = []
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._call(self.rng.choice(self.known), name, *args, **kwargs)
+        """Calls a method of one of the pipelines."""
+        return self._call(self.rng.choice(self.pipelines), name, *args, **kwargs)
 
     def turn(self, number: int) -> None:
         self.number = number
         action = self.rng.choice(self.ACTIONS)
         if self.model or action == "add":
             getattr(self, action)()
-        for pipeline in self.rng.sample(self.known, 2):  # one is left behind
+        for pipeline in self.rng.sample(self.pipelines, 2):  # the third is left behind
             self.check(pipeline, action)
 
-    def check(self, pipeline: ContextPipeline, after: str) -> None:
-        seen = shown(self._call(pipeline, "get_messages", **self.scope))
-        assert seen == self.model, f"{after} in turn {self.number}: {seen}, not {self.model}"
+    def check(self, pipeline: ContextPipeline, action: str) -> None:
+        messages = shown(self._call(pipeline, "get_messages", **self.scope))
+        problem = f"{action} in turn {self.number}: {messages}, not {self.model}"
+        assert messages == self.model, problem
 
     def add(self) -> None:
-        new: list[BaseMessage] = [
-            HumanMessage(self.rng.choice(["yes", "no"]))
-            if self.rng.random() < 0.4
-            else HumanMessage(f"text {n}", id=f"{self.number}.{n}")
-            for n in range(self.rng.randint(1, 4))
-        ]
-        ids = self.call("add_messages", new, **self.scope)
-        self.model += [(key, message.text) for key, message in zip(ids, new, strict=True)]
+        messages = [self._new_message(place) for place in range(self.rng.randint(1, 4))]
+        ids = self.call("add_messages", messages, **self.scope)
+        for key, message in zip(ids, messages, strict=True):
+            self.model.append((key, message.text))
+
+    def _new_message(self, place: int) -> HumanMessage:
+        if self.rng.random() < 0.4:
+            return HumanMessage(self.rng.choice(["yes", "no"]))
+        return HumanMessage(f"text {place}", id=f"{self.number}.{place}")
 
     def again(self) -> None:
         key, text = self.rng.choice(self.model)
@@ -378,10 +462,10 @@ class Story:
 
     def edit(self) -> None:
         place = self.rng.randrange(len(self.model))
-        self.model[place] = self.model[place][0], f"edited {self.number}"
-        self.call(
-            "edit_message", self.model[place][0], HumanMessage(self.model[place][1]), **self.scope
-        )
+        key, _ = self.model[place]
+        text = f"edited {self.number}"
+        self.call("edit_message", key, HumanMessage(text), **self.scope)
+        self.model[place] = (key, text)
 
     def archive(self) -> None:
         key, _ = self.model.pop(self.rng.randrange(len(self.model)))
@@ -392,33 +476,35 @@ class Story:
         key, _ = self.rng.choice(self.model)
         keys = {key, *self.archived[-1:]}
         self.call("remove_messages", sorted(keys), on_removal="forget", **self.scope)
-        self.model = [(key, text) for key, text in self.model if key not in keys]
-        self.archived = [key for key in self.archived if key not in keys]
+        self._drop(keys)
 
     def sync(self) -> None:
-        before = {key for key, _ in self.model}
         kept = [pair for pair in self.model if self.rng.random() < 0.9]
         if not kept:  # such a state has forgotten what is stored, which stays
             self.call("sync", [], on_removal="forget", **self.scope)
             return
-        self.model = kept
-        gone = before - {key for key, _ in self.model}
-        self.archived = [key for key in self.archived if key not in gone]
+        self._drop({key for key, _ in self.model} - {key for key, _ in kept})
         if self.rng.random() < 0.5:
             self.rng.shuffle(self.model)
-        self.model = [
-            (k, f"synced {self.number}" if self.rng.random() < 0.1 else text)
-            for k, text in self.model
-        ]
+        self._rewrite_some()
         state = [HumanMessage(text, id=key) for key, text in self.model]
         self.call("sync", state, on_removal="forget", **self.scope)
 
+    def _rewrite_some(self) -> None:
+        for place, (key, _) in enumerate(self.model):
+            if self.rng.random() < 0.1:
+                self.model[place] = (key, f"synced {self.number}")
+
+    def _drop(self, keys: Collection[str]) -> None:
+        self.model = [(key, text) for key, text in self.model if key not in keys]
+        self.archived = [key for key in self.archived if key not in keys]
+
     def fork(self) -> None:
-        before = self.scope
-        model = self.model[: self.rng.randint(1, len(self.model))]
-        self.begin()
-        self.model = model
-        self.call("fork", self.scope["conversation_id"], until=model[-1][0], **before)
+        scope = self.scope
+        messages = self.model[: self.rng.randint(1, len(self.model))]
+        last_key, _ = messages[-1]
+        self.begin(messages)
+        self.call("fork", self.scope["conversation_id"], until=last_key, **scope)
 
     def clear(self) -> None:
         self.call("clear", **self.scope)
@@ -427,10 +513,11 @@ class Story:
 
 
 def play(store: BaseStore, call: Call, seed: int, turns: int) -> None:
-    with pipelines(store, 4) as (*known, new):
-        story = Story(known, call, seed)
+    with pipelines(store, 4) as (*players, new):
+        story = Story(players, call, seed)
         for number in range(turns):
             story.turn(number)
-        for pipeline in (*known, new):
+        for pipeline in (*players, new):
             story.check(pipeline, "the end")
-            assert shown(all_pages(call, pipeline, [3] * 100, **story.scope)) == story.model
+            pages = all_pages(call, pipeline, [3] * 100, **story.scope)
+            assert shown(pages) == story.model
