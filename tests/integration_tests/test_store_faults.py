@@ -1,13 +1,19 @@
-"""What is told when a store holds damaged records, its disk is full, or a write fails when nobody waits any more."""
+"""A damaged record of a store is a typed error, or the absence of an optional layer.
+
+Whatever is damaged, nothing but errors of this package comes out of it.
+"""
 
 import copy
 import json
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.base import Item
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
@@ -22,7 +28,7 @@ SETTINGS = {
     "span_messages": 4,
     "usage_limits": {"session_tokens": 1_000_000},
 }
-SAID = (
+SENTENCES = (
     "I am learning home brewing. The home brewing kettle is new.",
     "Sarah likes my home brewing.",
     "Today the home brewing went well.",
@@ -38,7 +44,7 @@ NO_RECORDS: tuple[dict[str, Any], ...] = (
     {"json": "[]"},
     {"json": "null"},
 )
-NEEDED = ("messages", "lanes")
+NEEDED_KINDS = ("messages", "lanes")
 """Kinds of records without which there is no conversation; all others are beside it."""
 
 
@@ -47,58 +53,94 @@ def conversation() -> InMemoryStore:
     """A store with records of every kind."""
     store = InMemoryStore()
     with ContextPipeline(SETTINGS, store=store) as pipeline:
-        documents = KnowledgeBase(store, **ADA)
         for number in range(20):
-            said = f"{SAID[number % 5]} ({number})"
-            answer = "That is good to know, and I will remember it. " * 3
-            pipeline.add_messages([HumanMessage(said, id=f"h{number}"), AIMessage(answer)], **SCOPE)
+            sentence = SENTENCES[number % 5]
+            question = HumanMessage(f"{sentence} ({number})", id=f"h{number}")
+            answer = AIMessage("That is good to know, and I will remember it. " * 3)
+            pipeline.add_messages([question, answer], **SCOPE)
         pipeline.pin(["h0"], **SCOPE)
         pipeline.save_settings({"learn": True}, **ADA)
+        documents = KnowledgeBase(store, **ADA)
         documents.add("The home brewing kettle boils at 100 degrees.")
         pipeline.add_messages(
             [HumanMessage("More about home brewing")], **ADA, conversation_id="c2"
         )
         report = pipeline.assemble("How is my home brewing?", **SCOPE).report
-        pipeline.observe_usage(
-            {"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}, report=report
-        )
+        usage = {"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}
+        pipeline.observe_usage(usage, report=report)
         assert pipeline.flush(30)
     return store
 
 
-@pytest.mark.slow
-def test_damaged_records_give_typed_errors_or_empty_optional_layers(
-    conversation: InMemoryStore,
-) -> None:
-    kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
-    for seed in range(50):
-        chance = random.Random(seed)
-        store = copy.deepcopy(conversation)
-        kind = chance.choice(kinds)
-        item = chance.choice(
-            [
-                one
-                for n, items in store._data.items()
-                if kind_of(n) == kind
-                for one in items.values()
-            ]
-        )
-        item.value = damaged(chance, item.value)
-        with ContextPipeline(SETTINGS, store=store) as pipeline:
-            for name, use in uses(pipeline):
-                try:
-                    use()
-                except CtxBudgetError as error:
-                    if name == "assemble" and kind not in NEEDED:
-                        pytest.fail(f"{kind} is needed for a prompt: {error} ({seed=})")
-                except Exception as error:  # noqa: BLE001 - told with what made it
-                    pytest.fail(
-                        f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})"
-                    )
+@dataclass(frozen=True)
+class Damage:
+    """A store, and the record in it that is damaged."""
+
+    store: InMemoryStore
+    record: Item
 
 
 def kind_of(namespace: tuple[str, ...]) -> str:
     return namespace[2] if len(namespace) > 2 else namespace[1]
+
+
+def damaged_copy(conversation: InMemoryStore, seed: int) -> Damage:
+    """A copy of a store with one damaged record; every kind of record is as likely."""
+    rng = random.Random(seed)
+    store = copy.deepcopy(conversation)
+    records_by_kind: dict[str, list[Item]] = defaultdict(list)
+    for namespace, items in store._data.items():
+        records_by_kind[kind_of(namespace)] += items.values()
+    kinds = sorted(kind for kind, records in records_by_kind.items() if records)
+    record = rng.choice(records_by_kind[rng.choice(kinds)])
+    record.value = damaged(rng, record.value)
+    return Damage(store, record)
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What came out of everything that reads records, where one of them is damaged."""
+
+    record: Item
+    errors: list[tuple[str, Exception]]
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.record.namespace)
+
+    def __str__(self) -> str:
+        return f"{self.record.namespace} {self.record.key!r}: {self.record.value}"
+
+
+@pytest.fixture(scope="module", params=range(50))
+def aftermath(request: pytest.FixtureRequest, conversation: InMemoryStore) -> Aftermath:
+    damage = damaged_copy(conversation, request.param)
+    errors = []
+    with ContextPipeline(SETTINGS, store=damage.store) as pipeline:
+        for name, use in uses(pipeline):
+            try:
+                use()
+            except Exception as error:  # noqa: BLE001 - the tests judge it
+                errors.append((name, error))
+    return Aftermath(damage.record, errors)
+
+
+@pytest.mark.slow
+def test_damaged_records_give_errors_of_this_package(aftermath: Aftermath) -> None:
+    foreign_errors = [
+        f"{name}: {error!r}"
+        for name, error in aftermath.errors
+        if not isinstance(error, CtxBudgetError)
+    ]
+
+    assert foreign_errors == [], str(aftermath)
+
+
+@pytest.mark.slow
+def test_a_prompt_needs_only_messages_and_lanes(aftermath: Aftermath) -> None:
+    failed_prompts = [str(error) for name, error in aftermath.errors if name == "assemble"]
+
+    assert failed_prompts == [] or aftermath.kind in NEEDED_KINDS, str(aftermath)
 
 
 def uses(pipeline: ContextPipeline) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -126,41 +168,45 @@ def uses(pipeline: ContextPipeline) -> Iterator[tuple[str, Callable[[], object]]
     yield "assemble", lambda: pipeline.assemble("Which kettle?", **SCOPE)
 
 
-def damaged(chance: random.Random, value: dict[str, Any]) -> dict[str, Any]:
-    """A value that is no record any more, or lacks a part, or has garbage in its place, at any depth."""
-    way = chance.randrange(4)
-    places = list(parts(value))
-    if not way or not places:
-        return copy.deepcopy(chance.choice(NO_RECORDS))
-    value = copy.deepcopy(value)
-    *path, last = chance.choice(places)
-    holder: Any = value
-    for step in path:
-        holder = holder[step]
-    garbage = chance.choice(GARBAGE)
-    if way == 1:
+def damaged(rng: random.Random, record: dict[str, Any]) -> dict[str, Any]:
+    """No record any more, or one that lacks a part or has garbage in its place, at any depth."""
+    way = rng.choice(["no record", "missing part", "garbage", "broken text"])
+    paths = list(paths_of_parts(record))
+    if way == "no record" or not paths:
+        return copy.deepcopy(rng.choice(NO_RECORDS))
+    record = copy.deepcopy(record)
+    *path, last = rng.choice(paths)
+    holder: Any = record
+    for key in path:
+        holder = holder[key]
+    if way == "missing part":
         del holder[last]
-    elif way == 2 or not isinstance(text := holder[last], str):
-        holder[last] = garbage
-    else:  # a text that may be JSON itself, as that of a message is
-        try:
-            inner = json.loads(text)
-            holder[last] = json.dumps(
-                damaged(chance, inner) if isinstance(inner, dict) else garbage
-            )
-        except ValueError:
-            holder[last] = text[: len(text) // 2]
-    return value
+    elif way == "broken text" and isinstance(holder[last], str):
+        holder[last] = broken(rng, holder[last])
+    else:
+        holder[last] = rng.choice(GARBAGE)
+    return record
 
 
-def parts(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, part in inside:
+def broken(rng: random.Random, text: str) -> str:
+    """Half of a text; or a damaged value, where the text is JSON as that of a message is."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text[: len(text) // 2]
+    if isinstance(value, dict):
+        return json.dumps(damaged(rng, value))
+    return json.dumps(rng.choice(GARBAGE))
+
+
+def paths_of_parts(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each part of a value, at any depth."""
+    if isinstance(value, dict):
+        parts: list[tuple[Any, object]] = list(value.items())
+    elif isinstance(value, list):
+        parts = list(enumerate(value))
+    else:
+        parts = []
+    for key, part in parts:
         yield (*path, key)
-        yield from parts(part, (*path, key))
+        yield from paths_of_parts(part, (*path, key))
