@@ -1,6 +1,6 @@
 """While an agent loops over tools.
 
-What stands before the turn's steps stays, every prompt fits, any process agrees.
+What stands before the turn's rounds stays, every prompt fits, any process agrees.
 """
 
 import json
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from itertools import count, pairwise, takewhile
-from typing import Any
+from itertools import pairwise, takewhile
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
@@ -31,8 +31,8 @@ from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SCOPE = Scope("ada", "c1")
 WORDS = (
-    "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() `main.py` 北京 русский "
-    "roof garden ticket Monday price lamp </context> ## A/B /path \n . !"
+    "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() "
+    "`main.py` 北京 русский roof garden ticket Monday price lamp </context> ## A/B /path \n . !"
 ).split(" ")
 LOOK_UP = {
     "type": "function",
@@ -60,50 +60,64 @@ def counter() -> TiktokenCounter:
     return TiktokenCounter()
 
 
+Kind = Literal["words", "rows", "digits"]
+
+
 @cache
-def _long_text(kind: int) -> str:
+def _long_text(kind: Kind) -> str:
     rng = random.Random(kind)
-    if kind == 1:
-        return "".join(f'{{"row": {n}, "value": {rng.random()}}}\n' for n in range(2_000))
-    if kind == 2:
+    if kind == "rows":
+        rows = [f'{{"row": {number}, "value": {rng.random()}}}\n' for number in range(2_000)]
+        return "".join(rows)
+    if kind == "digits":
         return "".join(rng.choices("abcdef0123456789", k=120_000))
     return " ".join(rng.choices(WORDS, k=40_000))
 
 
-def text_of(tokens: int, kind: int = 0, start: int = 0) -> str:
-    begin = start * 97 % 1_000
-    return _long_text(kind)[begin : begin + tokens * (2 if kind else 4)]
+CHARACTERS_OF_A_TOKEN: Mapping[Kind, int] = {"words": 4, "rows": 2, "digits": 2}
+
+
+def text_of(tokens: int, kind: Kind = "words", number: int = 0) -> str:
+    """A text of about so many tokens; those of several numbers differ."""
+    start = number * 97 % 1_000
+    return _long_text(kind)[start : start + tokens * CHARACTERS_OF_A_TOKEN[kind]]
 
 
 # -- Loops
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class Round:
+    """An assistant's message with calls, and their results of some sizes in tokens."""
+
     sizes: tuple[int, ...]
-    kind: int = 0
+    kind: Kind = "words"
     words: int = 0
+    """Tokens of the assistant's own words."""
 
     def messages(self, number: int, *, ids: bool) -> list[BaseMessage]:
-        calls = [
-            {"name": "look_up", "args": {"page": n}, "id": f"t{number}-{n}"}
-            for n in range(len(self.sizes))
-        ]
-        said = AIMessage(
-            text_of(self.words, 0, number), tool_calls=calls, id=f"a{number}" if ids else None
+        assistant = AIMessage(
+            text_of(self.words, number=number),
+            tool_calls=[self._call(number, place) for place in range(len(self.sizes))],
+            id=f"a{number}" if ids else None,
         )
-        return [
-            said,
-            *(
-                ToolMessage(
-                    text_of(size, self.kind, number + n),
-                    tool_call_id=f"t{number}-{n}",
-                    id=f"r{number}-{n}" if ids else None,
-                    status="error" if size % 7 == 3 else "success",
-                )
-                for n, size in enumerate(self.sizes)
-            ),
-        ]
+        results = [self._result(number, place, ids=ids) for place in range(len(self.sizes))]
+        return [assistant, *results]
+
+    def _call(self, number: int, place: int) -> ToolCall:
+        return ToolCall(name="look_up", args={"page": place}, id=f"t{number}-{place}")
+
+    def _result(self, number: int, place: int, *, ids: bool) -> ToolMessage:
+        size = self.sizes[place]
+        return ToolMessage(
+            text_of(size, self.kind, number + place),
+            tool_call_id=f"t{number}-{place}",
+            id=f"r{number}-{place}" if ids else None,
+            status="error" if size % 7 == 3 else "success",
+        )
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +126,9 @@ class Loop:
 
     history: int = 0
     opening: tuple[str, ...] = ("human",)
+    """What the turn has at its first call of the model: messages of the user, rounds."""
     human_tokens: int = 10
-    steps: tuple[Step, ...] = ()
+    rounds: tuple[Round, ...] = ()
     ids: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     tools: bool = True
@@ -123,38 +138,32 @@ class Loop:
         return ContextSettings(learn=False).override(self.options)
 
     def before(self) -> list[BaseMessage]:
+        """The messages of the conversation before the turn."""
         return list(_history(self.history))
 
     def turns(self) -> Iterator[list[BaseMessage]]:
         """The turn as it is at every call of the model."""
-        numbers = count()
         turn: list[BaseMessage] = []
-        for kind in self.opening:
-            number = next(numbers)
-            if kind == "step":
-                turn += Step(sizes=(40,), words=5).messages(number, ids=self.ids)
-            else:
-                turn.append(self._human(kind, number))
+        for number, kind in enumerate(self.opening):
+            turn += self._opening_messages(kind, number)
         yield turn
-        for step in self.steps:
-            turn = [*turn, *step.messages(next(numbers), ids=self.ids)]
+        for number, each in enumerate(self.rounds, start=len(self.opening)):
+            turn = [*turn, *each.messages(number, ids=self.ids)]
             yield turn
 
-    def _human(self, kind: str, number: int) -> HumanMessage:
-        words = (
-            f"What did we decide about the plan in Bonn? {text_of(self.human_tokens, 0, number)}"
-        )
+    def _opening_messages(self, kind: str, number: int) -> list[BaseMessage]:
+        if kind == "round":
+            return Round(sizes=(40,), words=5).messages(number, ids=self.ids)
+        padding = text_of(self.human_tokens, number=number)
+        question = f"What did we decide about the plan in Bonn? {padding}"
         key = f"h{number}" if self.ids else None
-        if kind == "human":
-            return HumanMessage(words, id=key)
-        image = {
-            "type": "image_url",
-            "image_url": {"url": "https://example.org/a.png", "detail": "low"},
-        }
-        return HumanMessage([{"type": "text", "text": words}, image], id=key)
+        if kind == "image":
+            return [HumanMessage([{"type": "text", "text": question}, IMAGE], id=key)]
+        return [HumanMessage(question, id=key)]
 
-    def request(self, block: object = None) -> Request:
-        return Request(tools=[LOOK_UP] if self.tools else (), background=block)
+    def request(self, background: object = None) -> Request:
+        """What the model is asked with, the background of the agent's state included."""
+        return Request(tools=[LOOK_UP] if self.tools else (), background=background)
 
 
 @cache
@@ -163,31 +172,40 @@ def _history(length: int) -> tuple[BaseMessage, ...]:
     messages: list[BaseMessage] = []
     while len(messages) < length:
         number = len(messages)
-        words = " ".join(rng.choices(WORDS, k=rng.randint(3, 60)))
+        text = " ".join(rng.choices(WORDS, k=rng.randint(3, 60)))
         if number % 9 == 5:
-            call = {"name": "look_up", "args": {}, "id": f"old{number}"}
-            messages.append(AIMessage("", tool_calls=[call], id=f"m{number}"))
-            messages.append(
-                ToolMessage(
-                    words * rng.choice([1, 20]), tool_call_id=f"old{number}", id=f"m{number + 1}"
-                )
-            )
+            messages += _old_round(number, text * rng.choice([1, 20]))
+        elif number % 2 == 0:
+            messages.append(HumanMessage(text, id=f"m{number}"))
         else:
-            kind = (HumanMessage, AIMessage)[number % 2]
-            messages.append(kind(words, id=f"m{number}"))
+            messages.append(AIMessage(text, id=f"m{number}"))
     return tuple(messages[:length])
 
 
+def _old_round(number: int, text: str) -> list[BaseMessage]:
+    call = ToolCall(name="look_up", args={}, id=f"old{number}")
+    return [
+        AIMessage("", tool_calls=[call], id=f"m{number}"),
+        ToolMessage(text, tool_call_id=f"old{number}", id=f"m{number + 1}"),
+    ]
+
+
 sizes = st.sampled_from([0, 1, 10, 60, 300, 300, 900, 3_000, LONGEST_RESULT_TOKENS])
-steps = st.builds(
-    Step,
+rounds = st.builds(
+    Round,
     sizes=st.lists(sizes, min_size=1, max_size=3).map(tuple),
-    kind=st.integers(0, 2),
+    kind=st.sampled_from(["words", "rows", "digits"]),
     words=st.sampled_from([0, 0, 12, 120]),
 )
 openings = st.sampled_from(
-    [("human",)] * 5
-    + [("image",), ("human", "human"), ("human", "step", "human"), ("step",), ("step", "human")]
+    [
+        *5 * [("human",)],
+        ("image",),
+        ("human", "human"),
+        ("human", "round", "human"),
+        ("round",),
+        ("round", "human"),
+    ]
 )
 options = st.fixed_dictionaries(
     {
@@ -219,14 +237,14 @@ options = st.fixed_dictionaries(
 
 
 @st.composite
-def loops(draw: st.DrawFn, *, most_history: int, most_steps: int) -> Loop:
+def loops(draw: st.DrawFn, *, most_history: int, most_rounds: int) -> Loop:
     """Loops of some length."""
     budget = draw(st.one_of(st.integers(300, 2_000), st.integers(300, 16_000)))
     return Loop(
         history=draw(st.one_of(st.just(0), st.integers(0, 40), st.integers(0, most_history))),
         opening=draw(openings),
         human_tokens=draw(st.sampled_from([0, 10, 10, 100, budget // 3, budget])),
-        steps=tuple(draw(st.lists(steps, min_size=1, max_size=most_steps))),
+        rounds=tuple(draw(st.lists(rounds, min_size=1, max_size=most_rounds))),
         ids=draw(st.booleans()),
         options={**draw(options), "max_context_tokens": budget},
         tools=draw(st.sampled_from([True, True, True, False])),
@@ -240,16 +258,13 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Process:
-    def __init__(
-        self,
-        loop: Loop,
-        store: InMemoryStore | None = None,
-        settings: ContextSettings | None = None,
-    ) -> None:
+    """A process that answers calls of a loop; several may have one store."""
+
+    def __init__(self, loop: Loop, store: InMemoryStore | None = None) -> None:
         self.loop = loop
         self.store = store or InMemoryStore()
         self.pipeline = ContextPipeline(
-            settings or loop.settings,
+            loop.settings,
             system_prompt="You are a careful assistant.",
             store=self.store,
             token_counter=counter(),
@@ -257,21 +272,33 @@ class Process:
             clock=lambda: NOON,
         )
 
-    def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Session:
-        return drive(
-            self.pipeline.engine.answer(SCOPE, self.loop.before(), turn, self.loop.request(block))
-        )
+    def answer(
+        self,
+        turn: Sequence[BaseMessage],
+        *,
+        before: Sequence[BaseMessage] | None = None,
+        background: object = None,
+    ) -> Session:
+        """Answers a call of the model.
+
+        Args:
+            turn: the turn as it is.
+            before: the messages before it, if not those of the loop.
+            background: what the agent's state has kept of an earlier call.
+        """
+        history = self.loop.before() if before is None else list(before)
+        request = self.loop.request(background)
+        return drive(self.pipeline.engine.answer(SCOPE, history, turn, request))
 
 
-def saved(session: Session) -> Any:
-    return (
-        json.loads(json.dumps(session.plan.background.to_dict()))
-        if session.plan.background
-        else None
-    )
+def background_in_state(session: Session) -> Any:
+    """The background of a prompt as an agent's state keeps it; None where there is none."""
+    if session.plan.background is None:
+        return None
+    return json.loads(json.dumps(session.plan.background.to_dict()))
 
 
-def sent(session: Session) -> list[BaseMessage]:
+def messages_of(session: Session) -> list[BaseMessage]:
     assert session.context is not None
     return session.context.messages
 
@@ -281,90 +308,127 @@ def report_of(session: Session) -> ContextReport:
     return session.context.report
 
 
+def texts_of(message: BaseMessage) -> list[str]:
+    if isinstance(message.content, str):
+        return [message.content]
+    return list(map(text_of_block, message.content))
+
+
+def text_of_block(block: str | dict[str, Any]) -> str:
+    if isinstance(block, str):
+        return block
+    return str(block.get("text", block))
+
+
 def head(session: Session) -> list[Any]:
-    """What stands before the turn, and its first human message, without the note on steps that are left out."""
-    messages = sent(session)
-    turn = [message for part in session.plan.turn.groups for message in part.messages]
-    start = len(messages) - len(turn)
-    before = [(m.type, m.content) for m in messages[:start] if m.text != NO_FIRST_QUESTION]
-    human = next(
-        (message for message in messages[start:] if isinstance(message, HumanMessage)), None
-    )
-    if human is None:
-        return before
-    blocks = [human.content] if isinstance(human.content, str) else human.content
-    texts = [block if isinstance(block, str) else str(block.get("text", block)) for block in blocks]
-    return [
-        *before,
-        [text for text in (text.replace(session.plan.turn.note, "") for text in texts) if text],
+    """What stands before the turn, and its first human message.
+
+    Without the notes on rounds that are left out.
+    """
+    messages = messages_of(session)
+    turn_length = sum(len(group.messages) for group in session.plan.turn.groups)
+    start = len(messages) - turn_length
+    before = [
+        (message.type, message.content)
+        for message in messages[:start]
+        if message.text != NO_FIRST_QUESTION
     ]
+    for message in messages[start:]:
+        if isinstance(message, HumanMessage):
+            texts = [text.replace(session.plan.turn.note, "") for text in texts_of(message)]
+            return [*before, list(filter(None, texts))]
+    return before
 
 
-def check_prompt(session: Session, chat_openai: ChatOpenAI) -> None:
+def check_tokens(session: Session, chat_openai: ChatOpenAI) -> None:
+    """The prompt fits, and OpenAI's own way of counting finds what the report says."""
     report = report_of(session)
-    messages = sent(session)
-    recount = chat_openai.get_num_tokens_from_messages(messages) + sum(session.plan.extras.values())
-    assert recount == report.total_tokens <= report.budget_tokens
+    recount = chat_openai.get_num_tokens_from_messages(messages_of(session))
+    assert recount + sum(session.plan.extras.values()) == report.total_tokens
+    assert report.total_tokens <= report.budget_tokens
     assert ContextReport.from_dict(report.to_dict()) == report  # which checks that it adds up
-    assert check_openai(messages) == []
-    assert check_anthropic(messages) == []
-    assert [part.last for part in report.coverage][-1:] == [len(session.plan.conversation.entries)][
-        : len(report.coverage)
-    ]
-    listed = [key for item in report.layer(Layer.MESSAGE).items for key in item.id.split(" + ")]
-    assert sorted(listed) == sorted(
-        message.id or message.type for message in session.plan.request.turn
-    ), "each of the turn once"
 
 
-def check_same(one: Session, other: Session) -> None:
-    assert sent(one) == sent(other)
-    first = report_of(one)
-    second = report_of(other)
-    assert first.layers == second.layers
-    assert first.coverage == second.coverage
-    assert first.overhead_tokens == second.overhead_tokens
-    assert first.failures == second.failures
-    assert one.plan.background == other.plan.background
+def check_providers_accept(session: Session) -> None:
+    assert check_openai(messages_of(session)) == []
+    assert check_anthropic(messages_of(session)) == []
 
 
-def has_block(session: Session) -> bool:
+def check_report_tells_of_every_message(session: Session) -> None:
+    report = report_of(session)
+    if report.coverage:
+        assert report.coverage[-1].last == len(session.plan.conversation.entries)
+    listed: list[str] = []
+    for item in report.layer(Layer.MESSAGE).items:
+        listed += item.id.split(" + ")
+    turn = [message.id or message.type for message in session.plan.request.turn]
+    assert sorted(listed) == sorted(turn), "each message of the turn once"
+
+
+def check_same(first: Session, second: Session) -> None:
+    assert messages_of(first) == messages_of(second)
+    assert report_of(first).layers == report_of(second).layers
+    assert report_of(first).coverage == report_of(second).coverage
+    assert report_of(first).overhead_tokens == report_of(second).overhead_tokens
+    assert report_of(first).failures == report_of(second).failures
+    assert first.plan.background == second.plan.background
+
+
+def has_room_as_planned(session: Session) -> bool:
+    """Whether the turn's words and newest calls leave the others the room that is planned."""
+    return session.plan.turn.free_tokens > 0
+
+
+def has_background(session: Session) -> bool:
     return session.plan.fixed is not None or not session.plan.turn.stage
 
 
 def check_head_stays(calls: Sequence[Session]) -> None:
-    """What stands before the steps changes once, when the turn outgrows what is kept free for it.
+    """What stands before the rounds changes once, when the turn outgrows what is kept free for it.
 
     A turn whose words and newest calls alone need more than the room that is planned for it takes
     it from the others.
     """
     for before, now in pairwise(calls):
         assert before.plan.turn.stage <= now.plan.turn.stage, "a long turn stays one"
-        as_planned = (
-            before.plan.turn.free_tokens
-            and now.plan.turn.free_tokens
-            and has_block(before) == has_block(now)
-        )
-        if as_planned and before.plan.turn.stage == now.plan.turn.stage:
+        as_planned = has_room_as_planned(before) and has_room_as_planned(now)
+        same_stage = before.plan.turn.stage == now.plan.turn.stage
+        same_background = has_background(before) == has_background(now)
+        if as_planned and same_stage and same_background:
             assert head(before) == head(now)
 
 
-def run(loop: Loop) -> list[Session]:
+def answers_to(loop: Loop) -> list[Session]:
+    """The answers to all calls of a loop, until the budget is too small."""
     process = Process(loop)
-    calls = []
+    answers = []
     for turn in loop.turns():
         try:
-            calls.append(process.answer(turn))
+            answers.append(process.answer(turn))
         except BudgetTooSmallError:
             break
-    return calls
+    return answers
+
+
+def check_loop(loop: Loop, chat_openai: ChatOpenAI) -> None:
+    answers = answers_to(loop)
+    for session in answers:
+        check_tokens(session, chat_openai)
+        check_providers_accept(session)
+        check_report_tells_of_every_message(session)
+    if loop.options["max_context_tokens"] >= SMALL_BUDGET:
+        check_head_stays(answers)
 
 
 def check_every_process_agrees(loop: Loop) -> None:
-    """A process that goes on shows what one shows that takes the turn up, with or without the agent's state."""
+    """A process that goes on shows what another one shows that takes the turn up.
+
+    With the agent's state or without it. One on an empty store does so while the turn is no long
+    one: what was chosen for earlier calls of a long turn is not in that store.
+    """
     process = Process(loop)
-    block = None
-    as_planned = True
+    background = None
+    is_short = True
     for turn in loop.turns():
         try:
             session = process.answer(turn)
@@ -373,33 +437,24 @@ def check_every_process_agrees(loop: Loop) -> None:
                 Process(loop, process.store).answer(turn)
             return
         check_same(session, Process(loop, process.store).answer(turn))
-        if block is not None:
-            check_same(session, Process(loop, process.store).answer(turn, block))
-        as_planned = as_planned and not session.plan.turn.stage
-        if (
-            as_planned
-        ):  # else steps that were made for earlier calls of the turn are not in another store
+        if background is not None:
+            other = Process(loop, process.store)
+            check_same(session, other.answer(turn, background=background))
+        is_short = is_short and not session.plan.turn.stage
+        if is_short:
             check_same(session, Process(loop).answer(turn))
-        block = saved(session)
+        background = background_in_state(session)
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 quick = settings(common, max_examples=12)
 long = settings(common, max_examples=60)
-short_loops = loops(most_history=60, most_steps=6)
-
-
-def check_loop(loop: Loop, chat_openai: ChatOpenAI) -> None:
-    calls = run(loop)
-    for session in calls:
-        check_prompt(session, chat_openai)
-    if loop.options["max_context_tokens"] >= SMALL_BUDGET:
-        check_head_stays(calls)
+short_loops = loops(most_history=60, most_rounds=6)
 
 
 @quick
 @given(loop=short_loops.filter(lambda loop: loop.options["tool_reserve"] <= USUAL_RESERVE))
-def test_every_call_fits_is_valid_and_adds_up_and_what_stands_before_the_steps_changes_once(
+def test_every_call_of_a_loop_fits_is_valid_and_keeps_the_head(
     chat_openai: ChatOpenAI, loop: Loop
 ) -> None:
     check_loop(loop, chat_openai)
@@ -413,8 +468,8 @@ def test_every_process_shows_the_same(loop: Loop) -> None:
 
 @pytest.mark.slow
 @long
-@given(loop=loops(most_history=300, most_steps=40))
-def test_every_call_of_long_loops_is_judged_by_the_same(
+@given(loop=loops(most_history=300, most_rounds=40))
+def test_every_call_of_a_long_loop_fits_is_valid_and_keeps_the_head(
     chat_openai: ChatOpenAI, loop: Loop
 ) -> None:
     check_loop(loop, chat_openai)
@@ -423,77 +478,136 @@ def test_every_call_of_long_loops_is_judged_by_the_same(
 # -- Scripted loops
 
 
-def looking(history: int = 60, steps: int = 12, size: int = 150, **options: Any) -> Loop:
+def looking(history: int = 60, rounds: int = 12, size: int = 150, **options: Any) -> Loop:
+    """A loop of rounds that are all of one size."""
     return Loop(
         history=history,
-        steps=(Step(sizes=(size,), words=10),) * steps,
+        rounds=(Round(sizes=(size,), words=10),) * rounds,
         options={"max_context_tokens": 4_000, **options},
     )
 
 
-def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> None:
+@dataclass(frozen=True)
+class Removal:
+    """A call after which every quoted message was taken out, and what the call before quoted."""
+
+    quotes: Mapping[str, str]
+    session: Session
+
+
+@pytest.fixture(scope="module")
+def removal() -> Removal:
     loop = looking(max_context_tokens=1_500, size=10)
-    first, turn, *_ = loop.turns()
     process = Process(loop)
+    first, turn, *_ = loop.turns()
     session = process.answer(first)
     assert session.plan.background is not None
-    quoted = {
-        part.id: part.text
-        for part in session.plan.background.fragments
-        if part.layer == Layer.RETRIEVAL
+    quotes = {
+        fragment.id: fragment.text
+        for fragment in session.plan.background.fragments
+        if fragment.layer == Layer.RETRIEVAL
     }
-    assert quoted
-    left = [message for message in loop.before() if message.id not in quoted]
-    engine = process.pipeline.engine
-    after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(session))))
-    prompt = "\n".join(message.text for message in sent(after))
-    assert after.plan.background is not None
-    assert not quoted.keys() & {part.id for part in after.plan.background.fragments}
-    assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
+    assert quotes
+    left = [message for message in loop.before() if message.id not in quotes]
+    background = background_in_state(session)
+    return Removal(quotes, process.answer(turn, before=left, background=background))
+
+
+def test_a_message_that_is_taken_out_leaves_the_background(removal: Removal) -> None:
+    background = removal.session.plan.background
+
+    assert background is not None
+    ids = {fragment.id for fragment in background.fragments}
+    assert removal.quotes.keys() & ids == set()
+
+
+def test_a_message_that_is_taken_out_is_not_quoted_from_the_state(removal: Removal) -> None:
+    prompt = "\n".join(message.text for message in messages_of(removal.session))
+
+    quoted = [text for text in removal.quotes.values() if text in prompt]
+
+    assert [text for text in quoted if "[called" not in text] == []
 
 
 @pytest.mark.parametrize("budget", [4_000, 8_000])
-def test_the_calls_behind_a_prompt_in_the_middle_of_a_turn_only_add_to_it(budget: int) -> None:
-    loop = looking(steps=44, size=budget // 20, max_context_tokens=budget)
+def test_late_calls_of_a_turn_only_add_to_the_prompt(budget: int) -> None:
+    loop = looking(rounds=44, size=budget // 20, max_context_tokens=budget)
     process = Process(loop)
-    turns = [*loop.turns()][-4:]
-    prompts = [sent(process.answer(turn)) for turn in turns]
-    assert all(now[: len(before)] == before for before, now in pairwise(prompts))
+    last_turns = list(loop.turns())[-4:]
+
+    prompts = [messages_of(process.answer(turn)) for turn in last_turns]
+
+    assert prompts[1][: len(prompts[0])] == prompts[0]
+    assert prompts[2][: len(prompts[1])] == prompts[1]
+    assert prompts[3][: len(prompts[2])] == prompts[2]
 
 
 @pytest.mark.parametrize("budget", [1_200, 4_000])
-def test_a_process_that_takes_up_a_turn_goes_on_with_the_block_of_a_prompt_written_anew_in_it(
-    budget: int,
-) -> None:
-    loop = looking(history=40, steps=6, size=300, max_context_tokens=budget)
+def test_another_process_goes_on_with_a_background_chosen_in_a_turn(budget: int) -> None:
+    loop = looking(history=40, rounds=6, size=300, max_context_tokens=budget)
     process = Process(loop)
-    before = loop.before()
-    drive(process.pipeline.engine.answer(SCOPE, before[:-2], before[-2:-1], loop.request()))
+    *earlier, question, _ = loop.before()
+    process.answer([question], before=earlier)
+
     for turn in loop.turns():
         check_same(process.answer(turn), Process(loop, process.store).answer(turn))
 
 
-@pytest.mark.parametrize("budget", [2_000, 8_000, 16_000])
-def test_a_long_turn_costs_less_than_sending_everything(budget: int) -> None:
-    steps = tuple(Step(sizes=(size,), words=10) for size in (60, 300, 900, 10, 3_000, 300) * 8)
-    loop = Loop(history=60, steps=steps, options={"max_context_tokens": budget})
+# -- What a long turn costs
+
+
+@dataclass(frozen=True)
+class LongTurn:
+    """The prompts of a long turn, and all messages that there were at each call."""
+
+    budget: int
+    prompts: list[list[BaseMessage]]
+    transcripts: list[list[BaseMessage]]
+
+
+@pytest.fixture(scope="module", params=[2_000, 8_000, 16_000])
+def long_turn(request: pytest.FixtureRequest) -> LongTurn:
+    sizes = (60, 300, 900, 10, 3_000, 300) * 8
+    rounds = tuple(Round(sizes=(size,), words=10) for size in sizes)
+    loop = Loop(history=60, rounds=rounds, options={"max_context_tokens": request.param})
     process = Process(loop)
-    told = 0.0
-    whole = 0.0
-    of_each = counter().count_message
-    previous = list[BaseMessage]()
-    said = list[BaseMessage]()
-    for turn in loop.turns():
-        prompt = sent(process.answer(turn))
-        everything = [*loop.before(), *turn]
-        shared = len(
-            [*takewhile(lambda pair: pair[0] == pair[1], zip(previous, prompt, strict=False))]
+    turns = list(loop.turns())
+    prompts = [messages_of(process.answer(turn)) for turn in turns]
+    transcripts = [[*loop.before(), *turn] for turn in turns]
+    return LongTurn(request.param, prompts, transcripts)
+
+
+def tokens_of(messages: Sequence[BaseMessage]) -> int:
+    return sum(map(counter().count_message, messages))
+
+
+def shared_start(first: Sequence[BaseMessage], second: Sequence[BaseMessage]) -> int:
+    """The number of messages with which both begin."""
+    pairs = zip(first, second, strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def price(requests: Sequence[Sequence[BaseMessage]]) -> float:
+    """What requests cost in tokens, where a provider reads its cache for a tenth."""
+    price = float(tokens_of(requests[0]))
+    for before, now in pairwise(requests):
+        cached = now[: shared_start(before, now)]
+        price += tokens_of(now) - 0.9 * tokens_of(cached)
+    return price
+
+
+def test_a_long_turn_costs_less_than_sending_everything(long_turn: LongTurn) -> None:
+    assert price(long_turn.prompts) <= 0.7 * price(long_turn.transcripts)
+
+
+def test_a_prompt_is_written_anew_only_where_all_does_not_fit(long_turn: LongTurn) -> None:
+    sizes_when_rewritten = [
+        tokens_of(transcript)
+        for (before, now), transcript in zip(
+            pairwise(long_turn.prompts), long_turn.transcripts[1:], strict=True
         )
-        told += sum(map(of_each, prompt)) - 0.9 * sum(map(of_each, prompt[:shared]))
-        whole += sum(map(of_each, everything)) - 0.9 * sum(map(of_each, said))
-        assert shared == len(previous) or sum(map(of_each, everything)) > 0.9 * budget, (
-            "what fits is not written anew"
-        )
-        previous = prompt
-        said = everything
-    assert told <= 0.7 * whole
+        if shared_start(before, now) < len(before)
+    ]
+
+    assert sizes_when_rewritten
+    assert min(sizes_when_rewritten) > 0.9 * long_turn.budget
