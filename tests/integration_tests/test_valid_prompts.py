@@ -1,8 +1,12 @@
-"""Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package."""
+"""Every shape of tool traffic becomes a prompt that providers accept.
+
+By rules that know nothing of this package.
+"""
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
@@ -15,6 +19,7 @@ from langchain_core.messages import (
     ChatMessage,
     HumanMessage,
     SystemMessage,
+    ToolCall,
     ToolMessage,
 )
 from langchain_core.messages.function import FunctionMessage
@@ -39,6 +44,7 @@ from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
 TRACES = EVALUATION_DATA / "tau_airline.dev.jsonl.gz"
@@ -46,40 +52,59 @@ TRACE_BUDGETS = (512, 2048)
 
 Messages = list[BaseMessage]
 Body = Mapping[str, Any]
-TURNS = st.tuples(st.sampled_from(["Who booked it?", "word " * 400]), TRANSCRIPTS).map(
-    lambda of: [
-        HumanMessage(of[0]),
-        *(one for one in of[1] if not isinstance(one, HumanMessage | ChatMessage)),
+
+
+def turn_of(question: str, transcript: Messages) -> Messages:
+    """A question, and what models and tools say in a transcript."""
+    answers = [
+        message for message in transcript if not isinstance(message, HumanMessage | ChatMessage)
     ]
+    return [HumanMessage(question), *answers]
+
+
+TURNS = st.builds(turn_of, st.sampled_from(["Who booked it?", "word " * 400]), TRANSCRIPTS)
+
+
+@dataclass(frozen=True)
+class Api:
+    """A way to send a request to a provider, and what judges its JSON."""
+
+    model: Any
+    problems_of: Callable[[Body], list[str]]
+
+    def body_of(self, messages: Sequence[BaseMessage]) -> Body:
+        body: Body = json.loads(json.dumps(self.model._get_request_payload(list(messages))))
+        return body
+
+    def problems(self, messages: Sequence[BaseMessage]) -> list[str]:
+        return self.problems_of(self.body_of(messages))
+
+
+CHAT_COMPLETIONS = Api(ChatOpenAI(model="gpt-4o", api_key="x"), chat_problems)
+RESPONSES = Api(ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=True), responses_problems)
+UNSTORED_RESPONSES = Api(
+    ChatOpenAI(model="gpt-4o", api_key="x", output_version="responses/v1", store=False),
+    responses_problems,
 )
-CHAT = ChatOpenAI(model="gpt-4o", api_key="x")
-APIS: Mapping[str, tuple[Any, Callable[[Body], list[str]]]] = {
-    "chat completions": (CHAT, chat_problems),
-    "responses": (
-        ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=True),
-        responses_problems,
-    ),
-    "responses, nothing stored": (
-        ChatOpenAI(model="gpt-4o", api_key="x", output_version="responses/v1", store=False),
-        responses_problems,
-    ),
-    "anthropic": (ANTHROPIC, anthropic_problems),
+MESSAGES_OF_ANTHROPIC = Api(ANTHROPIC, anthropic_problems)
+
+APIS: Mapping[str, Api] = {
+    "chat completions": CHAT_COMPLETIONS,
+    "responses": RESPONSES,
+    "responses, nothing stored": UNSTORED_RESPONSES,
+    "anthropic": MESSAGES_OF_ANTHROPIC,
 }
-
-
-def wire(model: Any, messages: Sequence[BaseMessage]) -> Body:
-    body: Body = json.loads(json.dumps(model._get_request_payload(list(messages))))
-    return body
+EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=list(APIS))
 
 
 def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
+    """What any provider refuses in a prompt, tokens over the budget included."""
     found: list[str] = []
-    for api, (model, judge) in APIS.items():
-        body = wire(model, messages)
-        told = judge(body)
-        if not told and model is CHAT and (tokens := recount(body)) > budget:
-            told = [f"{tokens} tokens of {budget}"]
-        found += [f"{api}: {problem}" for problem in told]
+    for name, api in APIS.items():
+        found += [f"{name}: {problem}" for problem in api.problems(messages)]
+    if not found:
+        tokens = recount(CHAT_COMPLETIONS.body_of(messages))
+        found += [f"{tokens} tokens of {budget}"] if tokens > budget else []
     return found
 
 
@@ -93,27 +118,30 @@ def numbered(messages: Sequence[BaseMessage], prefix: str) -> Messages:
 def check_prompt(
     context: AssembledContext, pipeline: ContextPipeline, turn: Sequence[BaseMessage]
 ) -> None:
-    """A prompt fits, is valid, and holds what it must of the current turn, a human message and what came after it."""
+    """A prompt fits, is valid, and holds what it must of the current turn.
+
+    That is a human message, and what came after it.
+    """
     assert check_openai(context.messages) == []
     assert check_anthropic(context.messages) == []
-    report = context.report
-    assert (
-        pipeline.token_counter.count_messages(context.messages)
-        == report.total_tokens
-        <= report.budget_tokens
-    )
-    sent = {message.id for message in context.messages}
-    assert turn[0].id in sent
-    last = next(
-        message
-        for message in reversed(turn)
-        if not isinstance(message, ToolMessage | FunctionMessage)
-    )
+    tokens = pipeline.token_counter.count_messages(context.messages)
+    assert tokens == context.report.total_tokens
+    assert tokens <= context.report.budget_tokens
+    ids = {message.id for message in context.messages}
+    assert turn[0].id in ids
+    last = last_that_is_no_result(turn)
     if call_ids(last):
-        assert last.id in sent
+        assert last.id in ids
+
+
+def last_that_is_no_result(turn: Sequence[BaseMessage]) -> BaseMessage:
+    others = [message for message in turn if not isinstance(message, ToolMessage | FunctionMessage)]
+    return others[-1]
 
 
 class Prompts:
+    """Prompts of one pipeline, each of a conversation of its own."""
+
     def __init__(self) -> None:
         self.pipeline = ContextPipeline(
             {"learn": False}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore()
@@ -121,14 +149,14 @@ class Prompts:
         self.numbers = count()
 
     def assemble(
-        self, history: Messages, turn: Any, budget: int, **chosen: Any
+        self, history: Messages, turn: Any, budget: int, **changes: Any
     ) -> AssembledContext | None:
+        """A prompt, if the budget is not too small; what is stored stays as it is."""
         scope = {"user_id": "ada", "conversation_id": f"c{next(self.numbers)}"}
+        settings = {**changes, "max_context_tokens": budget}
         self.pipeline.add_messages(numbered(history, "m"), **scope)
         try:
-            return self.pipeline.assemble(
-                turn, settings={**chosen, "max_context_tokens": budget}, **scope
-            )
+            return self.pipeline.assemble(turn, settings=settings, **scope)
         except BudgetTooSmallError:
             return None
         finally:
@@ -145,15 +173,16 @@ common = settings(deadline=None, suppress_health_check=list(HealthCheck), databa
 
 @settings(common, max_examples=45)
 @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
-def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
+def test_any_tool_traffic_becomes_an_accepted_prompt(
     prompts: Prompts, transcript: Messages, turn: Messages, budget: int
 ) -> None:
     turn = numbered(turn, "t")
-    if context := prompts.assemble(transcript, turn, budget):
+    context = prompts.assemble(transcript, turn, budget)
+    if context:
         check_prompt(context, prompts.pipeline, turn)
 
 
-def usual(message: BaseMessage) -> BaseMessage:
+def without_images_in_results(message: BaseMessage) -> BaseMessage:
     if not isinstance(message, ToolMessage) or isinstance(message.content, str):
         return message
     texts = [
@@ -162,47 +191,57 @@ def usual(message: BaseMessage) -> BaseMessage:
     return message.model_copy(update={"content": texts})
 
 
-def usual_turn(turn: Any) -> Any:
-    return [*map(usual, turn)] if isinstance(turn, list) else turn
-
-
-CASES = st.tuples(
+TOOL_TRAFFIC = st.tuples(
     TRANSCRIPTS, TURNS.map(lambda turn: numbered(turn, "t")), st.sampled_from(BUDGETS), st.just({})
 )
-CASES |= st.tuples(strategies.history, strategies.turns, strategies.budgets, strategies.settings)
+ANY_TRAFFIC = st.tuples(
+    strategies.history, strategies.turns, strategies.budgets, strategies.settings
+)
 
 
 @pytest.mark.slow
 @settings(common, max_examples=400)
-@given(case=CASES)
-def test_any_traffic_with_any_settings_is_serialised_to_requests_that_are_accepted(
-    prompts: Prompts, case: Any
+@given(traffic=TOOL_TRAFFIC | ANY_TRAFFIC)
+def test_any_traffic_with_any_settings_becomes_accepted_requests(
+    prompts: Prompts, traffic: Any
 ) -> None:
-    history, turn, budget, chosen = case
-    if context := prompts.assemble([*map(usual, history)], usual_turn(turn), budget, **chosen):
+    history, turn, budget, changes = traffic
+    history = list(map(without_images_in_results, history))
+    if isinstance(turn, list):
+        turn = list(map(without_images_in_results, turn))
+
+    context = prompts.assemble(history, turn, budget, **changes)
+
+    if context:
         assert problems(context.messages, budget) == []
 
 
-def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(prompts: Prompts) -> None:
+@pytest.mark.parametrize("budget", [512, 2_048])
+def test_a_turn_of_a_hundred_calls_becomes_an_accepted_prompt(
+    prompts: Prompts, budget: int
+) -> None:
     turn: Messages = [HumanMessage("Read all pages.", id="t")]
     for page in range(100):
         turn += [ai(f"call-{page}"), result(f"call-{page}", "found " * 40)]
-    for budget in (512, 2048):
-        context = prompts.assemble([], turn, budget)
-        assert context is not None
-        check_prompt(context, prompts.pipeline, turn)
+
+    context = prompts.assemble([], turn, budget)
+
+    assert context is not None
+    check_prompt(context, prompts.pipeline, turn)
 
 
 # -- shapes one by one
 
 
-def calling(*ids: str, text: str = "") -> AIMessage:
-    return AIMessage(
-        text, tool_calls=[{"name": "search", "args": {"page": 1}, "id": key} for key in ids]
-    )
+def search_call(key: str = "a") -> ToolCall:
+    return ToolCall(name="search", args={"page": 1}, id=key)
 
 
-def found(key: str, content: Any = "Nobody.") -> ToolMessage:
+def calling(key: str) -> AIMessage:
+    return AIMessage("", tool_calls=[search_call(key)])
+
+
+def answering(key: str, content: Any = "Nobody.") -> ToolMessage:
     return ToolMessage(content, tool_call_id=key)
 
 
@@ -251,8 +290,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "d
 
 def standard(*blocks: dict[str, Any]) -> AIMessage:
     metadata = {"output_version": "v1", "model_provider": "openai"}
-    calls = [{"name": "search", "args": {"page": 1}, "id": "a"}] if STANDARD_CALL in blocks else []
-    return AIMessage([*blocks], tool_calls=calls, response_metadata=metadata)
+    calls = [search_call() for block in blocks if block["type"] == "tool_call"]
+    return AIMessage(list(blocks), tool_calls=calls, response_metadata=metadata)
 
 
 def wrapped(block: dict[str, Any]) -> dict[str, Any]:
@@ -268,19 +307,19 @@ SHAPES: Mapping[str, Messages] = {
     ],
     "blocks of Responses, listed": [
         WHO,
-        AIMessage([OUTPUT_TEXT, FUNCTION_CALL], tool_calls=calling("a").tool_calls),
-        found("a"),
+        AIMessage([OUTPUT_TEXT, FUNCTION_CALL], tool_calls=[search_call()]),
+        answering("a"),
     ],
     "standard content": [WHO, standard(STANDARD_TEXT)],
     "standard content that thinks": [
         WHO,
         standard(STANDARD_REASONING, STANDARD_TEXT, STANDARD_CALL),
-        found("a"),
+        answering("a"),
     ],
     "an id that Anthropic refuses": [
         WHO,
         calling("functions.search:0"),
-        found("functions.search:0"),
+        answering("functions.search:0"),
     ],
     "a file of the user": [HumanMessage([STANDARD_TEXT, PDF])],
     "a call of 2023": [
@@ -292,9 +331,9 @@ SHAPES: Mapping[str, Messages] = {
         AIMessage(
             "", invalid_tool_calls=[{"name": "search", "args": "{", "id": "a", "error": "cut off"}]
         ),
-        found("a"),
+        answering("a"),
     ],
-    "a text that is no block in a result": [WHO, calling("a"), found("a", ["Nobody."])],
+    "a text that is no block in a result": [WHO, calling("a"), answering("a", ["Nobody."])],
     "keys of LangChain in a text": [
         HumanMessage([{**OUTPUT_TEXT, "index": 0}]),
         AIMessage("Nobody."),
@@ -302,8 +341,8 @@ SHAPES: Mapping[str, Messages] = {
     "an image of an assistant": [WHO, AIMessage([IMAGE])],
     "a file of an assistant that calls": [
         WHO,
-        AIMessage([PDF], tool_calls=calling("a").tool_calls),
-        found("a"),
+        AIMessage([PDF], tool_calls=[search_call()]),
+        answering("a"),
     ],
     "a call of Responses twice": [
         WHO,
@@ -319,15 +358,15 @@ SHAPES: Mapping[str, Messages] = {
         *2
         * (
             standard(STANDARD_REASONING, {**STANDARD_CALL, "extras": {"item_id": "fc_1"}}),
-            found("a"),
+            answering("a"),
         ),
     ],
-    "a custom call": [WHO, AIMessage([CUSTOM_CALL]), found("a")],
-    "a custom call, listed": [WHO, CUSTOM_CALLING, found("a", [CUSTOM_OUTPUT])],
+    "a custom call": [WHO, AIMessage([CUSTOM_CALL]), answering("a")],
+    "a custom call, listed": [WHO, CUSTOM_CALLING, answering("a", [CUSTOM_OUTPUT])],
     "a custom call in standard content": [
         WHO,
         AIMessage([wrapped(CUSTOM_CALL)], tool_calls=CUSTOM_CALLING.tool_calls),
-        found("a", [wrapped(CUSTOM_OUTPUT)]),
+        answering("a", [wrapped(CUSTOM_OUTPUT)]),
     ],
     "the result of a custom call in a human message": [
         WHO,
@@ -338,89 +377,128 @@ SHAPES: Mapping[str, Messages] = {
 
 
 @pytest.mark.slow
-def test_every_shape_is_accepted_in_the_history_and_as_the_current_turn(prompts: Prompts) -> None:
-    for shape, messages in SHAPES.items():
-        places: list[tuple[Messages, Any]] = [
-            (messages, "And why?"),
-            ([WHO, AIMessage("Nobody.")], messages),
-        ]
-        for history, turn in places[: 1 + isinstance(messages[0], HumanMessage)]:
-            context = prompts.assemble(history, turn, 4_000)
-            assert context is not None
-            assert problems(context.messages, 4_000) == [], shape
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_accepted_in_the_history(prompts: Prompts, shape: str) -> None:
+    context = prompts.assemble(SHAPES[shape], "And why?", 4_000)
+
+    assert context is not None
+    assert problems(context.messages, 4_000) == []
 
 
 @pytest.mark.slow
-def test_an_image_in_a_result_is_accepted_where_results_may_have_images(prompts: Prompts) -> None:
-    given = [WHO, calling("a"), found("a", [STANDARD_TEXT, IMAGE])]
-    context = prompts.assemble(given, "And why?", 4_000)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_accepted_as_the_current_turn(prompts: Prompts, shape: str) -> None:
+    context = prompts.assemble([WHO, AIMessage("Nobody.")], SHAPES[shape], 4_000)
+
     assert context is not None
-    for api, (model, judge) in APIS.items():
-        body = wire(model, context.messages)
-        assert "a.png" in json.dumps(body)
-        # With Chat Completions it is the caller's choice, and no worse than it was.
-        reasons = [
-            [told.split(":", 1)[1] for told in judge(it)] for it in (body, wire(model, given))
-        ]
-        assert reasons[0] == (reasons[1] if api == "chat completions" else [])
+    assert problems(context.messages, 4_000) == []
 
 
-# Many more cases, and every step of real agent traces
+TRAFFIC_WITH_AN_IMAGE = [WHO, calling("a"), answering("a", [STANDARD_TEXT, IMAGE])]
 
 
-def traces() -> list[Messages]:
+@pytest.fixture(scope="module")
+def prompt_with_an_image(prompts: Prompts) -> Messages:
+    context = prompts.assemble(TRAFFIC_WITH_AN_IMAGE, "And why?", 4_000)
+    assert context is not None
+    return context.messages
+
+
+@pytest.mark.slow
+@EVERY_API
+def test_an_image_in_a_result_is_sent(prompt_with_an_image: Messages, api: Api) -> None:
+    assert "a.png" in json.dumps(api.body_of(prompt_with_an_image))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", [RESPONSES, UNSTORED_RESPONSES, MESSAGES_OF_ANTHROPIC])
+def test_an_image_in_a_result_is_accepted_where_it_may_be(
+    prompt_with_an_image: Messages, api: Api
+) -> None:
+    assert api.problems(prompt_with_an_image) == []
+
+
+@pytest.mark.slow
+def test_with_chat_completions_an_image_in_a_result_is_no_worse(
+    prompt_with_an_image: Messages,
+) -> None:
+    """It is the caller's choice there."""
+    assert reasons_without_places(prompt_with_an_image) == reasons_without_places(
+        TRAFFIC_WITH_AN_IMAGE
+    )
+
+
+def reasons_without_places(messages: Messages) -> list[str]:
+    problems = CHAT_COMPLETIONS.problems(messages)
+    return [problem.split(":", 1)[1] for problem in problems]
+
+
+# -- every call of real agent traces
+
+
+def traces() -> Iterator[Messages]:
+    """The messages of every third trace, without system messages."""
     with gzip.open(TRACES, "rt", encoding="utf-8") as lines:
-        return [
-            convert_to_messages(json.loads(line)["messages"]) for line in islice(lines, 0, None, 3)
-        ]
+        for line in islice(lines, 0, None, 3):
+            messages = convert_to_messages(json.loads(line)["messages"])
+            others = [message for message in messages if not isinstance(message, SystemMessage)]
+            yield numbered(others, "m")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
     not TRACES.exists(), reason="CTXBUDGET_EVALUATION_DATA names no folder with them"
 )
-def test_every_step_of_a_trace_becomes_a_prompt_that_providers_accept() -> None:
-    """The traces of a real agent are not part of this repository; every third one is taken."""
-    store = InMemoryStore()
-    prompts = errors = 0
-    for number, trace in enumerate(traces()):
-        pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=store)
-        scope = {"user_id": "ada", "conversation_id": f"trace {number}"}
-        said = [message for message in trace if not isinstance(message, SystemMessage)]
-        messages = [
-            message.model_copy(update={"id": f"m{place}"}) for place, message in enumerate(said)
-        ]
-        start = 0
-        for end in range(1, len(messages) + 1):
-            if isinstance(messages[end - 1], HumanMessage):
-                pipeline.add_messages(messages[start : end - 1], **scope)
-                start = end - 1
-            turn = messages[start:end]
-            for budget in TRACE_BUDGETS:
-                try:
-                    context = pipeline.assemble(
-                        turn, settings={"max_context_tokens": budget}, **scope
-                    )
-                except BudgetTooSmallError:
-                    errors += 1
-                    continue
-                if isinstance(turn[0], HumanMessage):
-                    check_prompt(context, pipeline, turn)
-                prompts += 1
-        assert pipeline.get_messages(**scope) == messages[:start]
+def test_every_call_of_a_trace_becomes_an_accepted_prompt() -> None:
+    """The traces of a real agent are not part of this repository."""
+    replays = [replay_of(messages) for messages in traces()]
+
+    prompts = sum(replay.prompts for replay in replays)
+    errors = sum(replay.errors for replay in replays)
     assert prompts > 50 * errors
 
 
-# -- OpenAI keeps responses: a model that goes on with one reads all that is kept there, and not the
-# prompt it is sen
+@dataclass
+class Replay:
+    """How many prompts a trace became, and how often the budget was too small."""
+
+    prompts: int = 0
+    errors: int = 0
 
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+def replay_of(messages: Messages) -> Replay:
+    """Replays a trace with each of the budgets; every prompt is checked."""
+    replay = Replay()
+    pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
+    start = 0
+    for end, message in enumerate(messages):
+        if isinstance(message, HumanMessage):
+            pipeline.add_messages(messages[start:end], **SCOPE)
+            start = end
+        turn = messages[start : end + 1]
+        for budget in TRACE_BUDGETS:
+            try:
+                context = pipeline.assemble(turn, settings={"max_context_tokens": budget}, **SCOPE)
+            except BudgetTooSmallError:
+                replay.errors += 1
+                continue
+            if isinstance(turn[0], HumanMessage):
+                check_prompt(context, pipeline, turn)
+            replay.prompts += 1
+    assert pipeline.get_messages(**SCOPE) == messages[:start]
+    return replay
+
+
+# -- OpenAI keeps responses
+#
+# A model that goes on with one reads all that is kept there, and not the prompt it is sent.
+
+
 ANSWER: list[Any] = [
     {"type": "reasoning", "id": "rs_1", "summary": []},
     {"type": "text", "text": "It is 5 m long.", "id": "msg_1"},
 ]
-SAID = [
+EXCHANGE = [
     HumanMessage("How long is it?", id="h1"),
     AIMessage(
         ANSWER,
@@ -428,91 +506,180 @@ SAID = [
         response_metadata={"id": "resp_1", "model_provider": "openai", "model": "gpt-5"},
     ),
 ]
-ASKED = HumanMessage("And how wide?", id="h2")
+NEXT_QUESTION = HumanMessage("And how wide?", id="h2")
 
 
-def request_of(messages: list[BaseMessage]) -> dict[str, Any]:
+def request_with_previous_response(messages: list[BaseMessage]) -> dict[str, Any]:
     model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_previous_response_id=True)
     return model._get_request_payload(messages)
 
 
-def test_the_whole_prompt_or_window_is_sent_with_the_ids_of_its_items() -> None:
-    without = request_of([*SAID, ASKED])
-    assert (without["previous_response_id"], len(without["input"])) == ("resp_1", 1)
+@pytest.fixture
+def kept() -> ContextPipeline:
+    """A pipeline with an exchange that OpenAI keeps."""
     pipeline = ContextPipeline(store=InMemoryStore())
-    pipeline.add_messages(SAID, **SCOPE)
-    sent = request_of(pipeline.assemble(ASKED, **SCOPE).messages)
-    assert "previous_response_id" not in sent
-    assert [part.get("role", part["type"]) for part in sent["input"]] == [
+    pipeline.add_messages(EXCHANGE, **SCOPE)
+    return pipeline
+
+
+def test_without_a_pipeline_only_the_new_message_is_sent() -> None:
+    request = request_with_previous_response([*EXCHANGE, NEXT_QUESTION])
+
+    assert request["previous_response_id"] == "resp_1"
+    assert len(request["input"]) == 1
+
+
+def test_a_prompt_is_sent_whole(kept: ContextPipeline) -> None:
+    request = request_with_previous_response(kept.assemble(NEXT_QUESTION, **SCOPE).messages)
+
+    assert "previous_response_id" not in request
+    assert [item.get("role", item["type"]) for item in request["input"]] == [
         "user",
         "reasoning",
         "assistant",
         "user",
     ]
-    assert [part["id"] for part in sent["input"] if "id" in part] == ["rs_1", "msg_1"]
-    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
-    assert "previous_response_id" not in request_of([*history.window(500), ASKED])
 
 
-# Ids of items that come twice: a turn that was copied, an edited branch, an answer that was put
-# together of two
+def test_a_prompt_is_sent_with_the_ids_of_its_items(kept: ContextPipeline) -> None:
+    request = request_with_previous_response(kept.assemble(NEXT_QUESTION, **SCOPE).messages)
+
+    assert [item["id"] for item in request["input"] if "id" in item] == ["rs_1", "msg_1"]
 
 
-def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay() -> None:
-    found: Any = [
+def test_a_window_is_sent_whole(kept: ContextPipeline) -> None:
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=kept)
+
+    request = request_with_previous_response([*history.window(500), NEXT_QUESTION])
+
+    assert "previous_response_id" not in request
+
+
+# -- ids of items that come twice
+#
+# A turn that was copied, an edited branch, an answer that was put together of two.
+
+
+@pytest.fixture
+def prompt_with_a_search_twice() -> AssembledContext:
+    answer: Any = [
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
         {"type": "text", "text": "5 m."},
     ]
     pipeline = ContextPipeline(store=InMemoryStore())
-    for _ in range(2):
-        pipeline.add_messages([HumanMessage("How long?"), AIMessage(found)], **SCOPE)
-    context = pipeline.assemble(ASKED, **SCOPE)
-    model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
-    items = model._get_request_payload(context.messages)["input"]
-    assert [part["type"] for part in items].count("web_search_call") == 1
+    pipeline.add_messages([HumanMessage("How long?"), AIMessage(answer)], **SCOPE)
+    pipeline.add_messages([HumanMessage("How long?"), AIMessage(answer)], **SCOPE)
+    return pipeline.assemble(NEXT_QUESTION, **SCOPE)
+
+
+def test_a_search_that_was_sent_before_is_left_out(
+    prompt_with_a_search_twice: AssembledContext,
+) -> None:
+    items = RESPONSES.body_of(prompt_with_a_search_twice.messages)["input"]
+
+    assert [item["type"] for item in items].count("web_search_call") == 1
+    assert [repair.kind for repair in prompt_with_a_search_twice.report.repairs] == ["item_id"]
+
+
+def test_the_words_of_a_search_that_is_left_out_stay(
+    prompt_with_a_search_twice: AssembledContext,
+) -> None:
+    items = RESPONSES.body_of(prompt_with_a_search_twice.messages)["input"]
+
     assert str(items).count("5 m.") == 2
-    assert [repair.kind for repair in context.report.repairs] == ["item_id"]
 
 
-def test_long_ids_of_calls_are_digests_for_openai_alone_in_history_and_turn() -> None:
-    call = {"name": "look", "args": {}, "id": f"call_{'x' * 391}"}
-    said = [
+# -- long ids of calls
+
+LONG_ID = f"call_{'x' * 391}"
+
+
+def prompt_with_a_long_id(model: str) -> AssembledContext:
+    """A prompt with a call and its result twice, in its history and in its turn."""
+    turn = [
         HumanMessage("Look."),
-        AIMessage("", tool_calls=[call]),
-        ToolMessage("5 m.", tool_call_id=call["id"]),
+        AIMessage("", tool_calls=[ToolCall(name="look", args={}, id=LONG_ID)]),
+        ToolMessage("5 m.", tool_call_id=LONG_ID),
     ]
-    for model, is_short in (
-        ("openai:gpt-4o", True),
-        ("gemini-2.5-pro", False),
-    ):  # which reads what its ids hold
-        chat = ContextPipeline(model=model).conversation("c", user_id="u")
-        chat.add([*said, AIMessage("It is 5 m.")])
-        context = chat.assemble(said)
-        ids = [key for message in context.messages for key in call_ids(message)]
-        assert ids == [one.tool_call_id for one in context.messages if isinstance(one, ToolMessage)]
-        assert [len(key) <= 40 for key in ids] == [is_short] * 2
-        assert [it.kind for it in context.report.repairs] == ["call_id"] * (2 if is_short else 1)
+    conversation = ContextPipeline(model=model).conversation("c", user_id="u")
+    conversation.add([*turn, AIMessage("It is 5 m.")])
+    return conversation.assemble(turn)
 
 
-def test_halves_of_characters_are_sent_as_utf_8_can_hold_them() -> None:
-    call = {"name": "read", "args": {"path": "a\udcff.txt"}, "id": "c1"}
-    said = [
+def ids_of_calls(context: AssembledContext) -> list[str]:
+    ids: list[str] = []
+    for message in context.messages:
+        ids += call_ids(message)
+    return ids
+
+
+def ids_of_results(context: AssembledContext) -> list[str]:
+    return [
+        message.tool_call_id for message in context.messages if isinstance(message, ToolMessage)
+    ]
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-4o", "gemini-2.5-pro"])
+def test_calls_and_results_have_the_same_ids(model: str) -> None:
+    context = prompt_with_a_long_id(model)
+
+    assert ids_of_calls(context) == ids_of_results(context)
+    assert len(ids_of_calls(context)) == 2
+
+
+def test_long_ids_of_calls_are_digests_for_openai() -> None:
+    context = prompt_with_a_long_id("openai:gpt-4o")
+
+    assert max(map(len, ids_of_calls(context))) <= 40
+    assert [repair.kind for repair in context.report.repairs] == ["call_id", "call_id"]
+
+
+def test_ids_of_calls_stay_long_for_gemini() -> None:
+    """It reads what its ids hold."""
+    context = prompt_with_a_long_id("gemini-2.5-pro")
+
+    assert min(map(len, ids_of_calls(context))) > 40
+    assert [repair.kind for repair in context.report.repairs] == ["call_id"]
+
+
+# -- halves of characters
+
+
+@pytest.fixture(scope="module")
+def prompt_with_halves() -> AssembledContext:
+    """A prompt with halves of surrogate pairs in its system prompt, its history and its turn."""
+    conversation = ContextPipeline(system_prompt="Be kind \ud800.").conversation("c", user_id="u")
+    history = [
         HumanMessage("half \ud83d", id="h"),
         AIMessage([{"type": "text", "text": "\ude42 half"}], id="a"),
     ]
+    call = ToolCall(name="read", args={"path": "a\udcff.txt"}, id="c1")
     turn = [
         HumanMessage("\udfff", id="t"),
         AIMessage("", tool_calls=[call]),
         ToolMessage("\ud800", tool_call_id="c1"),
     ]
-    chat = ContextPipeline(system_prompt="Be kind \ud800.").conversation("c", user_id="u")
-    chat.add(said)
-    context = chat.assemble(turn)
-    for model, problems in APIS.values():
-        assert not problems(
-            json.loads(json.dumps(wire(model, context.messages), ensure_ascii=False).encode())
-        )
-    assert [it.message_id for it in context.report.repairs if it.kind == "characters"] == [
+    conversation.add(history)
+    return conversation.assemble(turn)
+
+
+@EVERY_API
+def test_halves_of_characters_are_sent_as_utf_8_can_hold_them(
+    prompt_with_halves: AssembledContext, api: Api
+) -> None:
+    body = api.body_of(prompt_with_halves.messages)
+
+    sent = json.dumps(body, ensure_ascii=False).encode()
+
+    assert api.problems_of(json.loads(sent)) == []
+
+
+def test_the_report_names_messages_with_halves_of_characters(
+    prompt_with_halves: AssembledContext,
+) -> None:
+    repairs = prompt_with_halves.report.repairs
+
+    assert [repair.message_id for repair in repairs if repair.kind == "characters"] == [
         "",
         "h",
         "a",
