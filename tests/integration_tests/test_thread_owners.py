@@ -6,14 +6,22 @@ Another user's run shows what its state has, and leaves nothing in that user's s
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+)
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -43,6 +51,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent")
 SECRET = "My PIN is 4711."
 """What Ada says in her thread."""
 THREAD = "c1"
+EXCHANGE = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2")]
+STATE = [*EXCHANGE, HumanMessage("?", id="3")]
+"""Ada's exchange, and what the next user says."""
+
+
+def config_of(user: str, thread: str = THREAD) -> Any:
+    return {"configurable": {"user_id": user, "thread_id": thread}}
+
+
+def texts(messages: Iterable[BaseMessage]) -> list[str]:
+    return [message.text for message in messages]
 
 
 class ChatState(TypedDict):
@@ -74,18 +93,27 @@ class Agent:
 
     def run(self, user: str, text: str, thread: str = THREAD) -> str:
         """Runs a turn; returns all that its model was sent."""
-        given = {"messages": [HumanMessage(text)]}
-        config = {"configurable": {"user_id": user, "thread_id": thread}}
+        turn = {"messages": [HumanMessage(text)]}
+        config = config_of(user, thread)
         if self.asynchronous:
-            asyncio.run(self.graph.ainvoke(given, config))
+            asyncio.run(self.graph.ainvoke(turn, config))
         else:
-            self.graph.invoke(given, config)
-        return "\n".join(message.text for message in self.requests[-1])
+            self.graph.invoke(turn, config)
+        return "\n".join(texts(self.requests[-1]))
 
     def report(self, user: str, thread: str = THREAD) -> ContextReport:
         report = self.pipeline.last_report(user_id=user, conversation_id=thread)
         assert report is not None
         return report
+
+    def foreign_thread_failures(self, user: str) -> list[str]:
+        """The lines of a user's report that tell of another user's thread."""
+        return [line for line in self.report(user).failures if "another user's" in line]
+
+    def facts(self, user: str) -> str:
+        """The texts of all facts about a user."""
+        facts = self.pipeline.knowledge.list_facts(user_id=user, include_ended=True)
+        return str([fact.text for fact in facts])
 
     def messages(self, user: str, thread: str = THREAD) -> list[BaseMessage]:
         return self.pipeline.get_messages(user_id=user, conversation_id=thread)
@@ -162,14 +190,22 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=["memory", pytest.param("chroma", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore]:
-    if request.param == "memory":
+STORES = ["memory", pytest.param("chroma", marks=pytest.mark.slow)]
+
+
+@contextmanager
+def new_store(kind: str, folder: Path) -> Iterator[BaseStore]:
+    if kind == "memory":
         yield InMemoryStore()
         return
-    made = ChromaStore(tmp_path)
-    yield made
-    made.close()
+    with ChromaStore(folder) as store:
+        yield store
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore]:
+    with new_store(request.param, tmp_path) as store:
+        yield store
 
 
 @dataclass
@@ -182,12 +218,11 @@ class World:
     saver: InMemorySaver = field(default_factory=InMemorySaver)
 
     def agent(self, **settings: Any) -> Agent:
-        chosen = {"max_context_tokens": 2_000, "learn": "rules", "learn_every": 1, **settings}
-        pipeline = ContextPipeline(chosen, store=self.store)
+        usual = {"max_context_tokens": 2_000, "learn": "rules", "learn_every": 1}
+        pipeline = ContextPipeline({**usual, **settings}, store=self.store)
         requests: list[list[BaseMessage]] = []
-        return Agent(
-            pipeline, WAYS[self.way](pipeline, requests, self.saver), requests, self.asynchronous
-        )
+        graph = WAYS[self.way](pipeline, requests, self.saver)
+        return Agent(pipeline, graph, requests, self.asynchronous)
 
     def stored(self, user: str) -> str:
         """Returns all that is stored of a user, and under what."""
@@ -201,7 +236,7 @@ class World:
         return [item.value for item in items if item.key == owners.OWNER]
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "async"])
+@pytest.fixture(scope="module", params=[False, True], ids=["blocking", "async"])
 def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
@@ -250,17 +285,18 @@ def test_another_process_knows_the_owner(world: World) -> None:
     agent.run("bob", "What is the PIN?")
     agent.pipeline.flush()
     assert "4711" not in world.stored("bob")
-    assert any("'c1' is another user's" in failure for failure in agent.report("bob").failures)
+    [failure] = agent.foreign_thread_failures("bob")
+    assert "'c1' is another user's" in failure
 
 
 def test_the_report_names_the_thread_and_not_its_owner(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     agent.run("bob", "What is the PIN?")
-    [line] = [failure for failure in agent.report("bob").failures if "another user's" in failure]
-    assert "'c1'" in line
-    assert "ada" not in line
-    assert not any("another user's" in failure for failure in agent.report("ada").failures)
+    [failure] = agent.foreign_thread_failures("bob")
+    assert "'c1'" in failure
+    assert "ada" not in failure
+    assert agent.foreign_thread_failures("ada") == []
 
 
 def test_the_owner_s_thread_is_stored_as_ever(world: World) -> None:
@@ -276,11 +312,9 @@ def test_one_warning_is_logged(simple: World, caplog: pytest.LogCaptureFixture) 
     agent.run("ada", SECRET)
     agent.run("bob", "One?")
     agent.run("bob", "Two?")
-    warnings = [
-        record.getMessage() for record in caplog.records if "another user's" in record.getMessage()
-    ]
-    assert len(warnings) == 1
-    assert "ada" not in warnings[0]
+    lines = [record.getMessage() for record in caplog.records]
+    [warning] = [line for line in lines if "another user's" in line]
+    assert "ada" not in warning
 
 
 def test_what_the_state_no_longer_has_is_not_shown(simple: World) -> None:
@@ -289,13 +323,8 @@ def test_what_the_state_no_longer_has_is_not_shown(simple: World) -> None:
 
     def sent(user: str, *texts: str) -> str:
         turns = [HumanMessage(text, id=text) for text in texts]
-        config: Any = {"configurable": {"user_id": user, "thread_id": THREAD}}
-        return str(
-            [
-                message.text
-                for message in graph.invoke({"messages": turns}, config)["llm_input_messages"]
-            ]
-        )
+        state = graph.invoke({"messages": turns}, config_of(user))
+        return "\n".join(message.text for message in state["llm_input_messages"])
 
     sent("ada", SECRET)
     assert "4711" in sent("bob", SECRET, "What is the PIN?")
@@ -313,23 +342,23 @@ def test_nothing_personal_of_the_other_user_goes_into_the_thread(world: World) -
     assert "bike" not in agent.run("bob", "Which colour is it?")
 
 
-def test_the_block_of_the_owner_s_turn_is_not_shown_to_another(simple: World) -> None:
+def test_the_background_of_the_owner_is_not_shown_to_another(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     pipeline.add_messages(
         [HumanMessage("The safe's code is 99887.")], user_id="ada", conversation_id="other"
     )
     graph = build_context_graph(pipeline)
     question = HumanMessage("What is the safe's code?", id="1")
-
-    def state(user: str, given: dict[str, Any]) -> dict[str, Any]:
-        return graph.invoke(given, {"configurable": {"user_id": user, "thread_id": THREAD}})
-
-    begun = state("ada", {"messages": [question]})
-    assert "99887" in str(begun["llm_input_messages"])
     call = AIMessage("", id="2", tool_calls=[{"name": "look", "args": {}, "id": "a"}])
-    looped = [question, call, ToolMessage("?", tool_call_id="a", id="3")]
-    resumed = state("bob", {"messages": looped, "ctxbudget_turn": begun["ctxbudget_turn"]})
-    assert "99887" not in str(resumed["llm_input_messages"])
+    turn = [question, call, ToolMessage("?", tool_call_id="a", id="3")]
+
+    ada_s = graph.invoke({"messages": [question]}, config_of("ada"))
+    bob_s = graph.invoke(
+        {"messages": turn, "ctxbudget_turn": ada_s["ctxbudget_turn"]}, config_of("bob")
+    )
+
+    assert "99887" in str(ada_s["llm_input_messages"])
+    assert "99887" not in str(bob_s["llm_input_messages"])
 
 
 def test_the_recall_tool_serves_the_state_and_not_the_owner_s_store(simple: World) -> None:
@@ -345,36 +374,27 @@ def test_the_recall_tool_serves_the_state_and_not_the_owner_s_store(simple: Worl
         .add_edge(START, "tools")
         .compile()
     )
-    said = [
-        HumanMessage(SECRET, id="1"),
-        AIMessage("Noted.", id="2"),
-        HumanMessage("Which code?", id="3"),
-    ]
 
-    def asked(query: str) -> str:
-        call = AIMessage(
-            "", id="4", tool_calls=[{"name": "recall", "args": {"query": query}, "id": "a"}]
-        )
-        config: Any = {"configurable": {"user_id": "bob", "thread_id": THREAD}}
-        graph.invoke({"messages": said}, config)
-        return str(node.invoke({"messages": [*said, call]}, config)["messages"][-1].text)
+    def recalled(query: str) -> str:
+        call: ToolCall = {"name": "recall", "args": {"query": query}, "id": "a"}
+        calling = AIMessage("", id="4", tool_calls=[call])
+        graph.invoke({"messages": STATE}, config_of("bob"))
+        state = node.invoke({"messages": [*STATE, calling]}, config_of("bob"))
+        return str(state["messages"][-1].text)
 
-    graph.invoke({"messages": said[:1]}, {"configurable": {"user_id": "ada", "thread_id": THREAD}})
-    assert "4711" in asked("PIN")
-    assert "99887" not in asked("code of the safe")
+    graph.invoke({"messages": STATE[:1]}, config_of("ada"))
+    assert "4711" in recalled("PIN")
+    assert "99887" not in recalled("code of the safe")
 
 
 def test_agents_of_one_thread_have_one_owner(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     first = build_context_graph(pipeline, agent="first")
     second = build_context_graph(pipeline, agent="second")
-    said = [
-        HumanMessage(SECRET, id="1"),
-        AIMessage("Noted.", id="2"),
-        HumanMessage("What is it?", id="3"),
-    ]
-    first.invoke({"messages": said[:1]}, {"configurable": {"user_id": "ada", "thread_id": THREAD}})
-    second.invoke({"messages": said}, {"configurable": {"user_id": "bob", "thread_id": THREAD}})
+
+    first.invoke({"messages": STATE[:1]}, config_of("ada"))
+    second.invoke({"messages": STATE}, config_of("bob"))
+
     assert "4711" not in simple.stored("bob")
 
 
@@ -383,41 +403,52 @@ def test_the_compaction_tool_writes_nothing_for_another_user(simple: World) -> N
     agent.run("ada", SECRET)
     agent.run("bob", "Hello")
     compact = create_compaction_tool(agent.pipeline)
-    compact.invoke({}, {"configurable": {"user_id": "bob", "thread_id": THREAD}})
+    compact.invoke({}, config_of("bob"))
     agent.run("bob", "Again?")
     assert "4711" not in simple.stored("bob")
 
 
-def test_a_thread_counts_under_whichever_conversation_it_is_kept(simple: World) -> None:
+@pytest.fixture
+def renamed_thread(simple: World) -> ContextPipeline:
+    """Ada and Bob run a thread that each keeps as a conversation of another name."""
     pipeline = ContextPipeline(store=simple.store)
     graph = build_context_graph(pipeline)
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     config: Any = {"configurable": {"thread_id": THREAD}}
-    graph.invoke(
-        {"messages": said[:1]}, config, context=RunContext(user_id="ada", conversation_id="notes")
-    )
-    graph.invoke(
-        {"messages": said}, config, context=RunContext(user_id="bob", conversation_id="mine")
-    )
+    notes = RunContext(user_id="ada", conversation_id="notes")
+    mine = RunContext(user_id="bob", conversation_id="mine")
+    graph.invoke({"messages": STATE[:1]}, config, context=notes)
+    graph.invoke({"messages": STATE}, config, context=mine)
+    return pipeline
+
+
+@pytest.mark.usefixtures("renamed_thread")
+def test_a_thread_has_an_owner_under_whichever_name_it_is_kept(simple: World) -> None:
     assert "4711" not in simple.stored("bob")
-    pipeline.clear(user_id="ada", conversation_id="notes")
+
+
+def test_clearing_the_conversation_of_a_thread_frees_it(
+    simple: World, renamed_thread: ContextPipeline
+) -> None:
+    renamed_thread.clear(user_id="ada", conversation_id="notes")
+
     assert simple.owner_records() == []
 
 
 # What another user says in the owner's thread
 
 BOB_S = "I live in Berlin."
+TURNS_WITH_A_GUEST = [
+    ("ada", "I work as a nurse."),
+    ("bob", BOB_S),
+    ("ada", "My dog is called Rex."),
+    ("ada", "Yes."),
+]
 
 
 def thread_with_a_guest(world: World, *, in_processes: bool = False) -> Agent:
     """Has Bob speak in Ada's thread before she goes on; each run may be in a process of its own."""
     agent = world.agent()
-    for user, text in (
-        ("ada", "I work as a nurse."),
-        ("bob", BOB_S),
-        ("ada", "My dog is called Rex."),
-        ("ada", "Yes."),
-    ):
+    for user, text in TURNS_WITH_A_GUEST:
         agent.run(user, text)
         agent.pipeline.flush()
         if in_processes:
@@ -427,43 +458,57 @@ def thread_with_a_guest(world: World, *, in_processes: bool = False) -> Agent:
     return agent
 
 
-def texts_of_facts(agent: Agent, user: str) -> str:
-    return str(
-        [
-            fact.text
-            for fact in agent.pipeline.knowledge.list_facts(user_id=user, include_ended=True)
-        ]
-    )
+@pytest.fixture(scope="module", params=STORES)
+def shared_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BaseStore]:
+    with new_store(request.param, tmp_path_factory.mktemp("guest")) as store:
+        yield store
 
 
-@pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_a_guest_says_is_not_learned_about_the_owner(world: World, in_processes: bool) -> None:
-    agent = thread_with_a_guest(world, in_processes=in_processes)
-    assert "Berlin" not in texts_of_facts(agent, "ada")
-    assert "nurse" in texts_of_facts(agent, "ada")
-    assert "Rex" in texts_of_facts(agent, "ada")
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_a_guest_says_is_not_quoted_in_the_owner_s_other_threads(
-    world: World, in_processes: bool
-) -> None:
-    agent = thread_with_a_guest(world, in_processes=in_processes)
-    sent = agent.run("ada", "Where do I live? Who is called Rex?", "another")
+@pytest.fixture(
+    scope="module",
+    params=[False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["one process", "processes"],
+)
+def host(
+    request: pytest.FixtureRequest, shared_store: BaseStore, way: str, asynchronous: bool
+) -> Agent:
+    """Ada's agent after Bob has spoken in her thread; several tests look at it."""
+    new_world = World(way, shared_store, asynchronous)
+    return thread_with_a_guest(new_world, in_processes=request.param)
+
+
+def test_what_a_guest_says_is_not_learned_about_the_owner(host: Agent) -> None:
+    assert "Berlin" not in host.facts("ada")
+
+
+def test_what_the_owner_says_beside_a_guest_is_learned(host: Agent) -> None:
+    assert "nurse" in host.facts("ada")
+    assert "Rex" in host.facts("ada")
+
+
+def test_the_owner_s_copy_of_the_thread_is_whole(host: Agent) -> None:
+    assert BOB_S in texts(host.messages("ada"))
+
+
+def test_what_a_guest_says_is_not_quoted_in_other_threads(host: Agent) -> None:
+    sent = host.run("ada", "Where do I live? Who is called Rex?", "another")
+
     assert "My dog is called Rex." in sent
     assert "Berlin" not in sent
-
-
-def test_the_owner_s_copy_of_the_thread_is_whole(world: World) -> None:
-    agent = thread_with_a_guest(world)
-    assert BOB_S in [message.text for message in agent.messages("ada")]
 
 
 def test_a_fork_knows_what_a_guest_has_said(simple: World) -> None:
     agent = thread_with_a_guest(simple)
     agent.pipeline.conversation(THREAD, user_id="ada").fork("copy").end_session()
     agent.pipeline.flush()
-    assert "Berlin" not in texts_of_facts(agent, "ada")
+    assert "Berlin" not in agent.facts("ada")
 
 
 def test_a_guest_who_becomes_the_owner_is_learned_about(simple: World) -> None:
@@ -472,7 +517,7 @@ def test_a_guest_who_becomes_the_owner_is_learned_about(simple: World) -> None:
     agent.run("bob", "Thanks.")
     agent.run("bob", "Bye.")
     agent.pipeline.flush()
-    assert "Berlin" in texts_of_facts(agent, "bob")
+    assert "Berlin" in agent.facts("bob")
 
 
 def test_notes_about_guests_are_deleted_with_the_thread(simple: World) -> None:
@@ -485,8 +530,11 @@ def test_notes_about_guests_are_deleted_with_the_thread(simple: World) -> None:
 def test_nobody_looks_for_guests_in_what_the_owner_has_just_said() -> None:
     store = Counting(of=owners.GUESTS)
     agent = World("graph", store).agent(learn=False)
-    for text in ("One", "Two", "Three"):
-        agent.run("ada", text)
+
+    agent.run("ada", "One")
+    agent.run("ada", "Two")
+    agent.run("ada", "Three")
+
     assert store.asked == 0
 
 
@@ -494,16 +542,20 @@ class WithoutNotes(InMemoryStore):
     """A store that takes no notes about guests."""
 
     def batch(self, ops: Any) -> Any:
-        todo = list(ops)
-        if any(owners.GUESTS in place_of(op) for op in todo if isinstance(op, PutOp)):
+        operations = list(ops)
+        writes = [op for op in operations if isinstance(op, PutOp)]
+        if any(owners.GUESTS in place_of(op) for op in writes):
             raise ConnectionError("no connection")
-        return super().batch(todo)
+        return super().batch(operations)
 
 
-def test_a_note_that_cannot_be_written_is_told() -> None:
+def test_the_report_says_that_a_note_could_not_be_written() -> None:
     agent = World("middleware", WithoutNotes()).agent()
     agent.run("ada", SECRET)
-    assert SECRET in agent.run("bob", BOB_S)
+
+    sent = agent.run("bob", BOB_S)
+
+    assert SECRET in sent
     assert any(failure.startswith("not noted that") for failure in agent.report("bob").failures)
 
 
@@ -519,14 +571,15 @@ def test_the_record_names_nobody(simple: World) -> None:
 
 def test_a_plain_object_s_conversations_have_no_owner(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
+
     for user in ("ada", "bob"):
-        pipeline.conversation("main", user_id=user).add(HumanMessage(f"I am {user}."))
-        pipeline.conversation("main", user_id=user).sync([HumanMessage(f"I am {user}.")])
-        pipeline.conversation("main", user_id=user).assemble("Who am I?")
+        conversation = pipeline.conversation("main", user_id=user)
+        conversation.add(HumanMessage(f"I am {user}."))
+        conversation.sync([HumanMessage(f"I am {user}.")])
+        conversation.assemble("Who am I?")
+
     assert simple.owner_records() == []
-    assert [
-        message.text for message in pipeline.get_messages(user_id="bob", conversation_id="main")
-    ] == ["I am bob."]
+    assert texts(pipeline.get_messages(user_id="bob", conversation_id="main")) == ["I am bob."]
 
 
 def test_a_thread_of_an_older_store_is_that_of_the_first_who_runs_it(simple: World) -> None:
@@ -544,7 +597,7 @@ def test_a_cleared_thread_is_free_again(simple: World) -> None:
     agent.pipeline.clear(user_id="ada", conversation_id=THREAD)
     simple.saver.delete_thread(THREAD)
     agent.run("bob", "My own.")
-    assert [message.text for message in agent.messages("bob")] == ["My own.", "Noted."]
+    assert texts(agent.messages("bob")) == ["My own.", "Noted."]
 
 
 def test_clearing_by_another_user_leaves_the_owner(simple: World) -> None:
@@ -555,16 +608,30 @@ def test_clearing_by_another_user_leaves_the_owner(simple: World) -> None:
     assert agent.messages("bob") == []
 
 
-def test_clearing_one_agent_s_conversation_keeps_the_owner(simple: World) -> None:
+@pytest.fixture
+def two_agents(simple: World) -> ContextPipeline:
+    """Two agents have run in one thread of Ada's."""
     pipeline = ContextPipeline(store=simple.store)
-    config: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
     for agent in ("first", "second"):
-        build_context_graph(pipeline, agent=agent).invoke(
-            {"messages": [HumanMessage(SECRET)]}, config
-        )
-    pipeline.clear(user_id="ada", conversation_id=f"{THREAD} (agent first)")
+        graph = build_context_graph(pipeline, agent=agent)
+        graph.invoke({"messages": [HumanMessage(SECRET)]}, config_of("ada"))
+    return pipeline
+
+
+def test_clearing_one_agent_s_conversation_keeps_the_owner(
+    simple: World, two_agents: ContextPipeline
+) -> None:
+    two_agents.clear(user_id="ada", conversation_id="c1 (agent first)")
+
     assert len(simple.owner_records()) == 1
-    pipeline.clear(user_id="ada", conversation_id=f"{THREAD} (agent second)")
+
+
+def test_clearing_the_conversations_of_all_agents_frees_a_thread(
+    simple: World, two_agents: ContextPipeline
+) -> None:
+    two_agents.clear(user_id="ada", conversation_id="c1 (agent first)")
+    two_agents.clear(user_id="ada", conversation_id="c1 (agent second)")
+
     assert simple.owner_records() == []
 
 
@@ -594,34 +661,38 @@ def test_an_export_tells_of_the_thread_and_can_be_read(simple: World) -> None:
     assert any('"kind": "threads", "conversation_id": "c1"' in line for line in lines)
 
 
-def test_of_users_at_the_same_moment_one_becomes_the_owner() -> None:
-    for number in range(20):
-        store = InMemoryStore()
-        users = [f"u{n}" for n in range(4)]
-        found: dict[str, bool | Exception] = {}
-        together = threading.Barrier(len(users))
+class Race:
+    """Users who run one thread at the same moment, each in a process of their own."""
 
-        def run(
-            user: str,
-            store: BaseStore = store,
-            found: Any = found,
-            together: Any = together,
-            number: int = number,
-        ) -> None:
-            pipeline = ContextPipeline(store=store)
-            together.wait()
-            config: Any = {"configurable": {"user_id": user, "thread_id": f"t{number}"}}
-            build_context_graph(pipeline).invoke(
-                {"messages": [HumanMessage(SECRET), HumanMessage("?")]}, config
-            )
-            found[user] = bool(pipeline.get_messages(user_id=user, conversation_id=f"t{number}"))
+    def __init__(self, users: list[str]) -> None:
+        self.store = InMemoryStore()
+        self.users = users
+        self.owners: list[str] = []
+        self._start = threading.Barrier(len(users))
 
-        threads = [threading.Thread(target=run, args=(user,)) for user in users]
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._run, args=(user,)) for user in self.users]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sum(found.values()) == 1
+
+    def _run(self, user: str) -> None:
+        pipeline = ContextPipeline(store=self.store)
+        self._start.wait()
+        turn = [HumanMessage(SECRET), HumanMessage("?")]
+        build_context_graph(pipeline).invoke({"messages": turn}, config_of(user))
+        if pipeline.get_messages(user_id=user, conversation_id=THREAD):
+            self.owners.append(user)
+
+
+@pytest.mark.parametrize("attempt", range(20))
+def test_of_users_at_the_same_moment_one_becomes_the_owner(attempt: int) -> None:
+    race = Race(["ada", "bob", "eve", "joe"])
+
+    race.run()
+
+    assert len(race.owners) == 1
 
 
 def test_a_claim_that_was_cut_off_is_taken_up_by_its_user(simple: World) -> None:
@@ -647,38 +718,46 @@ def test_an_owner_s_record_that_is_lost_makes_nobody_else_the_owner(simple: Worl
     assert len(simple.owner_records()) == 1
 
 
-@pytest.mark.parametrize("change", ["clear", "erase", "hand over"])
-def test_a_process_notices_that_a_thread_without_messages_changed_hands(
-    simple: World, change: str
+def clear(pipeline: ContextPipeline) -> None:
+    pipeline.clear(user_id="ada", conversation_id=THREAD)
+
+
+def erase(pipeline: ContextPipeline) -> None:
+    pipeline.erase_user(user_id="ada")
+
+
+def hand_over(pipeline: ContextPipeline) -> None:
+    pipeline.hand_over(THREAD, from_user="ada", to_user="bob")
+
+
+@pytest.mark.parametrize("change", [clear, erase, hand_over])
+def test_a_process_notices_that_an_empty_thread_changed_hands(
+    simple: World, change: Callable[[ContextPipeline], None]
 ) -> None:
-    pipelines = [ContextPipeline(store=simple.store) for _ in range(2)]
-    here, elsewhere = [build_context_graph(pipeline) for pipeline in pipelines]
-    ada: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
-    bob: Any = {"configurable": {"user_id": "bob", "thread_id": THREAD}}
-    here.invoke({"messages": [HumanMessage("Hello", id="1")]}, ada)
-    if change == "clear":
-        pipelines[1].clear(user_id="ada", conversation_id=THREAD)
-    elif change == "erase":
-        pipelines[1].erase_user(user_id="ada")
-    else:
-        pipelines[1].hand_over(THREAD, from_user="ada", to_user="bob")
-    said = [HumanMessage(SECRET, id="2"), AIMessage("Noted.", id="3"), HumanMessage("And?", id="4")]
-    elsewhere.invoke({"messages": said}, bob)
-    here.invoke({"messages": said}, ada)
+    here = ContextPipeline(store=simple.store)
+    elsewhere = ContextPipeline(store=simple.store)
+    graph_here = build_context_graph(here)
+    graph_here.invoke({"messages": [HumanMessage("Hello", id="0")]}, config_of("ada"))
+
+    change(elsewhere)
+    build_context_graph(elsewhere).invoke({"messages": STATE}, config_of("bob"))
+    graph_here.invoke({"messages": STATE}, config_of("ada"))
+
     assert "4711" not in simple.stored("ada")
     assert "4711" in simple.stored("bob")
 
 
-@pytest.mark.parametrize("change", ["clear", "erase"])
-def test_a_damaged_record_of_an_owner_can_be_deleted(simple: World, change: str) -> None:
+@pytest.mark.parametrize("change", [clear, erase])
+def test_a_damaged_record_of_an_owner_can_be_deleted(
+    simple: World, change: Callable[[ContextPipeline], None]
+) -> None:
     agent = simple.agent()
     agent.run("ada", SECRET)
     place = owners.owner_place(owners.thread_key(THREAD))
     simple.store.put(place.namespace, place.key, {"what": "is this"})
-    if change == "clear":
-        agent.pipeline.clear(user_id="ada", conversation_id=THREAD)
-    else:
-        agent.pipeline.erase_user(user_id="ada")
+
+    change(agent.pipeline)
+
     assert simple.store.search(("ctxbudget", owners.OUTSIDE_OF_USERS)) == []
     assert "4711" not in simple.stored("ada")
 
@@ -700,10 +779,11 @@ class Unreadable(InMemoryStore):
     """A store whose records of owners cannot be read."""
 
     def batch(self, ops: Any) -> Any:
-        todo = list(ops)
-        if any(owners.OUTSIDE_OF_USERS in place_of(op) for op in todo if not isinstance(op, PutOp)):
+        operations = list(ops)
+        reads = [op for op in operations if not isinstance(op, PutOp)]
+        if any(owners.OUTSIDE_OF_USERS in place_of(op) for op in reads):
             raise ConnectionError("no connection")
-        return super().batch(todo)
+        return super().batch(operations)
 
 
 def test_where_the_owner_cannot_be_read_nothing_is_copied() -> None:
@@ -735,7 +815,7 @@ def test_a_damaged_record_of_an_owner_fails_closed(simple: World) -> None:
 
 
 class Counting(InMemoryStore):
-    """A store that tells how many batches it was asked for that have to do with owners, or another kind."""
+    """A store that counts the batches about owners, or about another kind of records."""
 
     def __init__(self, of: str = owners.THREADS) -> None:
         super().__init__()
@@ -743,9 +823,9 @@ class Counting(InMemoryStore):
         self.kind = of
 
     def batch(self, ops: Any) -> Any:
-        todo = list(ops)
-        self.asked += any(self.kind in place_of(op) for op in todo)
-        return super().batch(todo)
+        operations = list(ops)
+        self.asked += any(self.kind in place_of(op) for op in operations)
+        return super().batch(operations)
 
 
 def test_a_warm_turn_does_not_read_the_owner() -> None:
@@ -783,16 +863,17 @@ def test_a_foreign_thread_is_an_error_where_it_is_set(world: World) -> None:
 def test_a_shared_thread_is_seen_by_all_in_it_and_nobody_else(world: World) -> None:
     agent = world.agent(on_foreign_thread="share")
     agent.run("ada", SECRET)
-    assert SECRET in agent.run("bob", "What is the PIN?")
+    sent_to_bob = agent.run("bob", "What is the PIN?")
     agent.run("ada", "Thanks.")
     agent.pipeline.flush()
-    for user in ("ada", "bob"):
-        assert "4711" not in world.stored(user)
-        assert "4711" not in agent.run(user, "What is my PIN?", f"other of {user}")
+
+    assert SECRET in sent_to_bob
+    assert SECRET in texts(agent.pipeline.shared_conversation(THREAD).messages())
+    assert "4711" not in world.stored("ada")
+    assert "4711" not in world.stored("bob")
+    assert "4711" not in agent.run("ada", "What is my PIN?", "other of ada")
+    assert "4711" not in agent.run("bob", "What is my PIN?", "other of bob")
     assert world.owner_records() == []
-    assert SECRET in [
-        message.text for message in agent.pipeline.shared_conversation(THREAD).messages()
-    ]
 
 
 def test_nothing_personal_goes_into_a_shared_thread(world: World) -> None:
@@ -806,12 +887,16 @@ def test_nothing_personal_goes_into_a_shared_thread(world: World) -> None:
 
 def test_a_shared_thread_teaches_nothing(world: World) -> None:
     agent = world.agent(on_foreign_thread="share")
-    for text in ("I live in Lisbon.", "I work as a nurse.", "My favourite drink is coffee."):
-        agent.run("ada", text)
+
+    agent.run("ada", "I live in Lisbon.")
+    agent.run("ada", "I work as a nurse.")
+    agent.run("ada", "My favourite drink is coffee.")
     agent.pipeline.shared_conversation(THREAD).end_session()
     agent.pipeline.flush()
-    for user in ("ada", SharedThread.of(THREAD)):
-        assert agent.pipeline.knowledge.list_facts(user_id=user) == []
+
+    thread_s_user = SharedThread.of(THREAD)
+    assert agent.pipeline.knowledge.list_facts(user_id="ada") == []
+    assert agent.pipeline.knowledge.list_facts(user_id=thread_s_user) == []
 
 
 def test_a_turn_alone_stands_behind_its_user_s_own_conversation() -> None:
@@ -819,8 +904,10 @@ def test_a_turn_alone_stands_behind_its_user_s_own_conversation() -> None:
     pipeline.conversation(THREAD, user_id="ada").add(
         HumanMessage("My bike is blue."), AIMessage("Noted.")
     )
-    config: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
-    assert "blue" in str(pipeline.as_runnable().invoke("Which colour is my bike?", config))
+
+    prompt = pipeline.as_runnable().invoke("Which colour is my bike?", config_of("ada"))
+
+    assert "blue" in str(prompt)
 
 
 def test_a_shared_thread_is_cleared(simple: World) -> None:
@@ -831,14 +918,27 @@ def test_a_shared_thread_is_cleared(simple: World) -> None:
     assert "4711" not in str(simple.store.search((), limit=1_000))
 
 
-@pytest.mark.parametrize("call", ["add_messages", "get_messages", "clear"])
-def test_no_user_can_have_the_id_of_a_shared_thread(simple: World, call: str) -> None:
+def add(pipeline: ContextPipeline, scope: dict[str, str]) -> None:
+    pipeline.add_messages([HumanMessage("x")], **scope)
+
+
+def read(pipeline: ContextPipeline, scope: dict[str, str]) -> None:
+    pipeline.get_messages(**scope)
+
+
+def delete(pipeline: ContextPipeline, scope: dict[str, str]) -> None:
+    pipeline.clear(**scope)
+
+
+@pytest.mark.parametrize("use", [add, read, delete])
+def test_no_user_can_have_the_id_of_a_shared_thread(
+    simple: World, use: Callable[[ContextPipeline, dict[str, str]], None]
+) -> None:
     pipeline = ContextPipeline(store=simple.store)
-    given = ([HumanMessage("x")],) if call == "add_messages" else ()
+    scope = {"user_id": str(SharedThread.of(THREAD)), "conversation_id": THREAD}
+
     with pytest.raises(ForeignUserError):
-        getattr(pipeline, call)(
-            *given, user_id=str(SharedThread.of(THREAD)), conversation_id=THREAD
-        )
+        use(pipeline, scope)
 
 
 def test_a_run_cannot_name_a_shared_thread_as_its_user(simple: World) -> None:
@@ -858,14 +958,17 @@ def test_a_thread_is_handed_over_with_all_that_is_stored(world: World) -> None:
     agent.pipeline.remove_messages(ids[1], user_id="default", conversation_id=THREAD)
     agent.pipeline.pin(ids[0], user_id="default", conversation_id=THREAD)
     before = agent.messages("default")
+
     agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+
+    export = str(agent.pipeline.export_user(user_id="ada"))
     assert agent.messages("ada") == before
     assert agent.messages("default") == []
     assert "4711" not in world.stored("default")
-    assert '"keep"' in str(agent.pipeline.export_user(user_id="ada"))
-    assert '"archived": true' in str(agent.pipeline.export_user(user_id="ada"))
+    assert '"keep"' in export
+    assert '"archived": true' in export
     agent.run("ada", "Three.")
-    assert not any("another user's" in failure for failure in agent.report("ada").failures)
+    assert agent.foreign_thread_failures("ada") == []
 
 
 def test_after_a_handover_the_former_owner_is_another_user(simple: World) -> None:
@@ -874,24 +977,24 @@ def test_after_a_handover_the_former_owner_is_another_user(simple: World) -> Non
     agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     agent.run("default", "Hello")
     assert agent.messages("default") == []
-    assert any("another user's" in failure for failure in agent.report("default").failures)
+    assert agent.foreign_thread_failures("default")
 
 
 async def test_a_thread_is_handed_over_in_async(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
     await pipeline.aadd_messages([HumanMessage(SECRET)], user_id="default", conversation_id=THREAD)
     await pipeline.ahand_over(THREAD, from_user="default", to_user="ada")
-    assert [
-        message.text
-        for message in await pipeline.aget_messages(user_id="ada", conversation_id=THREAD)
-    ] == [SECRET]
+    messages = await pipeline.aget_messages(user_id="ada", conversation_id=THREAD)
+    assert texts(messages) == [SECRET]
 
 
 def test_a_handover_can_be_repeated(simple: World) -> None:
     agent = simple.agent()
     agent.run("default", SECRET)
-    for _ in range(2):
-        agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+
+    agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+    agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+
     assert len(agent.messages("ada")) == 2
 
 
@@ -904,9 +1007,24 @@ def test_what_was_learned_goes_with_the_thread(simple: World) -> None:
     assert agent.pipeline.knowledge.list_facts(user_id="default") == []
     agent.run("ada", "Hello.")
     agent.pipeline.flush()
-    assert [fact.text for fact in agent.pipeline.knowledge.list_facts(user_id="ada")] == [
-        "Lives in Lisbon"
-    ]
+    [fact] = agent.pipeline.knowledge.list_facts(user_id="ada")
+    assert fact.text == "Lives in Lisbon"
+
+
+class ApplicationWithState:
+    """An application that keeps the state of a graph from one turn to the next."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.state: dict[str, Any] = {"messages": []}
+
+    def say(self, user: str, text: str) -> str:
+        """Runs a turn; returns what its model is sent."""
+        self.state["messages"].append(HumanMessage(text, id=text))
+        result = self.graph.invoke(self.state, config_of(user))
+        self.state["ctxbudget_turn"] = result["ctxbudget_turn"]
+        self.state["messages"].append(AIMessage("Yes.", id=f"to {text}"))
+        return str(result["llm_input_messages"])
 
 
 def test_what_prompts_have_shown_of_the_former_owner_stays_behind(simple: World) -> None:
@@ -914,42 +1032,34 @@ def test_what_prompts_have_shown_of_the_former_owner_stays_behind(simple: World)
     pipeline.add_messages(
         [HumanMessage("The safe's code is 99887.")], user_id="default", conversation_id="other"
     )
-    graph = build_context_graph(pipeline)
+    application = ApplicationWithState(build_context_graph(pipeline))
 
-    def turn(user: str, text: str, state: dict[str, Any]) -> dict[str, Any]:
-        asked = {"messages": [*state.get("messages", []), HumanMessage(text, id=text)]}
-        block = {"ctxbudget_turn": state["ctxbudget_turn"]} if state else {}
-        made = graph.invoke(asked | block, {"configurable": {"user_id": user, "thread_id": THREAD}})
-        return made | {"messages": [*asked["messages"], AIMessage("Yes.", id=f"to {text}")]}
-
-    state = turn("default", "Good morning, the river is high.", {})
-    state = turn("default", "What is the safe's code?", state)
-    assert "99887" in str(state["llm_input_messages"])
+    application.say("default", "Good morning, the river is high.")
+    assert "99887" in application.say("default", "What is the safe's code?")
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
-    for text in ("Hello.", "What did you say of the safe's code?"):
-        state = turn("ada", text, state)
-        assert "99887" not in str(state["llm_input_messages"])
+
+    assert "99887" not in application.say("ada", "Hello.")
+    assert "99887" not in application.say("ada", "What did you say of the safe's code?")
 
 
 def test_the_conversations_of_all_agents_are_handed_over(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     for agent in ("first", "second"):
-        config: Any = {"configurable": {"user_id": "default", "thread_id": THREAD}}
-        build_context_graph(pipeline, agent=agent).invoke({"messages": said}, config)
+        graph = build_context_graph(pipeline, agent=agent)
+        graph.invoke({"messages": STATE}, config_of("default"))
+
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     assert pipeline.list_conversations(user_id="default") == []
     assert len(pipeline.list_conversations(user_id="ada")) == 2
 
 
-def test_a_thread_is_handed_over_under_whichever_conversation_it_is_kept(simple: World) -> None:
+def test_a_thread_is_handed_over_under_whichever_name_it_is_kept(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
     graph = build_context_graph(pipeline)
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     config: Any = {"configurable": {"thread_id": THREAD}}
-    graph.invoke(
-        {"messages": said}, config, context=RunContext(user_id="default", conversation_id="a note")
-    )
+    note = RunContext(user_id="default", conversation_id="a note")
+    graph.invoke({"messages": STATE}, config, context=note)
+
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     assert len(pipeline.get_messages(user_id="ada", conversation_id="a note")) == 2
     assert "4711" not in simple.stored("default")
@@ -957,10 +1067,9 @@ def test_a_thread_is_handed_over_under_whichever_conversation_it_is_kept(simple:
 
 def test_all_threads_of_a_user_are_handed_over_one_by_one(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     for agent in (None, "first", "second"):
-        config: Any = {"configurable": {"user_id": "default", "thread_id": THREAD}}
-        build_context_graph(pipeline, agent=agent).invoke({"messages": said}, config)
+        graph = build_context_graph(pipeline, agent=agent)
+        graph.invoke({"messages": STATE}, config_of("default"))
     pipeline.conversation("plain", user_id="default").add(HumanMessage(SECRET))
     before = pipeline.list_conversations(user_id="default")
     for conversation_id in reversed(before):
@@ -969,11 +1078,17 @@ def test_all_threads_of_a_user_are_handed_over_one_by_one(simple: World) -> None
     assert "4711" not in simple.stored("default")
 
 
-@pytest.mark.parametrize("case", ["nobody's", "a third user's"])
-def test_a_thread_of_neither_is_not_handed_over(simple: World, case: str) -> None:
+def test_a_thread_of_nobody_is_not_handed_over(simple: World) -> None:
     agent = simple.agent()
-    if case != "nobody's":
-        agent.run("eve", SECRET)
+
+    with pytest.raises(ForeignUserError, match="'c1'"):
+        agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+
+
+def test_a_thread_of_a_third_user_is_not_handed_over(simple: World) -> None:
+    agent = simple.agent()
+    agent.run("eve", SECRET)
+
     with pytest.raises(ForeignUserError, match="'c1'"):
         agent.pipeline.hand_over(THREAD, from_user="default", to_user="ada")
 
@@ -991,78 +1106,111 @@ def test_two_conversations_of_one_id_are_not_mixed(simple: World) -> None:
 class Failing(InMemoryStore):
     """A store that fails at one of its batches, as a process that is killed there."""
 
-    left: int | None = None
+    batches_left: int | None = None
 
     def batch(self, ops: Any) -> Any:
-        if self.left is not None:
-            if self.left == 0:
+        if self.batches_left is not None:
+            if self.batches_left == 0:
                 raise ConnectionAbortedError("killed")
-            self.left -= 1
+            self.batches_left -= 1
         return super().batch(ops)
 
 
-@pytest.mark.parametrize("at", range(0, 60, 2))
-def test_a_handover_that_is_cut_off_loses_nothing_and_goes_on(at: int) -> None:
-    store = Failing()
-    pipeline = ContextPipeline({"learn": False}, store=store)
-    graph = build_context_graph(pipeline)
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
-    graph.invoke({"messages": said}, {"configurable": {"user_id": "default", "thread_id": THREAD}})
-    store.left = at
-    try:
-        pipeline.hand_over(THREAD, from_user="default", to_user="ada")
-    except ConnectionAbortedError:
-        store.left = None
-        found = [
-            len(ContextPipeline(store=store).get_messages(user_id=u, conversation_id=THREAD))
-            for u in ("default", "ada")
-        ]
-        assert 2 in found
-    store.left = None
-    again = ContextPipeline({"learn": False}, store=store)
+class CutOffHandover:
+    """A handover from the user `default` to Ada that is killed before one of its batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.store = Failing()
+        pipeline = self.another_process()
+        build_context_graph(pipeline).invoke({"messages": STATE}, config_of("default"))
+        self.store.batches_left = batches
+        with suppress(ConnectionAbortedError):
+            pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+        self.store.batches_left = None
+
+    def another_process(self) -> ContextPipeline:
+        return ContextPipeline({"learn": False}, store=self.store)
+
+    def texts_of(self, user: str) -> list[str]:
+        pipeline = self.another_process()
+        return texts(pipeline.get_messages(user_id=user, conversation_id=THREAD))
+
+
+CUT_OFF_ANYWHERE = pytest.mark.parametrize("batches", range(0, 60, 2))
+
+
+@CUT_OFF_ANYWHERE
+def test_a_handover_that_is_cut_off_loses_nothing(batches: int) -> None:
+    handover = CutOffHandover(batches)
+
+    assert [SECRET, "Noted."] in (handover.texts_of("default"), handover.texts_of("ada"))
+
+
+@CUT_OFF_ANYWHERE
+def test_a_handover_that_is_cut_off_goes_on(batches: int) -> None:
+    handover = CutOffHandover(batches)
+
+    again = handover.another_process()
     again.hand_over(THREAD, from_user="default", to_user="ada")
-    assert [
-        message.text for message in again.get_messages(user_id="ada", conversation_id=THREAD)
-    ] == [SECRET, "Noted."]
-    assert again.get_messages(user_id="default", conversation_id=THREAD) == []
-    assert not store.search(("ctxbudget", label("default")), limit=10)
+
+    assert handover.texts_of("ada") == [SECRET, "Noted."]
+    assert handover.texts_of("default") == []
+    assert not handover.store.search(("ctxbudget", label("default")), limit=10)
 
 
 def test_a_scope_of_a_shared_thread_is_no_user_s() -> None:
     assert Scope(SharedThread.of("a"), "a").is_shared
+
+
+def test_a_scope_of_a_user_is_no_shared_thread_s() -> None:
     assert not Scope("ada", "a").is_shared
 
 
-def interleaved(
-    store: BaseStore, users: list[str], rng: random.Random, killed: int | None = None
-) -> list[bool]:
-    """Lets processes of users claim one thread, each store operation at a moment of its own.
+# Claims of several processes, each store operation at a moment of its own
 
-    Returns who owns it.
 
-    One of them may be killed before one of its operations.
+class Claims:
+    """Processes of users that claim one thread.
+
+    Args:
+        users: whose the processes are; a user may have several.
+        killed: the process that is killed before one of its operations, if any.
     """
-    flows: dict[int, Any] = {
-        at: owners.claim(store, Scope(user, THREAD), THREAD) for at, user in enumerate(users)
-    }
-    results: dict[int, Any] = {}
-    outcomes = [False] * len(users)
-    left = rng.randint(0, 4)
-    while flows:
-        at = rng.choice(sorted(flows))
-        if at == killed and left == 0:
-            del flows[at]
-            continue
-        left -= at == killed
+
+    def __init__(
+        self, store: BaseStore, users: list[str], rng: random.Random, killed: int | None
+    ) -> None:
+        self.users = users
+        self.killed = killed
+        self.rng = rng
+        self.operations_before_the_kill = rng.randint(0, 4)
+        self.flows: dict[int, Any] = {}
+        for number, user in enumerate(users):
+            self.flows[number] = owners.claim(store, Scope(user, THREAD), THREAD)
+        self.results: dict[int, Any] = {}
+        self.owners: set[str] = set()
+
+    def run(self) -> None:
+        while self.flows:
+            number = self.rng.choice(sorted(self.flows))
+            if number != self.killed:
+                self._go_on(number)
+            elif self.operations_before_the_kill == 0:
+                del self.flows[number]
+            else:
+                self.operations_before_the_kill -= 1
+                self._go_on(number)
+
+    def _go_on(self, number: int) -> None:
         try:
-            call = flows[at].send(results.get(at))
-            results[at] = call.sync()
-        except StopIteration as done:
-            outcomes[at] = bool(done.value)
-            del flows[at]
+            operation = self.flows[number].send(self.results.get(number))
+            self.results[number] = operation.sync()
+        except StopIteration as end:
+            del self.flows[number]
+            if end.value:
+                self.owners.add(self.users[number])
         except StoreError:
-            del flows[at]
-    return outcomes
+            del self.flows[number]
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -1072,18 +1220,22 @@ def test_in_whatever_order_users_claim_a_thread_one_gets_it(
     monkeypatch.setattr(owners, "SECONDS_BETWEEN_LOOKS", 0.0)
     rng = random.Random(seed)
     store = InMemoryStore()
-    # Some have two processes.
     users = [f"u{number}" for number in range(rng.randint(2, 4))]
-    users += users[: rng.randint(0, 2)]
+    users += users[: rng.randint(0, 2)]  # some have two processes
     killed = rng.choice([None, *range(len(users))])
-    owned: set[str] = set()
-    for turn in range(4):
-        outcomes = interleaved(store, users, rng, None if turn else killed)
-        owned.update(user for user, is_owner in zip(users, outcomes, strict=True) if is_owner)
-        assert len(owned) <= 1
-    assert len(owned) == 1
+
+    runs = [Claims(store, users, rng, killed)]
+    runs += [Claims(store, users, rng, None) for _ in range(3)]
+    found: set[str] = set()
+    for claims in runs:
+        claims.run()
+        found |= claims.owners
+
+    assert len(found) == 1
     key = owners.thread_key(THREAD)
-    owner_s = owners.owner_mark(key, owned.pop())
-    claims = store.search((*owners.owner_place(key).namespace, owners.CLAIMS))
-    assert owner_s in [item.value["owner"] for item in claims]
-    assert len([item for item in claims if item.value["owner"] != owner_s]) <= (killed is not None)
+    mark = owners.owner_mark(key, found.pop())
+    claims_left = store.search((*owners.owner_place(key).namespace, owners.CLAIMS))
+    marks = [item.value["owner"] for item in claims_left]
+    others = [other for other in marks if other != mark]
+    assert mark in marks
+    assert len(others) <= (0 if killed is None else 1)
