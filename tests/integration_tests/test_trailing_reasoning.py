@@ -4,10 +4,11 @@ Responses and Anthropic refuse it.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
@@ -17,12 +18,12 @@ from tests.integration_tests.strict_openai_server import responses_problems
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
-WHO = HumanMessage("How long is it?", id="h1")
-ASKED = HumanMessage("And how wide?", id="h2")
+QUESTION = HumanMessage("How long is it?", id="h1")
+NEXT_QUESTION = HumanMessage("And how wide?", id="h2")
 TEXT = {"type": "text", "text": "It is 5 m long.", "id": "msg_1"}
 V1: dict[str, Any] = {"output_version": "v1", "model_provider": "openai"}
-SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-CALL: dict[str, Any] = {"name": "look", "args": {}, "id": "call_1"}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+CALL = ToolCall(name="look", args={}, id="call_1")
 FUNCTION_CALL = {
     "type": "function_call",
     "id": "fc_1",
@@ -48,7 +49,7 @@ CUT_OFF: dict[str, AIMessage] = {
     "before white space": AIMessage(
         [TEXT, reasoning(1), {"type": "text", "text": " ", "id": "msg_2"}], id="a1"
     ),
-    "behind a search": AIMessage([reasoning(1), SEARCHED, reasoning(2)], id="a1"),
+    "behind a search": AIMessage([reasoning(1), SEARCH, reasoning(2)], id="a1"),
     "standard": AIMessage([thought(1), TEXT, thought(2)], id="a1", response_metadata=V1),
     "wrapped": AIMessage(
         [TEXT, {"type": "non_standard", "value": reasoning(1)}], id="a1", response_metadata=V1
@@ -64,65 +65,6 @@ ALONE: dict[str, AIMessage] = {
 }
 
 
-def items_of(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = RESPONSES._get_request_payload(list(messages))["input"]
-    return items
-
-
-def check(context: AssembledContext) -> None:
-    items = items_of(context.messages)
-    assert not responses_problems({"input": items})
-    for item, following in zip(items, [*items[1:], {}], strict=True):
-        if item.get("type") == "reasoning":
-            assert following.get("type") in (
-                "reasoning",
-                "web_search_call",
-                "function_call",
-                "message",
-            )
-
-
-def in_history(answer: AIMessage) -> tuple[ContextPipeline, AssembledContext]:
-    pipeline = ContextPipeline(model="gpt-5", store=InMemoryStore())
-    pipeline.add_messages([WHO, answer], **SCOPE)
-    return pipeline, pipeline.assemble(ASKED, **SCOPE)
-
-
-@pytest.mark.parametrize("form", CUT_OFF)
-def test_it_is_not_sent_in_history(form: str) -> None:
-    pipeline, context = in_history(CUT_OFF[form])
-    check(context)
-    assert ("reasoning", "a1") in [(it.kind, it.message_id) for it in context.report.repairs]
-    assert pipeline.get_messages(**SCOPE) == [WHO, CUT_OFF[form]]
-    assert context.report.total_tokens == pipeline.token_counter.count_messages(context.messages)
-
-
-@pytest.mark.parametrize("form", CUT_OFF)
-def test_it_is_not_sent_in_the_current_turn(form: str) -> None:
-    context = ContextPipeline(model="gpt-5").assemble(
-        [ASKED, CUT_OFF[form], HumanMessage("Go on.")], **SCOPE
-    )
-    check(context)
-    assert [it.kind for it in context.report.repairs][:1] in (["reasoning"], ["empty_content"])
-    assert "reasoning" in [it.kind for it in context.report.repairs]
-
-
-@pytest.mark.parametrize("form", ALONE)
-def test_a_message_of_reasoning_alone_is_left_out(form: str) -> None:
-    _, context = in_history(ALONE[form])
-    check(context)
-    assert [message.id for message in context.messages] == ["h1", "h2"]
-    assert [(it.kind, it.message_id) for it in context.report.repairs] == [("empty_message", "a1")]
-
-
-@pytest.mark.parametrize("form", CUT_OFF)
-def test_it_is_not_in_a_window(form: str) -> None:
-    pipeline, _ = in_history(CUT_OFF[form])
-    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
-    items = items_of([*history.window(1_000), ASKED])
-    assert not responses_problems({"input": items})
-
-
 LEADS_ON: dict[str, AIMessage] = {
     "to a text": AIMessage([reasoning(1), TEXT], id="a1"),
     "to a call": AIMessage([reasoning(1), FUNCTION_CALL], tool_calls=[CALL], id="a1"),
@@ -133,30 +75,133 @@ LEADS_ON: dict[str, AIMessage] = {
         [reasoning(1)], tool_calls=[CALL], id="a1"
     ),
 }
+RESULT = ToolMessage("5 m.", tool_call_id="call_1")
+
+EVERY_CUT_OFF = pytest.mark.parametrize("answer", CUT_OFF.values(), ids=list(CUT_OFF))
+EVERY_ALONE = pytest.mark.parametrize("answer", ALONE.values(), ids=list(ALONE))
+EVERY_LEADING = pytest.mark.parametrize("answer", LEADS_ON.values(), ids=list(LEADS_ON))
 
 
-@pytest.mark.parametrize("form", LEADS_ON)
-def test_reasoning_that_leads_on_stays(form: str) -> None:
-    answer = LEADS_ON[form]
-    turn = [
-        ASKED,
-        answer,
-        *[ToolMessage("5 m.", tool_call_id=call["id"]) for call in answer.tool_calls],
-    ]
-    context = ContextPipeline(model="gpt-5").assemble(turn, **SCOPE)
-    check(context)
-    assert [
-        item["id"] for item in items_of(context.messages) if item.get("type") == "reasoning"
-    ] == ["rs_1"]
-    assert context.report.repairs == ()
+def items_of(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
+    """What is sent of messages with Responses."""
+    items: list[dict[str, Any]] = RESPONSES._get_request_payload(list(messages))["input"]
+    return items
+
+
+def types_behind_reasoning(items: Sequence[dict[str, Any]]) -> set[str | None]:
+    """The types of all items that follow reasoning, with None for the end."""
+    types = [item.get("type") for item in items]
+    return {behind for before, behind in pairwise([*types, None]) if before == "reasoning"}
+
+
+FOLLOWERS = {"reasoning", "web_search_call", "function_call", "message"}
+"""What may stand behind reasoning."""
+
+
+def check_reasoning_is_followed(context: AssembledContext) -> None:
+    items = items_of(context.messages)
+    assert responses_problems({"input": items}) == []
+    assert types_behind_reasoning(items) <= FOLLOWERS
+
+
+def repairs_of(context: AssembledContext) -> list[tuple[str, str]]:
+    return [(repair.kind, repair.message_id) for repair in context.report.repairs]
+
+
+def pipeline_with(answer: AIMessage) -> ContextPipeline:
+    """A pipeline in whose conversation the answer stands."""
+    pipeline = ContextPipeline(model="gpt-5", store=InMemoryStore())
+    pipeline.add_messages([QUESTION, answer], **SCOPE)
+    return pipeline
+
+
+def prompt_of(*turn: BaseMessage) -> AssembledContext:
+    """The prompt of a turn without a conversation before it."""
+    return ContextPipeline(model="gpt-5").assemble(list(turn), **SCOPE)
+
+
+# -- reasoning at the end of an answer
+
+
+@EVERY_CUT_OFF
+def test_trailing_reasoning_is_not_sent_in_history(answer: AIMessage) -> None:
+    context = pipeline_with(answer).assemble(NEXT_QUESTION, **SCOPE)
+
+    check_reasoning_is_followed(context)
+    assert ("reasoning", "a1") in repairs_of(context)
+
+
+@EVERY_CUT_OFF
+def test_trailing_reasoning_stays_stored(answer: AIMessage) -> None:
+    pipeline = pipeline_with(answer)
+
+    pipeline.assemble(NEXT_QUESTION, **SCOPE)
+
+    assert pipeline.get_messages(**SCOPE) == [QUESTION, answer]
+
+
+@EVERY_CUT_OFF
+def test_trailing_reasoning_is_not_counted(answer: AIMessage) -> None:
+    pipeline = pipeline_with(answer)
+
+    context = pipeline.assemble(NEXT_QUESTION, **SCOPE)
+
+    tokens = pipeline.token_counter.count_messages(context.messages)
+    assert context.report.total_tokens == tokens
+
+
+@EVERY_CUT_OFF
+def test_trailing_reasoning_is_not_sent_in_the_turn(answer: AIMessage) -> None:
+    context = prompt_of(NEXT_QUESTION, answer, HumanMessage("Go on."))
+
+    check_reasoning_is_followed(context)
+    kinds = [kind for kind, _ in repairs_of(context)]
+    assert kinds[0] in ("reasoning", "empty_content")
+    assert "reasoning" in kinds
+
+
+@EVERY_CUT_OFF
+def test_trailing_reasoning_is_not_in_a_window(answer: AIMessage) -> None:
+    pipeline = pipeline_with(answer)
+    pipeline.assemble(NEXT_QUESTION, **SCOPE)
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+
+    items = items_of([*history.window(1_000), NEXT_QUESTION])
+
+    assert responses_problems({"input": items}) == []
+
+
+@EVERY_ALONE
+def test_a_message_of_reasoning_alone_is_left_out(answer: AIMessage) -> None:
+    context = pipeline_with(answer).assemble(NEXT_QUESTION, **SCOPE)
+
+    check_reasoning_is_followed(context)
+    assert [message.id for message in context.messages] == ["h1", "h2"]
+    assert repairs_of(context) == [("empty_message", "a1")]
 
 
 def test_reasoning_behind_the_last_call_is_not_sent() -> None:
     answer = AIMessage([FUNCTION_CALL, reasoning(1)], tool_calls=[CALL], id="a1")
-    turn = [ASKED, answer, ToolMessage("5 m.", tool_call_id="call_1")]
-    context = ContextPipeline(model="gpt-5").assemble(turn, **SCOPE)
-    check(context)
-    assert [(it.kind, it.message_id) for it in context.report.repairs] == [("reasoning", "a1")]
+
+    context = prompt_of(NEXT_QUESTION, answer, RESULT)
+
+    check_reasoning_is_followed(context)
+    assert repairs_of(context) == [("reasoning", "a1")]
+
+
+# -- reasoning that leads on
+
+
+@EVERY_LEADING
+def test_reasoning_that_leads_on_stays(answer: AIMessage) -> None:
+    results = [RESULT] if answer.tool_calls else []
+
+    context = prompt_of(NEXT_QUESTION, answer, *results)
+
+    check_reasoning_is_followed(context)
+    items = items_of(context.messages)
+    assert [item["id"] for item in items if item.get("type") == "reasoning"] == ["rs_1"]
+    assert context.report.repairs == ()
 
 
 # -- Anthropic: "The final block in an assistant message cannot be `thinking`."
@@ -167,27 +212,46 @@ TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
 PLAIN = {"type": "text", "text": "It is 5 m long."}
 
 
-def blocks_sent(context: AssembledContext) -> list[str]:
+TOOL_CALL = ToolCall(name="look", args={}, id="toolu_1")
+
+
+def types_of_blocks_sent(context: AssembledContext) -> list[str]:
+    """The types of the blocks of the only assistant's message."""
     body = ANTHROPIC._get_request_payload(list(context.messages))
-    [said] = [message["content"] for message in body["messages"] if message["role"] == "assistant"]
-    return ["text"] if isinstance(said, str) else [block["type"] for block in said]
+    [content] = [
+        message["content"] for message in body["messages"] if message["role"] == "assistant"
+    ]
+    if isinstance(content, str):
+        return ["text"]
+    return [block["type"] for block in content]
 
 
 @pytest.mark.parametrize(
-    ("content", "sent"),
+    ("content", "types"),
     [
         ([PLAIN, THINKING], ["text"]),
         ([THINKING, PLAIN, HIDDEN], ["thinking", "text"]),
         ([THINKING, PLAIN], ["thinking", "text"]),
         ([HIDDEN, PLAIN], ["redacted_thinking", "text"]),
-        ([THINKING, TOOL_USE], ["thinking", "tool_use"]),
-        ([THINKING], ["thinking", "tool_use"]),
     ],
 )
-def test_thinking_is_sent_where_something_follows_it(content: list[Any], sent: list[str]) -> None:
-    calls = [{"name": "look", "args": {}, "id": "toolu_1"}] if sent[-1] == "tool_use" else []
-    turn = [ASKED, AIMessage(content, tool_calls=calls)]
-    turn += [ToolMessage("5 m.", tool_call_id="toolu_1")] if calls else [HumanMessage("Go on.")]
+def test_thinking_is_sent_where_a_text_follows_it(content: list[Any], types: list[str]) -> None:
+    turn = [NEXT_QUESTION, AIMessage(content), HumanMessage("Go on.")]
+
     context = ContextPipeline().assemble(turn, **SCOPE)
+
     assert check_anthropic(context.messages) == []
-    assert blocks_sent(context) == sent
+    assert types_of_blocks_sent(context) == types
+
+
+@pytest.mark.parametrize(
+    "content", [[THINKING, TOOL_USE], [THINKING]], ids=["in the content", "beside the content"]
+)
+def test_thinking_is_sent_where_a_call_follows_it(content: list[Any]) -> None:
+    answer = AIMessage(content, tool_calls=[TOOL_CALL])
+    result = ToolMessage("5 m.", tool_call_id="toolu_1")
+
+    context = ContextPipeline().assemble([NEXT_QUESTION, answer, result], **SCOPE)
+
+    assert check_anthropic(context.messages) == []
+    assert types_of_blocks_sent(context) == ["thinking", "tool_use"]
