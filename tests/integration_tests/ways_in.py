@@ -72,7 +72,10 @@ class Parts:
 
     @property
     def bound(self) -> Runnable[Any, AIMessage]:
-        return self.model.bind_tools(self.tools) if self.tools else self.model
+        """The model, bound to the tools if there are any."""
+        if self.tools:
+            return self.model.bind_tools(self.tools)
+        return self.model
 
     @property
     def tool_node(self) -> ToolNode:
@@ -83,14 +86,23 @@ class Parts:
         return self.pipeline.settings.max_context_tokens - ROOM_FOR_SYSTEM_AND_REST
 
     def named(self, request: Any, execute: Callable[[Any], Any]) -> Any:
-        return named(execute(request)) if self.named_results else execute(request)
+        """Executes a call; its result gets a name, where results have names."""
+        result = execute(request)
+        if self.named_results:
+            return named(result)
+        return result
 
     def results(self, calls: Sequence[ToolCall], decision: str) -> list[Any]:
-        return [self.named(call, lambda made: run_tool(made, decision)) for call in calls]
+        """Executes the calls of a loop of the application's own."""
+
+        def execute(call: ToolCall) -> Any:
+            return run_tool(call, decision)
+
+        return [self.named(call, execute) for call in calls]
 
 
 class Agent:
-    """One that is told what the user says; the pipeline keeps what was said."""
+    """An agent that answers a user; the pipeline keeps the messages."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -100,9 +112,11 @@ class Agent:
             self.resume(turn)
 
     def begin(self, turn: Turn) -> bool:
+        """Begins a turn; returns whether the user is to decide something before it goes on."""
         raise NotImplementedError
 
     def resume(self, turn: Turn) -> None:
+        """Goes on with what the user has decided."""
         raise NotImplementedError
 
     def messages(self) -> list[BaseMessage]:
@@ -112,15 +126,19 @@ class Agent:
         self.parts.pipeline.edit_message(message.id or "", message, **self.parts.scope)
 
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
+        """Goes back to the first messages, from which another branch begins."""
         self.parts.pipeline.sync(kept, **self.parts.scope)
 
     def take_over(self, messages: Sequence[BaseMessage]) -> None:
+        """Keeps messages of somebody else."""
         self.parts.pipeline.add_messages(messages, **self.parts.scope)
 
     def saved(self) -> Any:
+        """What another process needs to go on with this agent's work."""
         raise NotImplementedError
 
     def restore(self, saved: Any) -> None:
+        """Goes on with another agent's work."""
         raise NotImplementedError
 
 
@@ -156,10 +174,11 @@ class GraphAgent(Agent):
     def resume(self, turn: Turn) -> None:
         assert "__interrupt__" not in self._run(Command(resume=turn.decision))
 
-    def _run(self, given: object) -> Any:
+    def _run(self, graph_input: object) -> Any:
+        """Runs the graph from where it was rewound to, if it was."""
         config = self.config
         self.config = self.parts.config
-        return self.graph.invoke(given, config, durability=self.parts.durability)
+        return self.graph.invoke(graph_input, config, durability=self.parts.durability)
 
     def messages(self) -> list[BaseMessage]:
         return list(self.graph.get_state(self.parts.config).values["messages"])
@@ -172,37 +191,43 @@ class GraphAgent(Agent):
 
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
         config = self.parts.config
-        states = self.graph.get_state_history(config)
-        earlier = next(
-            state for state in states if state.values.get("messages") == kept and not state.next
-        )
-        self.config = {
-            **config,
-            "configurable": {**config["configurable"], **earlier.config["configurable"]},
-        }
+        earlier = self._state_after(kept).config["configurable"]
+        self.config = {**config, "configurable": {**config["configurable"], **earlier}}
+
+    def _state_after(self, messages: Sequence[BaseMessage]) -> Any:
+        """The finished turn after which the graph had these messages."""
+        for state in self.graph.get_state_history(self.parts.config):
+            if state.values.get("messages") == messages and not state.next:
+                return state
+        raise LookupError("no turn has ended with these messages")
 
     def saved(self) -> Any:
         saver = self.parts.saver
-        return [dict(kept) for kept in (saver.storage, saver.writes, saver.blobs)]
+        return dict(saver.storage), dict(saver.writes), dict(saver.blobs)
 
     def restore(self, saved: Any) -> None:
+        storage, writes, blobs = saved
         saver = self.parts.saver
-        places: tuple[dict[Any, Any], ...] = (saver.storage, saver.writes, saver.blobs)
-        for place, values in zip(places, saved, strict=True):
-            place.update(values)
+        saver.storage.update(storage)
+        saver.writes.update(writes)
+        saver.blobs.update(blobs)
 
     def loop(
         self, state: type[Any], prompt: Callable[[Any], list[BaseMessage]], context: Any = None
     ) -> Any:
-        """An agent's loop as LangGraph's documentation writes it, with or without a node in front of the model."""
+        """An agent's loop as LangGraph's documentation writes it.
+
+        Args:
+            state: of the graph.
+            prompt: what the model is sent, from the state.
+            context: a node in front of the model, if there is one.
+        """
         graph = StateGraph(state)
-        bound = self.parts.bound
-        first = "model"
-        graph.add_node(
-            "model",
-            RunnableLambda(prompt) | bound | RunnableLambda(lambda reply: {"messages": [reply]}),
-        )
+        reply_as_state = RunnableLambda(lambda reply: {"messages": [reply]})
+        model = RunnableLambda(prompt) | self.parts.bound | reply_as_state
+        graph.add_node("model", model)
         graph.add_node("tools", self.parts.tool_node)
+        first = "model"
         if context is not None:
             first = "context"
             graph.add_node("context", context)
@@ -213,6 +238,15 @@ class GraphAgent(Agent):
         return graph.compile(checkpointer=self.parts.saver)
 
 
+def newest_turn(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The newest message of the user, and what follows it."""
+    start = 0
+    for number, message in enumerate(messages):
+        if isinstance(message, HumanMessage):
+            start = number
+    return list(messages[start:])
+
+
 class WithoutThePackage(GraphAgent):
     """The agent that all others are compared with.
 
@@ -220,15 +254,10 @@ class WithoutThePackage(GraphAgent):
     """
 
     def build(self) -> Any:
-        def newest_turn(state: PlainState) -> list[BaseMessage]:
-            asked = max(
-                n
-                for n, message in enumerate(state["messages"])
-                if isinstance(message, HumanMessage)
-            )
-            return [SystemMessage(SYSTEM_PROMPT), *state["messages"][asked:]]
+        def prompt(state: PlainState) -> list[BaseMessage]:
+            return [SystemMessage(SYSTEM_PROMPT), *newest_turn(state["messages"])]
 
-        return self.loop(PlainState, newest_turn)
+        return self.loop(PlainState, prompt)
 
 
 class NodeOfAGraph(GraphAgent):
@@ -256,17 +285,26 @@ class PreModelHook(GraphAgent):
             )
 
 
+class NamedResults(AgentMiddleware[Any, Any]):
+    """Gives the results of tools their names, where the parts say so."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return self.parts.named(request, handler)
+
+
 class Middleware(GraphAgent):
     def build(self) -> Any:
         parts = self.parts
-
-        class Named(AgentMiddleware[Any, Any]):
-            def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-                return parts.named(request, handler)
-
-        budget = ContextBudgetMiddleware(parts.pipeline, recall_tool=parts.recall_tool)
+        middleware = [
+            NamedResults(parts),
+            ContextBudgetMiddleware(parts.pipeline, recall_tool=parts.recall_tool),
+        ]
         return create_agent(
-            parts.model, list(parts.tools), middleware=[Named(), budget], checkpointer=parts.saver
+            parts.model, list(parts.tools), middleware=middleware, checkpointer=parts.saver
         )
 
 
@@ -281,41 +319,43 @@ class PlainLoop(Agent):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.said: list[Any] = []
-        """The turn so far."""
+        self.turn: list[Any] = []
+        """The messages of the turn so far."""
 
     def prompt(self) -> list[BaseMessage]:
-        return self.parts.pipeline.assemble(
-            list(self.said), **self.parts.scope, tools=self.parts.tools
-        ).messages
+        context = self.parts.pipeline.assemble(
+            list(self.turn), **self.parts.scope, tools=self.parts.tools
+        )
+        return context.messages
 
     def begin(self, turn: Turn) -> bool:
-        self.said = [turn.message]
+        self.turn = [turn.message]
         return self._go_on(turn)
 
     def _go_on(self, turn: Turn) -> bool:
         while True:
             reply = self.parts.bound.invoke(self.prompt())
-            self.said.append(reply)
+            self.turn.append(reply)
             if not reply.tool_calls:
                 self.end()
                 return False
             if any(call["name"] == book.name for call in reply.tool_calls):
                 return True
-            self.said += self.parts.results(reply.tool_calls, turn.decision)
+            self.turn += self.parts.results(reply.tool_calls, turn.decision)
 
     def end(self) -> None:
-        self.take_over(self.said)
+        """Keeps the turn."""
+        self.take_over(self.turn)
 
     def resume(self, turn: Turn) -> None:
-        self.said += self.parts.results(self.said[-1].tool_calls, turn.decision)
+        self.turn += self.parts.results(self.turn[-1].tool_calls, turn.decision)
         assert not self._go_on(turn)
 
     def saved(self) -> Any:
-        return self.said
+        return self.turn
 
     def restore(self, saved: Any) -> None:
-        self.said = saved
+        self.turn = saved
 
 
 class RunnableInALoop(PlainLoop):
@@ -327,7 +367,7 @@ class RunnableInALoop(PlainLoop):
         self.state: list[BaseMessage] = []
 
     def prompt(self) -> list[BaseMessage]:
-        return self.runnable.invoke({"messages": [*self.state, *self.said]}, self.parts.config)
+        return self.runnable.invoke({"messages": [*self.state, *self.turn]}, self.parts.config)
 
     def take_over(self, messages: Sequence[BaseMessage]) -> None:
         self.state += messages
@@ -336,16 +376,19 @@ class RunnableInALoop(PlainLoop):
         return self.state
 
     def edit(self, message: BaseMessage) -> None:
-        self.state = [message if known.id == message.id else known for known in self.state]
+        ids = [earlier.id for earlier in self.state]
+        for place, key in enumerate(ids):
+            if key == message.id:
+                self.state[place] = message
 
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
         self.state = list(kept)
 
     def saved(self) -> Any:
-        return self.state, self.said
+        return self.state, self.turn
 
     def restore(self, saved: Any) -> None:
-        self.state, self.said = saved
+        self.state, self.turn = saved
 
 
 class WindowInALoop(PlainLoop):
@@ -363,10 +406,10 @@ class WindowInALoop(PlainLoop):
         return [SystemMessage(SYSTEM_PROMPT), *self.history.window(self.parts.window_tokens)]
 
     def end(self) -> None:
-        self.history.add_messages(
-            [m for m in self.said if not any(m is known for known in self.written)]
-        )
-        self.written = list(self.said)
+        written = set(map(id, self.written))
+        new = [message for message in self.turn if id(message) not in written]
+        self.history.add_messages(new)
+        self.written = list(self.turn)
 
 
 WITH_TOOLS: dict[str, type[Agent]] = {
@@ -393,6 +436,8 @@ def make_pipeline(budget_tokens: int, store: BaseStore | None = None) -> Context
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """What a conversation has left behind."""
+
     stored: list[dict[str, Any]]
     refused: list[str]
     received: list[Mapping[str, Any]]
@@ -400,37 +445,39 @@ class Outcome:
 
 
 def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts: Any) -> Outcome:
-    """Run a conversation one way, against a server that refuses more than the budget.
+    """Runs a conversation one way, against a server that refuses more than the budget.
 
     Args:
-        way: into the package.
-        script: what is said.
+        way: the way into the package.
+        script: the turns of the user, and the answers of the model.
         budget_tokens: of the pipeline, and of the server unless the package is not used.
         parts: what else the agent is made of.
     """
     reports: list[ContextReport] = []
-    limit = None if way is WithoutThePackage else budget_tokens
+    limit: int | None = budget_tokens
+    if way is WithoutThePackage:
+        limit = None
     with StrictOpenAIServer(max_tokens=limit) as server, make_pipeline(budget_tokens) as pipeline:
 
         def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
-            if pipeline.engine.recent.last is not None:
-                report = pipeline.engine.recent.last.report()
-                reports.append(report)
+            last_prompt = pipeline.engine.recent.last
+            if last_prompt is not None:
+                reports.append(last_prompt.report())
             return script.answer(body)
 
         server.answer = answer
-        stored = converse(
-            way(Parts(model=model_at(server.url), pipeline=pipeline, **parts)), script.turns
-        )
+        agent = way(Parts(model=model_at(server.url), pipeline=pipeline, **parts))
+        messages = converse(agent, script.turns)
         return Outcome(
-            [as_stored(message) for message in stored],
-            server.refused,
-            list(server.received),
-            reports,
+            stored=[as_stored(message) for message in messages],
+            refused=server.refused,
+            received=list(server.received),
+            reports=reports,
         )
 
 
 def converse(agent: Agent, turns: Sequence[Turn]) -> list[BaseMessage]:
+    """Has an agent answer all turns; returns what is stored then."""
     for turn in turns:
         agent.say(turn)
     return agent.messages()
