@@ -1,14 +1,18 @@
-"""What a turn asks of the tokenizer, the embeddings and the store does not grow with the conversation."""
+"""What a prompt asks of tokenizer, embeddings and store does not grow with the conversation.
+
+What is changed in place is read again nevertheless.
+"""
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
 
@@ -19,73 +23,146 @@ from tests.conversations import BagOfWords
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 PROMPTS = 5
 MOST_TOKENIZED = 32
-"""Of a prompt: the new messages and the lines that quote them, the question, the block, and some
-passages."""
+"""Of a prompt: the new messages and the lines that quote them, the question, the background, and
+some passages."""
 
 
 class Counting(InMemoryStore):
+    """A store that counts what turns ask for, and how many characters go there and back."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.operations = self.characters = 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.operations = 0
+        self.characters = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
-        asked = list(ops)
-        found = super().batch(asked)
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # sealing in the background is no turn's work
-            self.operations += len(asked)
-            self.characters += len(repr(asked)) + len(repr(found))
-        return found
+        operations = list(ops)
+        results = super().batch(operations)
+        # What the background seals is no turn's work.
+        if threading.current_thread() is threading.main_thread():
+            self.operations += len(operations)
+            self.characters += len(repr(operations)) + len(repr(results))
+        return results
 
 
-def work(length: int) -> tuple[list[int], ...]:
-    """Returns the texts tokenized and embedded, the store operations and their characters of each of a few turns."""
-    rng = random.Random(length)
-    words = [f"w{number}" for number in range(500)]
+@dataclass(frozen=True)
+class Work:
+    """What a turn has asked for."""
 
-    def said(number: int) -> BaseMessage:
-        return (HumanMessage, AIMessage)[number % 2](
-            " ".join(rng.choices(words, k=12)), id=f"m{number}"
+    tokenized: int
+    """Texts."""
+    embedded: int
+    """Texts."""
+    operations: int
+    """Of the store."""
+    characters: int
+    """Of what the store got and gave."""
+
+
+class LongConversation:
+    """A conversation of so many messages of twelve words each."""
+
+    def __init__(self, length: int) -> None:
+        self._rng = random.Random(length)
+        self._words = [f"w{number}" for number in range(500)]
+        self._length = 0
+        self.store = Counting()
+        self.embeddings = BagOfWords()
+        self.pipeline = ContextPipeline(
+            {"max_context_tokens": 4_096, "learn": False},
+            store=self.store,
+            embeddings=self.embeddings,
+        )
+        self.add(length)
+
+    def add(self, count: int) -> None:
+        messages: list[BaseMessage] = []
+        for number in range(self._length, self._length + count):
+            text = " ".join(self._rng.choices(self._words, k=12))
+            if number % 2 == 0:
+                messages.append(HumanMessage(text, id=f"m{number}"))
+            else:
+                messages.append(AIMessage(text, id=f"m{number}"))
+        self.pipeline.add_messages(messages, **SCOPE)
+        self._length += count
+
+    def work_of_turn(self, number: int) -> Work:
+        """Adds an exchange, and asks a question."""
+        self.store.reset()
+        self.embeddings.asked = []
+        self.add(2)
+        context = self.pipeline.assemble(f"What of w{number} and w{number + 9}?", **SCOPE)
+        return Work(
+            tokenized=context.report.tokenizer_calls,
+            embedded=len(self.embeddings.asked),
+            operations=self.store.operations,
+            characters=self.store.characters,
         )
 
-    store = Counting()
-    embeddings = BagOfWords()
-    tokenized = []
-    embedded = []
-    operations = []
-    characters = []
-    with ContextPipeline(
-        {"max_context_tokens": 4_096, "learn": False}, store=store, embeddings=embeddings
-    ) as pipeline:
-        pipeline.add_messages([said(number) for number in range(length)], **SCOPE)
-        for prompt in range(PROMPTS + 1):
-            store.operations = 0
-            store.characters = 0
-            embeddings.asked = []
-            pipeline.add_messages(
-                [said(length + 2 * prompt), said(length + 2 * prompt + 1)], **SCOPE
-            )
-            context = pipeline.assemble(f"What of w{prompt} and w{prompt + 9}?", **SCOPE)
-            tokenized.append(context.report.tokenizer_calls)
-            embedded.append(len(embeddings.asked))
-            operations.append(store.operations)
-            characters.append(store.characters)
-    return tokenized[1:], embedded[1:], operations[1:], characters[1:]
+
+def work_of_turns(length: int) -> list[Work]:
+    """The work of some turns behind the first one, which reads the conversation."""
+    conversation = LongConversation(length)
+    with conversation.pipeline:
+        conversation.work_of_turn(0)
+        return [conversation.work_of_turn(number) for number in range(1, PROMPTS + 1)]
 
 
-@pytest.mark.parametrize(
-    "lengths", [(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)]
+@dataclass(frozen=True)
+class ShortAndLong:
+    """The work of turns in a short and in a long conversation."""
+
+    short: list[Work]
+    long: list[Work]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)],
+    ids=["5,000 messages", "50,000 messages"],
 )
-def test_it_is_the_same_in_a_short_and_in_a_long_conversation(lengths: tuple[int, int]) -> None:
-    short, long = map(work, lengths)
-    assert max(*short[0], *long[0]) <= MOST_TOKENIZED
-    *short_counts, short_size = [
-        median(each) for each in short
-    ]  # a step of compaction writes its cut
-    *long_counts, long_size = [median(each) for each in long]
-    assert short_counts == long_counts
-    assert long_size <= 1.1 * short_size  # numbers are longer
+def work(request: pytest.FixtureRequest) -> ShortAndLong:
+    short, long = request.param
+    return ShortAndLong(work_of_turns(short), work_of_turns(long))
+
+
+def test_a_prompt_tokenizes_a_few_texts(work: ShortAndLong) -> None:
+    assert max(turn.tokenized for turn in work.short) <= MOST_TOKENIZED
+    assert max(turn.tokenized for turn in work.long) <= MOST_TOKENIZED
+
+
+# Medians, as a prompt that is rebuilt writes its cut.
+
+
+def test_a_long_conversation_tokenizes_as_many_texts(work: ShortAndLong) -> None:
+    short = median(turn.tokenized for turn in work.short)
+
+    assert median(turn.tokenized for turn in work.long) == short
+
+
+def test_a_long_conversation_embeds_as_many_texts(work: ShortAndLong) -> None:
+    short = median(turn.embedded for turn in work.short)
+
+    assert median(turn.embedded for turn in work.long) == short
+
+
+def test_a_long_conversation_asks_the_store_as_often(work: ShortAndLong) -> None:
+    short = median(turn.operations for turn in work.short)
+
+    assert median(turn.operations for turn in work.long) == short
+
+
+def test_a_long_conversation_moves_as_many_characters(work: ShortAndLong) -> None:
+    """But for numbers, which are longer in it."""
+    short = median(turn.characters for turn in work.short)
+
+    assert median(turn.characters for turn in work.long) <= 1.1 * short
+
+
+# -- an agent's long turn
 
 
 class CountingCounter(TiktokenCounter):
@@ -97,31 +174,39 @@ class CountingCounter(TiktokenCounter):
 
 
 def turn_of(calls: int) -> list[BaseMessage]:
+    """A job, and so many calls with their results."""
     turn: list[BaseMessage] = [HumanMessage("Find the leak.", id="job")]
-    for n in range(calls):
-        turn.append(
-            AIMessage(
-                "", id=f"c{n}", tool_calls=[{"name": "look", "args": {"at": n}, "id": f"t{n}"}]
-            )
-        )
-        turn.append(ToolMessage(f"Valve {n} is shut, " * 8, id=f"r{n}", tool_call_id=f"t{n}"))
+    for number in range(calls):
+        call = ToolCall(name="look", args={"at": number}, id=f"t{number}")
+        result = f"Valve {number} is shut, " * 8
+        turn.append(AIMessage("", id=f"c{number}", tool_calls=[call]))
+        turn.append(ToolMessage(result, id=f"r{number}", tool_call_id=f"t{number}"))
     return turn
 
 
-def test_a_call_of_an_agent_counts_no_more_messages_late_in_its_turn_than_early() -> None:
+def messages_counted(pipeline: ContextPipeline, turn: list[BaseMessage], calls: range) -> int:
+    """The messages that are counted for some calls of a model, one after the other."""
+    tools = [{"name": "look", "description": "Looks."}]
+    CountingCounter.counted = 0
+    for number in calls:
+        pipeline.assemble(turn[: 1 + 2 * number], tools=tools, **SCOPE)
+    return CountingCounter.counted
+
+
+def test_a_call_late_in_a_turn_counts_no_more_than_an_early_one() -> None:
     turn = turn_of(400)
-    counted = {}
     with ContextPipeline(
         {"max_context_tokens": 4_096, "learn": False}, token_counter=CountingCounter()
     ) as pipeline:
-        for calls in range(401):
-            CountingCounter.counted = 0
-            pipeline.assemble(
-                turn[: 1 + 2 * calls], tools=[{"name": "look", "description": "Looks."}], **SCOPE
-            )
-            counted[calls] = CountingCounter.counted
-    early, late = ([counted[calls] for calls in range(end - 100, end)] for end in (200, 400))
-    assert sum(late) <= 1.05 * sum(early)
+        messages_counted(pipeline, turn, range(99, 100))
+        early = messages_counted(pipeline, turn, range(100, 200))
+        messages_counted(pipeline, turn, range(299, 300))
+        late = messages_counted(pipeline, turn, range(300, 400))
+
+    assert 0 < late <= 1.05 * early
+
+
+# -- messages that are changed in place
 
 
 def change_content(turn: list[BaseMessage]) -> None:
@@ -152,15 +237,18 @@ def change_status(turn: list[BaseMessage]) -> None:
     turn[8].status = "error"  # type: ignore[attr-defined]
 
 
-CHANGES = [
-    change_content,
-    change_block,
-    change_calls,
-    change_args,
-    change_name,
-    change_mark,
-    change_status,
-]
+EVERY_CHANGE = pytest.mark.parametrize(
+    "change",
+    [
+        change_content,
+        change_block,
+        change_calls,
+        change_args,
+        change_name,
+        change_mark,
+        change_status,
+    ],
+)
 
 
 def turn_with_blocks() -> list[BaseMessage]:
@@ -172,77 +260,117 @@ def turn_with_blocks() -> list[BaseMessage]:
     return turn
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_message_of_the_turn_that_is_changed_in_place_is_read_again(
+def prompts_after(
+    change: Callable[[list[BaseMessage]], None], *, assembled_before: bool
+) -> list[tuple[list[BaseMessage], int]]:
+    """The messages and tokens of two prompts of a turn that was changed in place."""
+    turn = turn_with_blocks()
+    with ContextPipeline({"max_context_tokens": 4_096, "learn": False}) as pipeline:
+        if assembled_before:
+            pipeline.assemble(turn, **SCOPE)
+        change(turn)
+        contexts = [pipeline.assemble(turn, **SCOPE) for _ in range(2)]
+    return [(context.messages, context.report.total_tokens) for context in contexts]
+
+
+@EVERY_CHANGE
+def test_a_message_of_the_turn_is_read_again_after_a_change(
     change: Callable[[list[BaseMessage]], None],
 ) -> None:
-    def prompts(*, known: bool) -> list[tuple[list[BaseMessage], int]]:
-        turn = turn_with_blocks()
-        with ContextPipeline({"max_context_tokens": 4_096, "learn": False}) as pipeline:
-            if known:
-                pipeline.assemble(turn, **SCOPE)
-            change(turn)
-            contexts = [pipeline.assemble(turn, **SCOPE) for _ in range(2)]
-        return [(context.messages, context.report.total_tokens) for context in contexts]
+    expected = prompts_after(change, assembled_before=False)
 
-    assert prompts(known=True) == prompts(known=False)
+    assert prompts_after(change, assembled_before=True) == expected
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_message_of_an_agents_history_is_stored_as_it_is_changed_in_place(
+@EVERY_CHANGE
+def test_a_message_of_an_agents_history_is_stored_as_changed(
     change: Callable[[list[BaseMessage]], None],
 ) -> None:
     history = turn_with_blocks()
     with ContextPipeline({"learn": False}) as pipeline:
-        for _ in range(2):
-            pipeline.sync(history, **SCOPE)
+        pipeline.sync(history, **SCOPE)
+        pipeline.sync(history, **SCOPE)
         change(history)
         pipeline.sync(history, **SCOPE)
+
         assert pipeline.get_messages(**SCOPE) == history
 
 
-def test_a_message_of_an_agents_history_that_is_changed_in_place_is_an_edit() -> None:
-    history: list[BaseMessage] = [
-        HumanMessage("My bike is blue.", id="a"),
-        AIMessage("Noted.", id="b"),
-    ]
-    with ContextPipeline({"learn": False}) as pipeline:
-        for text, mark in (
-            ("My bike is blue.", None),
-            ("My bike is red.", None),
-            ("My bike is red.", "keep"),
-        ):
-            history[0].content = text
-            history[0].additional_kwargs.update({"ctxbudget": mark} if mark else {})
-            pipeline.sync(history, **SCOPE)
-            stored = pipeline.get_messages(**SCOPE)[0]
-            assert (stored.content, stored.additional_kwargs.get("ctxbudget")) == (text, mark)
+@pytest.fixture
+def history() -> list[BaseMessage]:
+    return [HumanMessage("My bike is blue.", id="a"), AIMessage("Noted.", id="b")]
 
 
-def test_what_cannot_say_whether_it_is_equal_is_taken_for_changed() -> None:
-    asked = HumanMessage("Hi", id="q", additional_kwargs={"vector": np.array([1.0, 2.0])})
+@pytest.fixture
+def synced(history: list[BaseMessage]) -> Iterator[ContextPipeline]:
+    """A pipeline that has stored the history."""
     with ContextPipeline({"learn": False}) as pipeline:
-        for answer in (AIMessage("One.", id="a"), AIMessage("Two.", id="b")):
-            assert pipeline.assemble([asked, answer], **SCOPE).messages[-1].text == answer.text
-            pipeline.sync([asked, answer], user_id="ada", conversation_id="state")
+        pipeline.sync(history, **SCOPE)
+        yield pipeline
+
+
+def test_a_text_that_is_changed_in_place_is_an_edit(
+    history: list[BaseMessage], synced: ContextPipeline
+) -> None:
+    assert synced.get_messages(**SCOPE)[0].text == "My bike is blue."
+
+    history[0].content = "My bike is red."
+    synced.sync(history, **SCOPE)
+
+    [message, _] = synced.get_messages(**SCOPE)
+    assert message.content == "My bike is red."
+    assert message.additional_kwargs.get("ctxbudget") is None
+
+
+def test_a_mark_that_is_set_in_place_is_an_edit(
+    history: list[BaseMessage], synced: ContextPipeline
+) -> None:
+    history[0].content = "My bike is red."
+    synced.sync(history, **SCOPE)
+
+    history[0].additional_kwargs["ctxbudget"] = "keep"
+    synced.sync(history, **SCOPE)
+
+    [message, _] = synced.get_messages(**SCOPE)
+    assert message.content == "My bike is red."
+    assert message.additional_kwargs.get("ctxbudget") == "keep"
+
+
+def test_what_cannot_say_whether_it_is_equal_counts_as_changed() -> None:
+    vector = np.array([1.0, 2.0])
+    question = HumanMessage("Hi", id="q", additional_kwargs={"vector": vector})
+    with ContextPipeline({"learn": False}) as pipeline:
+        first_turn = [question, AIMessage("One.", id="a")]
+        first = pipeline.assemble(first_turn, **SCOPE)
+        pipeline.sync(first_turn, user_id="ada", conversation_id="state")
+        second_turn = [question, AIMessage("Two.", id="b")]
+        second = pipeline.assemble(second_turn, **SCOPE)
+        pipeline.sync(second_turn, user_id="ada", conversation_id="state")
+
+    assert first.messages[-1].text == "One."
+    assert second.messages[-1].text == "Two."
+
+
+# -- messages of other conversations
 
 
 def test_messages_of_other_conversations_are_made_candidates_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[object] = []
-    real = other_threads.OtherMessage
+    places: list[object] = []
+    other_message = other_threads.OtherMessage
 
-    def counted(**given: Any) -> object:
-        made.append(given["place"])
-        return real(**given)
+    def counted(**fields: Any) -> object:
+        places.append(fields["place"])
+        return other_message(**fields)
 
     monkeypatch.setattr(other_threads, "OtherMessage", counted)
     pipeline = ContextPipeline({"learn": False})
-    pipeline.conversation("old", user_id="ada").add(
-        HumanMessage("My bike is blue."), HumanMessage("My car is red.")
-    )
-    chat = pipeline.conversation("new", user_id="ada")
-    for question in ("Which colour is my bike?", "Which colour is my car?"):
-        chat.assemble(question)
-    assert sorted(made) == [0, 1]
+    old = pipeline.conversation("old", user_id="ada")
+    old.add(HumanMessage("My bike is blue."), HumanMessage("My car is red."))
+    new = pipeline.conversation("new", user_id="ada")
+
+    new.assemble("Which colour is my bike?")
+    new.assemble("Which colour is my car?")
+
+    assert sorted(places) == [0, 1]
