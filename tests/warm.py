@@ -28,12 +28,13 @@ for path, folder, out, err in json.load(sys.stdin):
         warnings.simplefilter("ignore")
         child = os.fork()
     if not child:
-        for name, number in ((out, 1), (err, 2)):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT), 1)
+        os.dup2(os.open(err, os.O_WRONLY | os.O_CREAT), 2)
         code = 1
         try:
             os.chdir(folder)
-            sys.argv, sys.path[0] = [path], os.path.dirname(path)
+            sys.argv = [path]
+            sys.path[0] = os.path.dirname(path)
             runpy.run_path(path, run_name="__main__")
             code = 0
         except SystemExit as ended:
@@ -55,29 +56,51 @@ class Ran(NamedTuple):
     err: str
 
 
+class Job(NamedTuple):
+    """A program to run, the folder it runs in, and the files of its output."""
+
+    path: str
+    folder: str
+    out: str
+    err: str
+
+
 def run_all(programs: Sequence[Path | str]) -> list[Ran]:
     """Runs files, or texts as files in folders of their own, one after the other."""
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as directory:
         jobs = []
         for number, program in enumerate(programs):
-            folder = Path(made) / str(number)
+            folder = Path(directory) / str(number)
             folder.mkdir()
-            path = folder / "program.py" if isinstance(program, str) else program
-            if isinstance(program, str):
-                path.write_text(program, encoding="utf-8")
-            jobs.append([str(one) for one in (path, folder, f"{folder}.out", f"{folder}.err")])
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", RUNNER],
-            input=json.dumps(jobs),
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        codes = map(int, done.stdout.split())
+            jobs.append(_job(program, folder))
+        codes = _exit_codes(jobs)
         return [
-            Ran(code, Path(out).read_text(encoding="utf-8"), Path(err).read_text(encoding="utf-8"))
-            for code, (*_, out, err) in zip(codes, jobs, strict=True)
+            Ran(code, _text(job.out), _text(job.err)) for code, job in zip(codes, jobs, strict=True)
         ]
+
+
+def _job(program: Path | str, folder: Path) -> Job:
+    path = program
+    if isinstance(program, str):
+        path = folder / "program.py"
+        path.write_text(program, encoding="utf-8")
+    return Job(str(path), str(folder), f"{folder}.out", f"{folder}.err")
+
+
+def _exit_codes(jobs: Sequence[Job]) -> list[int]:
+    """Runs jobs in forks of one process, which has no keys of providers."""
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
+    runner = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNNER],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert runner.returncode == 0, runner.stderr
+    return [int(code) for code in runner.stdout.split()]
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
