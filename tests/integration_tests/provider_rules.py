@@ -27,6 +27,7 @@ _NOT_JUDGED = {"assistant": ("reasoning", "web_search_call"), "tool": ("image_ur
 
 
 def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
+    """What Chat Completions refuses in messages; empty for good ones."""
     bodies = [_convert_message_to_dict(message) for message in messages]
     for body in bodies:
         if body["role"] in _NOT_JUDGED and isinstance(body["content"], list):
@@ -40,7 +41,9 @@ def _judged_content(message: Body) -> Any:
     parts = [part for part in message["content"] if part.get("type") not in left_out]
     if parts:
         return [_plain_part(part) for part in parts]
-    return None if message["role"] == "assistant" else ""
+    if message["role"] == "assistant":
+        return None
+    return ""
 
 
 def _plain_part(part: Body) -> Body:
@@ -51,6 +54,7 @@ def _plain_part(part: Body) -> Body:
 
 
 def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
+    """What Anthropic refuses in messages; empty for good ones."""
     try:
         body = ANTHROPIC._get_request_payload(list(messages))
     except (ValueError, TypeError, KeyError, UserWarning) as error:
@@ -102,7 +106,9 @@ def _system(system: object) -> Problems:
 def _as_blocks(content: Any) -> list[Any]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return content if isinstance(content, list) else []
+    if isinstance(content, list):
+        return content
+    return []
 
 
 def _blocks(message: Body) -> list[Any]:
@@ -127,10 +133,10 @@ def _message(message: Body, where: str) -> Problems:
 
 
 def _block(block: object, allowed: Collection[str], where: str) -> Problems:
-    kind = block.get("type") if isinstance(block, dict) else None
-    if not isinstance(block, dict) or kind not in allowed:
-        yield f"{where}: {kind!r} blocks are not permitted, only {sorted(allowed)}"
+    if not isinstance(block, dict) or block.get("type") not in allowed:
+        yield f"{where}: {block!r:.60} is not permitted, only {sorted(allowed)}"
         return
+    kind = block["type"]
     unknown_keys = block.keys() - _KEYS[kind]
     if unknown_keys:
         yield f"{where}: unknown keys {sorted(unknown_keys)} of a {kind} block"
@@ -138,7 +144,12 @@ def _block(block: object, allowed: Collection[str], where: str) -> Problems:
         yield f"{where}: text content blocks must be non-empty"
     if kind == "tool_use":
         yield from _call(block, where)
-    if kind == "tool_result" and isinstance(block["content"], list):
+    if kind == "tool_result":
+        yield from _result(block, where)
+
+
+def _result(block: Body, where: str) -> Problems:
+    if isinstance(block["content"], list):
         for part in block["content"]:
             yield from _block(part, _RESULT_BLOCKS, f"{where}.tool_result")
 
@@ -160,14 +171,19 @@ def _turns(messages: Sequence[Body]) -> Problems:
     calls: Counter[str] = Counter()
     for role, group in groupby(messages, lambda message: message["role"]):
         turn = list(group)
-        results = Counter(block["tool_use_id"] for block in _blocks_of_type("tool_result", turn))
+        results = _ids_of_blocks("tool_result", "tool_use_id", turn)
         if role == "user" and results != calls:
             yield f"results {results} for calls {calls}"
         if not _begins_with_results(turn, results.total()):
             yield "a result behind other content of the user's turn"
-        calls = Counter(block["id"] for block in _blocks_of_type("tool_use", turn))
+        calls = _ids_of_blocks("tool_use", "id", turn)
     if calls:
         yield f"calls {calls} at the end"
+
+
+def _ids_of_blocks(kind: str, key: str, messages: Sequence[Body]) -> Counter[str]:
+    """The ids that blocks of one type have under a key."""
+    return Counter(block[key] for block in _blocks_of_type(kind, messages))
 
 
 def _begins_with_results(turn: Sequence[Body], number: int) -> bool:
@@ -179,7 +195,6 @@ def _begins_with_results(turn: Sequence[Body], number: int) -> bool:
 
 
 def _ids(messages: Sequence[Body]) -> Problems:
-    counts = Counter(block["id"] for block in _blocks_of_type("tool_use", messages))
-    for key, number in counts.items():
+    for key, number in _ids_of_blocks("tool_use", "id", messages).items():
         if number > 1:
             yield f"`tool_use` ids must be unique: {key!r} {number} times"
