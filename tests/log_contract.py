@@ -246,6 +246,11 @@ def exports(call: Call, pipeline: ContextPipeline) -> dict[str, set[str]]:
     return {user: set(call(pipeline, "export_user", user_id=user)) for user in NEIGHBOURS}
 
 
+def conversations_of(lines: Iterable[str]) -> set[str]:
+    """The ids of the conversations that lines of an export are about."""
+    return {json.loads(line)["conversation_id"] for line in lines}
+
+
 class LogContract:
     """The contract; a subclass is found by pytest. Its fixtures are `store` and `call`."""
 
@@ -375,8 +380,7 @@ class LogContract:
             assert after["ada"] < before["ada"]
             assert after["ada2"] == before["ada2"]
             assert after["a_a"] == before["a_a"]
-            deleted = [json.loads(line) for line in before["ada"] - after["ada"]]
-            assert {record["conversation_id"] for record in deleted} == {"c1"}
+            assert conversations_of(before["ada"] - after["ada"]) == {"c1"}
 
     # -- what is summarised
 

@@ -44,7 +44,7 @@ from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
 TRACES = EVALUATION_DATA / "tau_airline.dev.jsonl.gz"
@@ -191,10 +191,10 @@ def without_images_in_results(message: BaseMessage) -> BaseMessage:
     return message.model_copy(update={"content": texts})
 
 
-TOOL_TRAFFIC = st.tuples(
+TOOL_TRAFFIC: st.SearchStrategy[Any] = st.tuples(
     TRANSCRIPTS, TURNS.map(lambda turn: numbered(turn, "t")), st.sampled_from(BUDGETS), st.just({})
 )
-ANY_TRAFFIC = st.tuples(
+ANY_TRAFFIC: st.SearchStrategy[Any] = st.tuples(
     strategies.history, strategies.turns, strategies.budgets, strategies.settings
 )
 

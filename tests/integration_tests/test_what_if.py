@@ -16,7 +16,7 @@ from langchain_ctxbudget import ContextPipeline, ContextReport, LocalEmbeddings
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from tests.integration_tests import strategies
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 ALLOCATIONS: list[Any] = [
     "elastic",
     {"strategy": "elastic", "profile": "seed"},

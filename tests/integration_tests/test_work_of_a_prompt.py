@@ -20,7 +20,7 @@ from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import other_threads
 from tests.conversations import BagOfWords
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 PROMPTS = 5
 MOST_TOKENIZED = 32
 """Of a prompt: the new messages and the lines that quote them, the question, the background, and
@@ -357,7 +357,7 @@ def test_what_cannot_say_whether_it_is_equal_counts_as_changed() -> None:
 def test_messages_of_other_conversations_are_made_candidates_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    places: list[object] = []
+    places: list[int] = []
     other_message = other_threads.OtherMessage
 
     def counted(**fields: Any) -> object:
