@@ -342,7 +342,7 @@ def test_the_reference_has_every_public_name(name: str) -> None:
 
 OUTPUTS = {
     "chain_with_history.py": "-> Number 214.",
-    "from_summarization_middleware.py": "after:                  Etch & Field, 38p, 16 October (3 of 3 facts sent",
+    "from_summarization_middleware.py": "Etch & Field, 38p, 16 October (3 of 3 facts sent",
     "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
     "knows_its_user.py": "superseded identity   Lives in Lisbon",
     "middleware_agent.py": "-> Ines cannot.",
