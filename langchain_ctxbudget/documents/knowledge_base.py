@@ -38,7 +38,7 @@ from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.flow import Flow, Lock, T, adrive, batch, drive, in_thread, locked
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
-from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, read_all, written
+from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, put_of, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 SMALLEST_CHUNK_TOKENS = 16
@@ -361,7 +361,7 @@ class KnowledgeBase:
 
     def _record(self, document_id: str) -> Flow[DocumentInfo | None]:
         [item] = yield from batch(self.store, [GetOp(self._manifest, document_id)])
-        return DocumentInfo.found(item)
+        return DocumentInfo.of_item(item)
 
     def _new_mark(self) -> PutOp:
         """Returns the write by which readers see that something has changed."""
@@ -387,7 +387,7 @@ class KnowledgeBase:
         old_keys = old.keys if old is not None else set()
         record, parts = yield in_thread(partial(self._split, document_id, document, made_from))
         yield from bulk.write(self.store, [part for part in parts if part.key not in old_keys])
-        manifest = written(GetOp(self._manifest, document_id), record)
+        manifest = put_of(GetOp(self._manifest, document_id), record)
         yield from batch(self.store, [manifest, self._new_mark()])
         yield from self._clear(document_id, record.keys)
         return "added" if old is None else "updated"
@@ -406,7 +406,7 @@ class KnowledgeBase:
         counter = self._counter
         place = namespace(self._owner, "parts", document_id)
         text_key = document.about["hash"]
-        puts = {text_key: written(GetOp(place, text_key), PartRecord(text=document.text))}
+        puts = {text_key: put_of(GetOp(place, text_key), PartRecord(text=document.text))}
         chunks: _Texts = []
         keys: _Texts = []
         for part in document.parts:

@@ -163,7 +163,7 @@ class Editor:
         puts = [*beside]
         if pins:
             record = stores.PinsRecord(pins=dict(pins))
-            puts.insert(0, stores.written(self.scope.place(PINS), record))
+            puts.insert(0, stores.put_of(self.scope.place(PINS), record))
         return self._apply(difference, beside=puts)
 
     def _apply(
@@ -235,7 +235,7 @@ class Editor:
         puts = [*beside, *self._background_puts(messages)]
         if conversation.cuts and not conversation.table:  # of the prompt for the first message
             cuts = stores.CutsRecord(cuts=tuple(conversation.cuts.values()))
-            puts.append(stores.written(self.scope.place(CUTS), cuts))
+            puts.append(stores.put_of(self.scope.place(CUTS), cuts))
 
         checks_all = conversation.sent_read >= len(conversation.table)
         yield from self._commit(records, News(records), puts)
@@ -377,11 +377,11 @@ class Editor:
         """Returns the write that keeps the cuts for which only messages before `first` count."""
         staying: list[stores.CutRecord] = []
         with suppress(StoreDataError):  # derived: none where it cannot be read
-            record = stores.CutsRecord.found(item)
+            record = stores.CutsRecord.of_item(item)
             cuts = record.cuts if record else ()
             staying = [cut for cut in cuts if max(cut.position, cut.cleared) <= first]
         record = stores.CutsRecord(cuts=tuple(staying)) if staying else None
-        return stores.written(self.scope.place(CUTS), record)
+        return stores.put_of(self.scope.place(CUTS), record)
 
     def _summaries_behind(self, first: int) -> Flow[list[Item]]:
         """Returns what a model wrote of spans that do not end before a position."""
@@ -469,7 +469,7 @@ class Editor:
             if self.lane not in (self.conversation.heads or Heads()).lanes:
                 head = stores.LaneRecord(born=stores.new_token(), clock=0, count=0)
                 yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
-            joined = stores.storable(
+            joined = stores.to_stored(
                 {"text": stores.new_token(), "conversation_id": self.scope.conversation_id}
             )
             yield from batch(self.store, [PutOp(lanes, log.JOINED, joined, index=False)])
@@ -510,7 +510,7 @@ def sent_at(
     for position, item in zip(positions, items, strict=True):
         if isinstance(item, Item):
             with suppress(InputError):  # derived: the message is shown without it
-                backgrounds[position] = Background.from_dict(stores.stored(item.value))
+                backgrounds[position] = Background.from_dict(stores.from_stored(item.value))
     return backgrounds
 
 
@@ -519,7 +519,7 @@ def put_sent(scope: stores.Scope, background: Background) -> PutOp:
     return PutOp(
         scope.namespace(SENT),
         str(background.position),
-        stores.storable(background.to_dict()),
+        stores.to_stored(background.to_dict()),
         index=False,
     )
 

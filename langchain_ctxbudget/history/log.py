@@ -114,7 +114,7 @@ def _text_of(joined: Item) -> str:
 
     A damaged one, too, is only compared with what it was before.
     """
-    return str(stores.stored(joined.value).get("text", joined.value))
+    return str(stores.from_stored(joined.value).get("text", joined.value))
 
 
 def lane_of(name: str, value: dict[str, Any]) -> stores.LaneRecord:
@@ -298,7 +298,7 @@ def _put(store: BaseStore, scope: stores.Scope, key: str, record: LogRecord) -> 
 
 def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
     """Returns the write that says how far a lane has come."""
-    return stores.written(GetOp(scope.namespace(LANES), lane), head)
+    return stores.put_of(GetOp(scope.namespace(LANES), lane), head)
 
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
@@ -340,7 +340,7 @@ def _finished(lanes: Iterable[SearchItem], progress: Iterable[SearchItem]) -> se
     """Returns the conversations to which nobody has written since a job was done with them."""
     finished_at: dict[str, datetime] = {}
     for item in progress:
-        record = stores.stored(item.value)
+        record = stores.from_stored(item.value)
         if record.get("marks") and not record.get("waits_until"):
             finished_at[item.namespace[-1]] = item.updated_at
 
@@ -355,7 +355,7 @@ def _finished(lanes: Iterable[SearchItem], progress: Iterable[SearchItem]) -> se
 
 def conversation_of(joined: Item) -> str:
     """Returns the id of a conversation, by its `joined` record."""
-    return str(stores.stored(joined.value)["conversation_id"])
+    return str(stores.from_stored(joined.value)["conversation_id"])
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:

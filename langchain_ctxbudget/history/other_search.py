@@ -290,7 +290,7 @@ def _title_in(item: Item | None) -> str:
     """Returns the title of a conversation as it is stored; the empty text where it has none."""
     if item is None:
         return ""
-    return str(stores.stored(item.value).get("text") or "")
+    return str(stores.from_stored(item.value).get("text") or "")
 
 
 def search_store(
@@ -371,8 +371,8 @@ def _read_conversations(
         joined, pins, title, guests = (next(items) for _ in range(4))
         if joined is None:  # it is being deleted
             continue
-        pinned = stores.PinsRecord.found(pins)
-        by_others = stores.guests.GuestsRecord.found(guests)
+        pinned = stores.PinsRecord.of_item(pins)
+        by_others = stores.guests.GuestsRecord.of_item(guests)
         conversations[label] = _StoredConversation(
             id=conversation_of(joined),
             title=_title_in(title),

@@ -69,7 +69,7 @@ class OtherThread:
         else:
             heads = log.heads_in(listed.lane_items)
             yield from editing.read_until(store, self.conversation, heads)
-        pinned = stores.PinsRecord.found(listed.pins)
+        pinned = stores.PinsRecord.of_item(listed.pins)
         self.conversation.pin(pinned.pins if pinned else {})
         self.index.read(self.table)
         if self.table is not table_before:  # messages were changed or removed
@@ -81,7 +81,7 @@ class OtherThread:
 
     def note_guests(self, stored: Item | None) -> None:
         """Notes which of its messages other users have said."""
-        record = stores.guests.GuestsRecord.found(stored)
+        record = stores.guests.GuestsRecord.of_item(stored)
         user = stores.label(self.conversation.scope.user_id)
         self.not_own = record.ids_for(user) if record else frozenset()
 

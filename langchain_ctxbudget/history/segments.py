@@ -52,8 +52,8 @@ from langchain_ctxbudget.stores import (
     Record,
     Scope,
     SegmentRecord,
+    put_of,
     read_all,
-    written,
 )
 
 SEGMENTS = "blocks"
@@ -439,7 +439,7 @@ def _write(
     named = yield from _keys_named(store, namespace, stored)
     deletions = [PutOp(namespace, key, None) for key in named if key not in kept]
     yield from batch(store, [*sealed.puts, *deletions])
-    yield from batch(store, [written(GetOp(namespace, HEAD), head)])
+    yield from batch(store, [put_of(GetOp(namespace, HEAD), head)])
 
 
 def _keys_named(store: BaseStore, namespace: tuple[str, ...], stored: object) -> Flow[list[str]]:
@@ -496,4 +496,4 @@ def forgotten(
         }
     )
     deletions = [PutOp(namespace, key, None) for key in keys]
-    return [written(GetOp(namespace, HEAD), shortened), *deletions]
+    return [put_of(GetOp(namespace, HEAD), shortened), *deletions]

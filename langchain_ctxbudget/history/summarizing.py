@@ -34,7 +34,7 @@ from langchain_ctxbudget.history.extractive import (
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
-from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, written
+from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, put_of
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker
 
@@ -384,7 +384,7 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
     before = len(known.digests)
     for key, item in zip(new, items, strict=True):
         with suppress(StoreDataError):  # made again
-            compaction = ConversationCompaction.found(item)
+            compaction = ConversationCompaction.of_item(item)
             if compaction is not None:
                 known.digests[key] = compaction.digest
     return len(known.digests) > before
@@ -563,4 +563,4 @@ class Summarizing:
         known.failures.pop(request.key, None)
         record = ConversationCompaction.of(digest, seen, request.key, self._owner.clock())
         place = GetOp(seen.scope.namespace(COMPACTIONS), record.id)
-        yield from batch(self._owner.store, [written(place, record)])
+        yield from batch(self._owner.store, [put_of(place, record)])

@@ -32,7 +32,7 @@ from langchain_ctxbudget.knowledge.records import (
     Profile,
     TopicProfile,
 )
-from langchain_ctxbudget.stores import bulk, new_token, written
+from langchain_ctxbudget.stores import bulk, new_token, put_of
 from langchain_ctxbudget.worker import new_mutex
 
 KEPT_USERS = 64
@@ -229,7 +229,7 @@ def read(
     """
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
-    mark = records.KnowledgeMark.found(found)
+    mark = records.KnowledgeMark.of_item(found)
     kept = kept_of(store, user_id)
     if mark is None:
         kept.knowledge = None
@@ -280,7 +280,7 @@ def save(
     place = records.mark_place(user_id)
     kept = kept_of(store, user_id)
     [item] = yield from batch(store, [place])
-    stored_mark = records.KnowledgeMark.found(item)
+    stored_mark = records.KnowledgeMark.of_item(item)
     if stored_mark is None and before.mark.mark:
         raise StoreError(ERASED)
 
@@ -288,16 +288,16 @@ def save(
     mark = _mark_after(old_mark, edited=edited)
     try:
         yield from bulk.write(store, puts)
-        [last, _] = yield from batch(store, [place, written(place, mark)])
+        [last, _] = yield from batch(store, [place, put_of(place, mark)])
         if stored_mark and last is None:
-            yield from _take_back(store, [*puts, written(place, None)])
+            yield from _take_back(store, [*puts, put_of(place, None)])
             raise StoreError(ERASED)  # noqa: TRY301
     except BaseException:
         kept.knowledge = None  # some of it may be written
         raise
 
     kept.knowledge = None
-    was_alone = records.KnowledgeMark.found(last) == stored_mark
+    was_alone = records.KnowledgeMark.of_item(last) == stored_mark
     if was_alone and old_mark == before.mark:
         kept.knowledge = _with_detectors(replace(after, mark=mark))
 

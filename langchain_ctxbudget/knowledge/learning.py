@@ -38,7 +38,7 @@ from langchain_ctxbudget.knowledge.sessions import MOST_OPEN, Sessions
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, still_there
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, written
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
 from langchain_ctxbudget.worker import Cancelled, Worker
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ class Learning:
         if is_up_to_date and progress.waits_until is not None:
             self._outages.begin(scope, progress.waits_until, problem)
             place = scope.place(records.LEARNING)
-            yield from bulk.write(self.owner.store, [written(place, progress)])
+            yield from bulk.write(self.owner.store, [put_of(place, progress)])
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
         """Merges what was learned from messages into their user's knowledge, and writes progress.
@@ -409,7 +409,7 @@ class Learning:
             yield from self.rewritten(scope.user_id, change)
             done = work.done(now, passage, by_model=learned is not None)
             place = scope.place(records.LEARNING)
-            yield from bulk.write(self.owner.store, [written(place, done)])
+            yield from bulk.write(self.owner.store, [put_of(place, done)])
             self._reader.tell_passages(scope, passage)
 
     def _is_up_to_date(self, work: Work) -> Flow[bool]:

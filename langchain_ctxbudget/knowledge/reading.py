@@ -14,7 +14,7 @@ from langchain_ctxbudget.knowledge.sessions import MOST_OPEN
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
 from langchain_ctxbudget.messages import is_user, word_count
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, written
+from langchain_ctxbudget.stores import Scope, put_of
 from langchain_ctxbudget.worker import new_mutex
 
 
@@ -67,7 +67,7 @@ class Reader:
     def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
         """Reads how far a conversation was learned from, and when that was."""
         [item] = yield from batch(self._owner.store, [scope.place(records.LEARNING)])
-        return records.ProgressRecord.found(item) or records.ProgressRecord()
+        return records.ProgressRecord.of_item(item) or records.ProgressRecord()
 
     def pass_over(self, conversation: OpenConversation) -> Flow[None]:
         """Notes that the messages which a conversation has now are not learned from any more."""
@@ -76,7 +76,7 @@ class Reader:
         before = yield from self.progress(scope)
         marks = (*before.marks, conversation.learned)[-LEARNING_POLICY.most_marks :]
         done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
-        yield from batch(self._owner.store, [written(scope.place(records.LEARNING), done)])
+        yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), done)])
 
     def tell_passages(self, scope: Scope, passage: records.Passage) -> None:
         """Has reports tell of the passages from which rules do not learn."""
@@ -196,13 +196,13 @@ class Reader:
             )
         else:
             return
-        yield from batch(self._owner.store, [written(scope.place(records.LEARNING), to_write)])
+        yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), to_write)])
 
     def _reveal_snapshot(self, conversation: OpenConversation) -> Flow[None]:
         """Writes the snapshot of a conversation, so that others know what its prompts show."""
         if conversation.snapshot_unsaved and conversation.table:
             place = conversation.scope.place(records.SNAPSHOT)
-            yield from batch(self._owner.store, [written(place, conversation.snapshot)])
+            yield from batch(self._owner.store, [put_of(place, conversation.snapshot)])
             conversation.snapshot_unsaved = False
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.messages import fold, remembering, vocabulary
-from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
+from langchain_ctxbudget.stores import ROOT, Record, bulk, label, put_of, require_id
 
 FactCategory = Literal["project", "preference", "identity"]
 MemoryType = Literal["core", "explicit", "experience"]
@@ -421,7 +421,7 @@ class Repository(Generic[R]):
             StoreDataError: One cannot be read; the message names it.
         """
         items = yield from bulk.read_all(store, (*_namespace_of(user_id), self.kind))
-        found = [self.record.found(item) for item in items]
+        found = [self.record.of_item(item) for item in items]
         return sorted((record for record in found if record is not None), key=self.key)
 
     def place(self, user_id: str, name: str) -> GetOp:
@@ -434,7 +434,7 @@ class Repository(Generic[R]):
         new = {self.key(record): record for record in after}
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         deletions_first = sorted(changed, key=new.__contains__)
-        return [written(self.place(user_id, key), new.get(key)) for key in deletions_first]
+        return [put_of(self.place(user_id, key), new.get(key)) for key in deletions_first]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)

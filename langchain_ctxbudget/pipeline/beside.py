@@ -185,7 +185,7 @@ def take_up_cuts(conversation: history.OpenConversation, item: object, failures:
 def _read(record: type[R], item: object, what: str, failures: list[str]) -> R | None:
     """Returns a stored record; a damaged one counts as missing, as it can be derived again."""
     try:
-        return record.found(item)
+        return record.of_item(item)
     except StoreDataError as error:
         failures.append(f"{what} not read: {error}")
         return None

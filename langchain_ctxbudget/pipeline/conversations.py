@@ -104,7 +104,7 @@ class Conversations:
             editor = history.Editor(self._workspace.store, conversation, self._workspace.writer_id)
             beside = []
             if guests:
-                beside.append(stores.written(new_scope.place(stores.owners.GUESTS), guests))
+                beside.append(stores.put_of(new_scope.place(stores.owners.GUESTS), guests))
             return editor.begin_with(messages, pins, beside)
 
         # One after the other: with one lock inside the other, two forks could wait for each other
@@ -133,7 +133,7 @@ class Conversations:
                 pins |= dict.fromkeys(ids, preservation)
 
             record = stores.PinsRecord(pins=pins) if pins else None
-            put = stores.written(scope.place(history.PINS), record)
+            put = stores.put_of(scope.place(history.PINS), record)
             yield from batch(self._workspace.store, [put])
             conversation.pin(pins)
 

@@ -16,7 +16,7 @@ from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import Prompt
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import CutRecord, CutsRecord, written
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, put_of
 
 
 def finish(workspace: Workspace, session: Session, prompt: Prompt) -> Flow[None]:
@@ -119,10 +119,10 @@ def write(
     has_records = bool(conversation.table) or _has_calls(cut)
     if conversation.cuts_unsaved and has_records:
         cuts = CutsRecord(cuts=tuple(conversation.cuts.values()))
-        puts.append(written(scope.place(histories.CUTS), cuts))
+        puts.append(put_of(scope.place(histories.CUTS), cuts))
     writes_snapshot = with_snapshot and conversation.snapshot_unsaved
     if writes_snapshot:
-        puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
+        puts.append(put_of(scope.place(records.SNAPSHOT), conversation.snapshot))
 
     problems: list[str] = []
     writing = batch(store, puts if scope.is_kept else [])

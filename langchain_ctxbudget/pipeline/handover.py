@@ -96,7 +96,7 @@ class Handover:
         for key in self.owners:
             for copy in self.copies:
                 place = GetOp(copy.new.namespace(owners.THREADS), key)
-                listed.append(stores.written(place, owners.ThreadRecord(thread=key)))
+                listed.append(stores.put_of(place, owners.ThreadRecord(thread=key)))
         yield from bulk.write(self.store, listed)
         yield from self._note(self.from_user, next_user=self.to_user)
         for copy in self.copies:
@@ -127,7 +127,7 @@ class Handover:
             if last_user is not None:
                 changes["last_owner"] = owners.owner_mark(key, last_user)
             record = record.model_copy(update=changes)
-            puts.append(stores.written(owners.owner_place(key), record))
+            puts.append(stores.put_of(owners.owner_place(key), record))
         yield from bulk.write(self.store, puts)
 
     def _copy_kind(self, copy: Copy, kind: str) -> Flow[None]:
@@ -144,7 +144,7 @@ class Handover:
 
 def _copied(item: Item, target: tuple[str, ...], kind: str) -> PutOp:
     if kind == history.CUTS:
-        return stores.written(GetOp(target, item.key), _begun_anew(item))
+        return stores.put_of(GetOp(target, item.key), _begun_anew(item))
     if stores.SAID in item.value:
         return PutOp(target, item.key, item.value, index=[stores.SAID])
     return PutOp(target, item.key, item.value, index=False)
@@ -156,7 +156,7 @@ def _begun_anew(item: Item) -> stores.CutsRecord | None:
     It would else repeat what was shown of the former owner.
     """
     try:
-        record = stores.CutsRecord.found(item)
+        record = stores.CutsRecord.of_item(item)
     except StoreDataError:  # derived: they are chosen again
         return None
     if record is None:
@@ -243,7 +243,7 @@ def _owner_records(
     keys = [*found] or [owners.thread_key(thread_id)]
     items = yield from batch(store, [owners.owner_place(key) for key in keys])
     pairs = zip(keys, items, strict=True)
-    return {key: owners.OwnerRecord.found(item) for key, item in pairs}
+    return {key: owners.OwnerRecord.of_item(item) for key, item in pairs}
 
 
 def _is_stored(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[bool]:

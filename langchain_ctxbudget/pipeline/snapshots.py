@@ -133,8 +133,8 @@ def keep_report(
     conversation.snapshots = keys[-keep:]
 
     namespace = conversation.scope.namespace(SNAPSHOTS)
-    put = stores.written(GetOp(namespace, key), record)
-    deletions = [stores.written(GetOp(namespace, outdated), None) for outdated in keys[:-keep]]
+    put = stores.put_of(GetOp(namespace, key), record)
+    deletions = [stores.put_of(GetOp(namespace, outdated), None) for outdated in keys[:-keep]]
     yield from batch(store, [put, *deletions])
 
 

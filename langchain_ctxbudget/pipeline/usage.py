@@ -117,7 +117,7 @@ class Ledger:
         calls = self.unwritten.get(user_id, ())
         items = yield from stores.read_all(store, place)
         # By name: an item that is written while pages are read may stand on two of them.
-        lanes = {item.key: UsageRecord.found(item) for item in items}
+        lanes = {item.key: UsageRecord.of_item(item) for item in items}
         lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
         return total(record.used for record in lanes.values() if record)
 
@@ -134,8 +134,8 @@ class Ledger:
 
         puts = []
         for (place, operation), item in zip(places.items(), items, strict=True):
-            record = _with(UsageRecord.found(item), place, calls)
-            puts.append(stores.written(operation, record))
+            record = _with(UsageRecord.of_item(item), place, calls)
+            puts.append(stores.put_of(operation, record))
         yield from batch(store, puts)
         last = calls[-1].number
         self._change(user_id, lambda call: None if call.number <= last else call)

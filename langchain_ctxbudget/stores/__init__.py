@@ -7,12 +7,12 @@ from langchain_ctxbudget.stores.base import (
     Record,
     Scope,
     SharedThread,
+    from_stored,
     label,
     new_token,
+    put_of,
     require_id,
-    storable,
-    stored,
-    written,
+    to_stored,
 )
 from langchain_ctxbudget.stores.bulk import (
     CHUNK,

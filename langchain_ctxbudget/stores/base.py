@@ -50,7 +50,7 @@ def unlabelled(name: str) -> str:
     return unquote(name.removesuffix("~").replace("=", "%"), errors="surrogatepass")
 
 
-def storable(value: dict[str, Any]) -> dict[str, Any]:
+def to_stored(value: dict[str, Any]) -> dict[str, Any]:
     """Returns a value that every store can hold.
 
     PostgreSQL refuses NUL and half of a surrogate pair in texts.
@@ -61,8 +61,8 @@ def storable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def stored(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the value that `storable` was given; a damaged one is returned as it is."""
+def from_stored(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns the value that `to_stored` was given; a damaged one is returned as it is."""
     if value.keys() != {AS_TEXT}:
         return value
     try:
@@ -166,12 +166,12 @@ class Record(BaseModel):
             StoreDataError: it is no such record.
         """
         try:
-            return cls.model_validate(stored(value))
+            return cls.model_validate(from_stored(value))
         except (TypeError, ValueError) as error:
             raise StoreDataError(f"{where} is not a {cls.__name__}: {error}") from error
 
     @classmethod
-    def found(cls, item: object) -> Self | None:
+    def of_item(cls, item: object) -> Self | None:
         """Reads the record that a `GetOp` has found; None where it has found none."""
         if not isinstance(item, Item):
             return None
@@ -179,10 +179,10 @@ class Record(BaseModel):
 
     def to_value(self) -> dict[str, Any]:
         """Returns the form in which it is stored."""
-        return storable(self.model_dump(mode="json", by_alias=True))
+        return to_stored(self.model_dump(mode="json", by_alias=True))
 
 
-def written(place: GetOp, record: Record | None) -> PutOp:
+def put_of(place: GetOp, record: Record | None) -> PutOp:
     """Returns the write of a record at a place; None removes the record there."""
     value: dict[str, Any] | None = None
     if record is not None:

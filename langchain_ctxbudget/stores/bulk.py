@@ -21,7 +21,7 @@ from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import stored, unlabelled
+from langchain_ctxbudget.stores.base import from_stored, unlabelled
 from langchain_ctxbudget.stores.records import Place
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ class _ExportedItem:
 
 def _exported(item: Item, path: Namespace) -> _ExportedItem:
     labels = item.namespace[len(path) :]
-    value = stored(item.value)
+    value = from_stored(item.value)
     order: tuple[Any, ...] = ()
     if {"place", "text"} <= value.keys():
         with suppress(TypeError, ValueError, RecursionError):

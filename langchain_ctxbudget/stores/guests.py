@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import is_user
-from langchain_ctxbudget.stores.base import Record, Scope, label, written
+from langchain_ctxbudget.stores.base import Record, Scope, label, put_of
 from langchain_ctxbudget.stores.owners import GUESTS, NoteRecord, mark_of, notes_of, thread_key
 
 
@@ -37,7 +37,7 @@ class GuestsRecord(Record):
 def note(store: BaseStore, thread_id: str, user_id: str, message_ids: Iterable[str]) -> Flow[None]:
     """Notes that a user has said some messages of another user's thread."""
     record = NoteRecord(user=mark_of(thread_key(thread_id), label(user_id)))
-    yield from batch(store, [written(place, record) for place in _places(thread_id, message_ids)])
+    yield from batch(store, [put_of(place, record) for place in _places(thread_id, message_ids)])
 
 
 def keep(
@@ -64,7 +64,7 @@ def keep(
     if record is not None:
         said = record.said | said
     place = scope.place(GUESTS)
-    yield from batch(store, [written(place, GuestsRecord(thread=thread_key(thread_id), said=said))])
+    yield from batch(store, [put_of(place, GuestsRecord(thread=thread_key(thread_id), said=said))])
 
 
 def _read_notes(
@@ -76,7 +76,7 @@ def _read_notes(
     items = yield from batch(store, _places(thread_id, ids))
     marks_by_id: dict[str, str] = {}
     for message_id, item in zip(ids, items, strict=True):
-        record = NoteRecord.found(item)
+        record = NoteRecord.of_item(item)
         if record is not None:
             marks_by_id[message_id] = record.user
     return marks_by_id
@@ -107,7 +107,7 @@ def read(store: BaseStore, scope: Scope) -> Flow[frozenset[str]]:
 def read_record(store: BaseStore, scope: Scope) -> Flow[GuestsRecord | None]:
     """Reads what others have said in a conversation; None where nobody has."""
     [item] = yield from batch(store, [scope.place(GUESTS)])
-    return GuestsRecord.found(item)
+    return GuestsRecord.of_item(item)
 
 
 def _places(thread_id: str, message_ids: Iterable[str]) -> list[GetOp]:

@@ -24,7 +24,7 @@ from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, batch
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, new_token, written
+from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, new_token, put_of
 
 THREADS = "threads"
 """The kind of records that list, below a conversation's labels, the threads that it copies."""
@@ -111,7 +111,7 @@ def _claims_of(key: str) -> tuple[str, ...]:
 def read_owner(store: BaseStore, key: str) -> Flow[OwnerRecord | None]:
     """Reads whose a thread is; None where it is nobody's yet."""
     [item] = yield from batch(store, [owner_place(key)])
-    return OwnerRecord.found(item)
+    return OwnerRecord.of_item(item)
 
 
 def belongs_to_another(store: BaseStore, user_id: str, thread_id: str) -> Flow[bool]:
@@ -164,7 +164,7 @@ def claim(store: BaseStore, scope: Scope, thread_id: str) -> Flow[bool]:
     ownership = _ownership(key, items)
     if ownership.is_of(mark):
         if list_item is None:
-            yield from batch(store, [written(list_place, ThreadRecord(thread=key))])
+            yield from batch(store, [put_of(list_place, ThreadRecord(thread=key))])
         return True
     if ownership.owner is not None:
         return False
@@ -177,17 +177,17 @@ def _claim_new(store: BaseStore, key: str, mark: str, list_place: GetOp) -> Flow
     """Claims a thread that has no owner, unless another user claims it at the same moment."""
     claim_place = GetOp(_claims_of(key), new_token())
     # It is listed before it has an owner: wherever this ends, clearing and erasing find the record.
-    listing = written(list_place, ThreadRecord(thread=key))
-    yield from batch(store, [listing, written(claim_place, ClaimRecord(owner=mark))])
+    listing = put_of(list_place, ThreadRecord(thread=key))
+    yield from batch(store, [listing, put_of(claim_place, ClaimRecord(owner=mark))])
     ownership = yield from _wait_for_others(store, key, mark, claim_place)
 
     if ownership.owner is None and not ownership.claims_of_others(mark):
-        yield from batch(store, [written(owner_place(key), OwnerRecord(owner=mark))])
+        yield from batch(store, [put_of(owner_place(key), OwnerRecord(owner=mark))])
         return True
     if ownership.is_of(mark):  # by another process of the same user
-        yield from batch(store, [written(claim_place, None)])
+        yield from batch(store, [put_of(claim_place, None)])
         return True
-    yield from batch(store, [written(claim_place, None), written(list_place, None)])
+    yield from batch(store, [put_of(claim_place, None), put_of(list_place, None)])
     if ownership.owner is None:
         raise StoreError(
             "another user has begun to store this thread, and has not finished; the next turn "
@@ -233,7 +233,7 @@ def _ownership(key: str, items: object) -> _Ownership:
             claimants[item.key] = _claimant(item)
         elif item.namespace == place.namespace and item.key == place.key:
             owner = item
-    return _Ownership(owner=OwnerRecord.found(owner), claimants=claimants)
+    return _Ownership(owner=OwnerRecord.of_item(owner), claimants=claimants)
 
 
 def _claimant(item: Item) -> str:
@@ -274,7 +274,7 @@ def _delete_owned(store: BaseStore, user_id: str, keys: Sequence[str]) -> Flow[i
     Returns how many threads were the user's.
     """
     owned_keys = yield from _owned_keys(store, user_id, keys)
-    deletions = [written(owner_place(key), None) for key in owned_keys]
+    deletions = [put_of(owner_place(key), None) for key in owned_keys]
     deletions += yield from claim_deletions(store, user_id, keys)
     for key in owned_keys:
         notes = yield from bulk.read_all(store, notes_of(key))
@@ -300,7 +300,7 @@ def _is_deletable(item: Item, mark: str) -> bool:
     A damaged one counts as that of whoever lists it.
     """
     try:
-        record = OwnerRecord.found(item)
+        record = OwnerRecord.of_item(item)
     except StoreDataError:
         return True
     return record is not None and record.owner == mark

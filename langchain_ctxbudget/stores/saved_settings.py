@@ -9,7 +9,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import ROOT, label, require_id, storable, stored
+from langchain_ctxbudget.stores.base import ROOT, from_stored, label, require_id, to_stored
 
 SETTINGS = "settings"
 """The kind of records with saved settings."""
@@ -27,7 +27,7 @@ def settings_in(item: object) -> dict[str, Any]:
     """Returns the settings in a stored item; none where there is none."""
     if not isinstance(item, Item):
         return {}
-    return deepcopy(stored(item.value))
+    return deepcopy(from_stored(item.value))
 
 
 def read_settings(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
@@ -51,5 +51,5 @@ def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> F
         ) from error
     value: dict[str, Any] | None = None
     if plain:
-        value = storable(plain)
+        value = to_stored(plain)
     yield from batch(store, [PutOp(at.namespace, at.key, value, index=False)])

@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
-from langchain_ctxbudget.stores import stored
+from langchain_ctxbudget.stores import from_stored
 from tests.integration_tests.test_knowledge_base import KETTLE, everything, named, words
 from tests.log_contract import Elsewhere, Faulty
 from tests.processes import FORKED
@@ -36,7 +36,7 @@ def expected_parts(items: list[Item]) -> set[tuple[str, str]]:
     expected: set[tuple[str, str]] = set()
     for item in items:
         if item.namespace[3:] == ("manifest",):
-            manifest = stored(item.value)
+            manifest = from_stored(item.value)
             keys = [*manifest["parts"], manifest["hash"]]
             expected |= {(manifest["id"], key) for key in keys}
     return expected

@@ -32,9 +32,9 @@ from langchain_ctxbudget.stores import (
     MessageRecord,
     Place,
     Scope,
+    from_stored,
     label,
-    storable,
-    stored,
+    to_stored,
 )
 from tests.conversations import COUNTER
 
@@ -225,9 +225,9 @@ def test_users_have_namespaces_of_their_own(first: str, second: str) -> None:
 def test_what_is_stored_reads_back_and_postgres_accepts_it(inner: Any) -> None:
     value = {"text": inner}
 
-    plain = storable(value)
+    plain = to_stored(value)
 
-    assert stored(plain) == value
+    assert from_stored(plain) == value
     text = json.dumps(plain, ensure_ascii=False)
     assert "\\u0000" not in text.replace("\\\\", "")
     assert text.encode(), "it has no lone surrogates"
