@@ -408,7 +408,7 @@ class HistoryPlan:
         return state.lines(
             self.conversation.counter.count_text,
             self.work_tokens,
-            work_state.told_by(messages_behind),
+            work_state.text_with_calls(messages_behind),
         )
 
     def _summary_room(self, cut: int, kept: Sequence[int]) -> int:

@@ -34,7 +34,7 @@ READ = "# Files read\n"
 NAMES = "# Names used\n"
 CODE = "# Lines of these files, as last seen\n"
 
-VALUES = {
+SECTION_VALUES = {
     ERROR: 90.0,
     TODO: 89.0,
     CHANGED: 85.0,
@@ -129,7 +129,7 @@ def texts_of(value: object) -> Iterator[str]:
             yield from texts_of(item)
 
 
-def told_by(messages: Iterable[BaseMessage]) -> str:
+def text_with_calls(messages: Iterable[BaseMessage]) -> str:
     """Returns all that messages say, with the arguments of their calls."""
     texts: list[str] = []
     for message in messages:
@@ -179,7 +179,7 @@ class ToolUse:
         kind: ToolKind = "write" if "content" in file_args else "read"
         return cls(kind, name, (file_args["path"],), args=file_args, command=one_line(command))
 
-    def ended(self, result: ToolMessage) -> "ToolUse":
+    def as_shown_by(self, result: ToolMessage) -> "ToolUse":
         """Returns the use as its result shows it.
 
         A command that failed to write a file is a command, and no write.
@@ -279,7 +279,7 @@ class WorkState:
     def _read_result(self, result: ToolMessage) -> None:
         call = self._open.pop(result.tool_call_id, None)
         if call is not None:
-            self._note_result(call.ended(result), result)
+            self._note_result(call.as_shown_by(result), result)
         self._note_names(result.text, 1.0, shared=True)
 
     def _note_result(self, call: ToolUse, result: ToolMessage) -> None:
@@ -491,9 +491,9 @@ class WorkState:
         answers = [message for message in turn if isinstance(message, AIMessage)]
         results = [message for message in turn if isinstance(message, ToolMessage)]
         focus = known_files.focus_of(
-            told_by(filter(is_user, turn)),
-            told_by([*filter(_is_talk, before)][-RECENT:]),
-            told_by(answers[-RECENT:]),
+            text_with_calls(filter(is_user, turn)),
+            text_with_calls([*filter(_is_talk, before)][-RECENT:]),
+            text_with_calls(answers[-RECENT:]),
             [message.text[: 2 * ENDS] for message in results[-RECENT:]],
             "\n".join(title for title, _ in self.todos.values()),
         )
@@ -528,7 +528,7 @@ class _Page:
     position: int
     """The position of the last message that they tell of."""
     sections: dict[str, list[SummaryLine]] = field(
-        default_factory=lambda: {heading: [] for heading in VALUES}
+        default_factory=lambda: {heading: [] for heading in SECTION_VALUES}
     )
 
     def add(self, heading: str, text: str, more: str = "", kept_tokens: int = 0) -> bool:
@@ -549,7 +549,7 @@ class _Page:
                 order=len(section),
                 heading=heading,
                 text=line,
-                value=VALUES[heading] - len(section) / 100,
+                value=SECTION_VALUES[heading] - len(section) / 100,
             )
         )
         return True

@@ -432,7 +432,7 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     later = {group.positions for group in turn.whole[turn.groups_when_shortened :]}
     earlier = [group for group in turn.groups if group.positions not in later]
     shown_text = "".join(part.text for part in view.arc)
-    shown_text += work_state.told_by(messages_of((*view.groups, *earlier)))
+    shown_text += work_state.text_with_calls(messages_of((*view.groups, *earlier)))
     key = (most_tokens, shown_text)
     if work.key != key:  # the kept lines were written for another place
         work.lines = work.state.lines(count, most_tokens - work.code_tokens, shown_text, work)

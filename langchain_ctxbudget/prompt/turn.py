@@ -585,7 +585,7 @@ class GrowingTurn:
         since = self.whole[number : max(self.groups_when_shortened, number + 1)]
         focus: set[str] = set()
         for group in (*self.human.values(), *since):
-            text = work_state.told_by(group.messages[:1])
+            text = work_state.text_with_calls(group.messages[:1])
             focus |= _terms(text[: TURN_POLICY.focus_characters])
         return frozenset(focus)
 
