@@ -175,7 +175,7 @@ class Catalogue:
         with self._mutex:
             self._shelves.pop(owner, None)
 
-    def named(
+    def named_documents(
         self, user_id: str, texts: Sequence[str], *, max_tokens: int
     ) -> Flow[list[tuple[Candidate | None, Candidate]]]:
         """Returns the documents of a user and of everyone that messages name, the last named first.

@@ -293,7 +293,7 @@ class MessageIndex(Columns):
         self.lexical = search.LexicalIndex()
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
-        self.said: set[int] = set()
+        self.text_digests: set[int] = set()
         """Digests of all texts."""
         self.vectors_by = ""
         """The name of the embeddings that made the vectors."""
@@ -356,7 +356,7 @@ class MessageIndex(Columns):
         }
         for name, column in columns.items():
             column.extend([getattr(row, name) for row in rows])
-        self.said.update(row.text for row in rows)
+        self.text_digests.update(row.text for row in rows)
 
     def speaker_of(self, position: int) -> str:
         """Returns the name of who says a message, else the role."""
@@ -387,7 +387,7 @@ class MessageIndex(Columns):
         return search.Texts(
             session=sessions,
             costs=costs[places],
-            distinct=self.lexical.distinct[places],
+            distinct_terms=self.lexical.distinct_terms[places],
             speaker=self.speaker.values[places],
             first_person=self._first_person.values[places],
             day=self.days.values[places],
@@ -463,7 +463,7 @@ class MessageIndex(Columns):
         other.speakers.update(
             (name, number) for name, number in self.speakers.items() if number <= last_speaker
         )
-        other.said = set(other._said.values.tolist())
+        other.text_digests = set(other._said.values.tolist())
         return other
 
     def packed(
@@ -486,7 +486,7 @@ class MessageIndex(Columns):
         """
         speakers = np.array([self.speakers[name] for name in data["speakers"]])
         self.extend({**arrays, "speaker": speakers[arrays["speaker"]]})
-        self.said.update(arrays["_said"].tolist())
+        self.text_digests.update(arrays["_said"].tolist())
         return data["terms"], {name: arrays[name].copy() for name in search.PACKED}
 
     @property

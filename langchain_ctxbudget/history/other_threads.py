@@ -151,7 +151,7 @@ class OtherThread:
 
     def says_nothing(self, position: int) -> bool:
         """Returns True if a message is a courtesy, which would be quoted for nothing."""
-        if self.index.lexical.distinct[position] > FEWEST_TERMS:
+        if self.index.lexical.distinct_terms[position] > FEWEST_TERMS:
             return False
         return search.is_courtesy(self.table[position].text)
 
@@ -197,7 +197,7 @@ class OtherThread:
             stored_at=self.stored_at[position],
             age=age,
             length=length,
-            distinct=int(index.lexical.distinct[position]),
+            distinct_terms=int(index.lexical.distinct_terms[position]),
             tokens=int(length * self.tokens_per_term()) + 1,
             digest=digest,
             saying=(saying, folded),
@@ -234,7 +234,7 @@ class OtherMessage:
     first."""
     length: int
     """The number of its terms."""
-    distinct: int
+    distinct_terms: int
     """The number of its different terms."""
     tokens: int
     """About its tokens."""

@@ -159,7 +159,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         prices=_prices(plan, pool),
         # The last half of the quotes is sent only once, so that the next prompt can grow.
         transient_tokens=budget_tokens // 2 if is_cold_rebuild else 0,
-        numbered=bool(recall_tool(plan.request.tools)),
+        is_numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
     return plan.but(retrieved=retrieved)
@@ -169,7 +169,7 @@ def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:
     """Returns how many tokens of a budget quotes may take."""
     tier = plan.request.tier
     history = plan.history
-    if tier.history_messages is not None and not (pool.others or pool.named):
+    if tier.history_messages is not None and not (pool.others or pool.named_documents):
         # The usage limit lets in a share of the conversation. What it takes from the history must
         # not come back as quotes.
         shown_tokens = sum(group_tokens(group, plan.counter) for group in history.groups)

@@ -211,7 +211,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     if access.sources is not None:
         findings = yield from _read_sources(plan, access.sources, query, problems)
     is_cut = bool(plan.history.cut or plan.history.shortened)
-    if is_cut or findings.texts or findings.named:
+    if is_cut or findings.texts or findings.named_documents:
         pool = yield from _pool(plan, access, query, findings, problems)
         plan = plan.but(pool=pool)
     return leftovers.with_leftovers(plan.with_failures(*problems))
@@ -224,7 +224,7 @@ class _Findings:
     texts: tuple[retrieval.Other, ...] = ()
     elsewhere: history.Elsewhere = history.NOWHERE
     """What is known of other conversations."""
-    named: tuple[retrieval.Named, ...] = ()
+    named_documents: tuple[retrieval.Named, ...] = ()
     """The documents whose names were said."""
 
 
@@ -255,7 +255,7 @@ def _pool(
     today = None if plan.request.now is None else plan.request.now.date()
     searched = replace(
         retrieval.Searched.of(conversation),
-        asked=query.embedded,
+        embedded_query=query.embedded,
         today=today,
         elsewhere=access.sources.vectors if access.sources else {},
     )
@@ -267,7 +267,7 @@ def _pool(
         findings.texts,
         found=findings.elsewhere,
     )
-    pool = replace(pool, named=findings.named)
+    pool = replace(pool, named_documents=findings.named_documents)
     names_by_id = plan.request.knowledge.names_by_id
     names = [names_by_id.get(it.id, (it.id,))[0] for it in plan.detected.entities]
     pool = retrieval.weighted(pool, settings.memory_weights, today)

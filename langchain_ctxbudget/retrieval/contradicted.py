@@ -103,7 +103,7 @@ class _LaterStatement:
 
 def _last_word_elsewhere(other: Other, statement: Statement, pool: Pool) -> _LaterStatement | None:
     """Returns what other conversations say of a thing last, if that is later than a message."""
-    threads = pool.found.threads
+    threads = pool.other_conversations.threads
     titles = [thread.title for thread in threads]
     if other.title not in titles:
         return None
@@ -123,7 +123,7 @@ def _later_statements(
     """Yields what is said of the same thing after a message, from the newest conversation back."""
     words, every = words_of_thing(statement)
     left = MOST_READ
-    threads = pool.found.threads
+    threads = pool.other_conversations.threads
     for age in reversed(range(len(threads))):
         thread = threads[age]
         after = other.place if age == said_at.age else -1

@@ -96,7 +96,7 @@ class Selection:
         """Divides the budget."""
         self.memory_tokens_left = int(self.tokens_left * MEMORY_SHARE)
         self.reply_tokens_left = int(self.tokens_left * REPLIES.share)
-        self.is_mixed = bool(self.pool.others or self.pool.named)
+        self.is_mixed = bool(self.pool.others or self.pool.named_documents)
         self.count = self.conversation.counter.count_text
 
     # Taking texts
@@ -104,7 +104,7 @@ class Selection:
     def take_named(self) -> list[Fragment]:
         """Takes the documents that a message names, whole or in summary; returns the quotes."""
         taken: list[Fragment] = []
-        for whole, summary in self.pool.named:
+        for whole, summary in self.pool.named_documents:
             part = None
             if whole is not None:
                 most_tokens = int(self.tokens_left * FILLING.named_share)

@@ -76,9 +76,9 @@ class Pool:
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
     """Of each text from elsewhere: its cosine to the question or, without vectors, the share of the
     question's words that it has; 0 to 1."""
-    named: tuple[Named, ...] = ()
+    named_documents: tuple[Named, ...] = ()
     """The documents that the message names; they are quoted before all ranked texts."""
-    found: Elsewhere = NOWHERE
+    other_conversations: Elsewhere = NOWHERE
     """The search through other conversations, from which some of the texts are."""
 
     def position(self, number: int) -> int | None:
@@ -120,7 +120,7 @@ def gather(
         others: Texts from elsewhere.
         found: The search through other conversations, from which some of them are.
     """
-    elsewhere = _each_once(others, searched.index.said)
+    elsewhere = _each_once(others, searched.index.text_digests)
     similar = None
     if embeddings is not None and (elsewhere or searched.entries):
         comparing = similarities(searched, query, embeddings, failures, elsewhere)
@@ -175,7 +175,7 @@ def pooled(
     alike = None
     cosines = None
     if similar is not None:
-        compared = similar.own.compared(similar.others, ranked.places)
+        compared = similar.own_vectors.compared(similar.others, ranked.places)
         alike = compared.to_mean
         cosines = compared.cosines(similar.target)
 
@@ -205,7 +205,7 @@ def pooled(
         searched=searched,
         index_elsewhere=corpus.index_elsewhere,
         likeness=likeness[:first].clip(0, 1),
-        found=found,
+        other_conversations=found,
     )
 
 
@@ -316,7 +316,7 @@ def _index_of(
     for other in elsewhere:
         if isinstance(other, OtherMessage):
             counts = other.lexical.counts_of(other.place, asked)
-            index_elsewhere.add_counted(counts, other.length, other.distinct)
+            index_elsewhere.add_counted(counts, other.length, other.distinct_terms)
             texts += 1
             total_length += other.length
             texts_with.update(counts.keys())
@@ -411,7 +411,7 @@ def _promising(
 
     all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*word_scores]
     if similar is not None:
-        all_scores.append(similar.own.likeness(similar.target))
+        all_scores.append(similar.own_vectors.likeness(similar.target))
     neighbours = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in all_scores:
         with_any = np.flatnonzero(scores > 0)  # most have none of the words
@@ -495,7 +495,7 @@ def _circumstances_elsewhere(corpus: _Corpus) -> search.Texts:
     return search.Texts(
         session=corpus.sessions_elsewhere,
         costs=np.array([tokens_of(other) for other in others], np.int32),
-        distinct=corpus.index_elsewhere.distinct,
+        distinct_terms=corpus.index_elsewhere.distinct_terms,
         speaker=np.array([speakers.get(other.speaker, -1) for other in others], np.int32),
         first_person=np.array([first_person_of(other) for other in others], np.float32),
         day=np.array([search.day_number(other.date) for other in others], np.int32),

@@ -47,7 +47,7 @@ class Searched:
     """True for every message that may be quoted."""
     names: Collection[str] = ()
     """Of those who speak."""
-    asked: tuple[str, Sequence[float]] | None = None
+    embedded_query: tuple[str, Sequence[float]] | None = None
     """The words of the query that were embedded before, and their vector."""
     today: date | None = None
     elsewhere: dict[bytes, search.Vectors] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def select(
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
     transient_tokens: int = 0,
-    numbered: bool = False,
+    is_numbered: bool = False,
     limits: RetrievalSettings,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token, and at least their price.
@@ -85,7 +85,7 @@ def select(
             texts from anywhere else, then of messages of other conversations.
         transient_tokens: What is bought with the last so many tokens of the budget is transient: it
             stands behind the rest, and only in this prompt.
-        numbered: Whether lines have the numbers of their messages.
+        is_numbered: Whether lines have the numbers of their messages.
         limits: The settings of retrieval.
     """
     first_message = len(pool.others)
@@ -99,7 +99,7 @@ def select(
         tokens_left=budget_tokens,
         may_come=is_free & ~repeats_question,
         most_items=len(is_free) if limits.most_items is None else limits.most_items,
-        is_numbered=numbered,
+        is_numbered=is_numbered,
         transient_tokens=transient_tokens,
     )
     named = selection.take_named()

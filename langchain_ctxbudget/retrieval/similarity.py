@@ -41,7 +41,7 @@ class Similar:
     """The vectors of a query, of the messages, and of texts from elsewhere."""
 
     target: search.Vectors
-    own: search.CentredVectors
+    own_vectors: search.CentredVectors
     others: search.Vectors
 
 
@@ -79,15 +79,15 @@ def similarities(
         )
     elif is_renewed:
         failures.append(RENEWED)
-    return Similar(target=target, own=index.vectors, others=vectors.rows(target.size))
+    return Similar(target=target, own_vectors=index.vectors, others=vectors.rows(target.size))
 
 
 def _vector_of_query(
     searched: Searched, spoken: str, embeddings: Embeddings
 ) -> Flow[Sequence[float]]:
     """Returns the vector of a query, the one that is known if it is of the same words."""
-    if searched.asked and searched.asked[0] == spoken:
-        return searched.asked[1]
+    if searched.embedded_query and searched.embedded_query[0] == spoken:
+        return searched.embedded_query[1]
     return (yield from embed_query(embeddings, spoken))
 
 

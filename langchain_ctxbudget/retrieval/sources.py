@@ -122,7 +122,7 @@ class Sources:
         """
         if "documents" not in self.names:
             return ()
-        reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
+        reading = self.catalogue.named_documents(self.user_id, texts, max_tokens=max_tokens)
         documents = yield from with_fallback(reading, (), NOT_SEARCHED, failures)
         if self.summaries_only:
             return tuple((None, summary) for _, summary in documents)
@@ -137,7 +137,7 @@ def search(
     opened = Searched.of(conversation) if conversation else Searched()
     parsed = Query(query, sources.embeddings, without_names(query, opened.names))
     others, found = yield from sources.read(parsed, failures)
-    searched = replace(opened, elsewhere=sources.vectors, asked=parsed.embedded)
+    searched = replace(opened, elsewhere=sources.vectors, embedded_query=parsed.embedded)
     pool = yield from gather(searched, query, sources.embeddings, failures, others, found=found)
     best = pool.best(pool.ranking.relevance, limit)
     return [document(pool, number, conversation) for number in best], failures

@@ -112,7 +112,7 @@ class Evidence:
     strength: Scores
     """For quoting anything, in log-odds; for messages of other conversations, what was said there
     counts; `(texts,)`."""
-    distinct: Scores
+    distinctness: Scores
     """How likely each text is needed because few others have as many words of the message, or are
     of a named day; `(texts,)`."""
     is_weak: bool
@@ -147,7 +147,7 @@ class Evidence:
             strength=np.where(
                 matches.elsewhere, _strength(matches, of_elsewhere), _strength(matches, ALL)
             ),
-            distinct=_distinctness(matches, share),
+            distinctness=_distinctness(matches, share),
             is_weak=not is_related,
             asked_for=are_of_days,
         )
@@ -162,7 +162,7 @@ class Evidence:
         ranks = np.log1p(np.arange(len(order)))
         lengths = np.log(np.maximum(costs, 1))
         odds = self.strength[order] + NEED.per_rank * ranks + NEED.per_length * lengths
-        likely: Scores = np.maximum(1 / (1 + np.exp(-odds)), self.distinct[order])
+        likely: Scores = np.maximum(1 / (1 + np.exp(-odds)), self.distinctness[order])
         return likely
 
 

@@ -70,7 +70,7 @@ class LexicalIndex:
         return np.asarray(self._lengths)
 
     @property
-    def distinct(self) -> Numbers:
+    def distinct_terms(self) -> Numbers:
         """The number of different terms of each text, shape `(len(self),)`."""
         return np.asarray(self._distinct)
 

@@ -94,7 +94,7 @@ class Texts:
     """The number of its session, from 0 and never falling."""
     costs: Numbers
     """Its tokens."""
-    distinct: Numbers
+    distinct_terms: Numbers
     """The number of its different terms."""
     speaker: Numbers
     """The number of its speaker, -1 where there is none."""
@@ -252,7 +252,7 @@ def _worth_per_token(
     return {
         "relevance": weights.relevance * np.log(scaled + SCALE.least_relevance),
         "length": -weights.length * spread * costs,
-        "variety": weights.variety * np.log1p(texts.distinct.astype(np.float64)),
+        "variety": weights.variety * np.log1p(texts.distinct_terms.astype(np.float64)),
         "speaker_length": -weights.speaker_length * _length_of_speaker(texts),
         "speaker": weights.speaker * _is_by_named_speaker(texts, question),
         "first_person": weights.first_person * texts.first_person.astype(np.float64),

@@ -67,7 +67,7 @@ def test_an_index_that_grows_after_a_search_is_as_made_at_once(texts, more_texts
     at_once = index_of([*texts, *more_texts])
 
     assert np.array_equal(grown.scores(query), at_once.scores(query))
-    assert grown.distinct.tolist() == [len(set(text)) for text in [*texts, *more_texts]]
+    assert grown.distinct_terms.tolist() == [len(set(text)) for text in [*texts, *more_texts]]
 
 
 @given(st.lists(st.lists(TEXT, min_size=1, max_size=4), max_size=6), TEXT)

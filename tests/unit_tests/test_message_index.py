@@ -78,7 +78,7 @@ def contents(index, view):
         "words": index.lexical.scores(QUERY).tolist(),
         "sessions": index.lexical.scores(QUERY, groups=index.subjects()).tolist(),
         "speakers": index.speakers,
-        "said": index.said,
+        "said": index.text_digests,
         "vectors": index.vectors.at().tolist(),
     }
 

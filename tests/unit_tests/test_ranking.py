@@ -19,7 +19,7 @@ def texts(size, **changed):
     alike = Texts(
         session=np.zeros(size, np.int32),
         costs=np.full(size, 20, np.int32),
-        distinct=np.full(size, 5, np.int32),
+        distinct_terms=np.full(size, 5, np.int32),
         speaker=np.zeros(size, np.int32),
         first_person=np.zeros(size, np.float32),
         day=np.zeros(size, np.int32),

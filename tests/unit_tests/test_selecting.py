@@ -124,7 +124,7 @@ def retrieved_in(case, counter=COUNTER, named=()):
         named=named,
         end=case.end,
         shown=case.shown,
-        numbered=case.numbered,
+        is_numbered=case.numbered,
         embeddings=case.embeddings,
         counter=counter,
     )
