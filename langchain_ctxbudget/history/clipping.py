@@ -52,7 +52,7 @@ def keep_share(budget_tokens: int) -> float:
     return CLIPPING.least_share * (1 + min(1.0, budget_tokens / CLIPPING.large_budget))
 
 
-def shown(
+def message_in_prompt(
     conversation: Conversation,
     position: int,
     budget_tokens: int,
@@ -74,13 +74,15 @@ def shown(
     """
     is_result = isinstance(conversation.entries[position].message, ToolMessage)
     if is_result and position < cleared:
-        return conversation.shown(position, CLIPPING.least_tokens // 2)
+        return conversation.clipped_message(position, CLIPPING.least_tokens // 2)
 
     share = CLIPPING.least_share if is_result else keep_share(budget_tokens)
     media_tokens = 0
     if position >= media_from:
         media_tokens = int(budget_tokens * CLIPPING.newest_media_share)
-    return conversation.shown(position, CLIPPING.message_tokens(budget_tokens, share), media_tokens)
+    return conversation.clipped_message(
+        position, CLIPPING.message_tokens(budget_tokens, share), media_tokens
+    )
 
 
 def cost_in(
@@ -89,7 +91,9 @@ def cost_in(
     """Returns a function of a position: what its message costs as a prompt of a budget shows it."""
     if media_from is None:
         media_from = first_with_media(conversation, budget_tokens)
-    return lambda position: shown(conversation, position, budget_tokens, cleared, media_from)[1]
+    return lambda position: message_in_prompt(
+        conversation, position, budget_tokens, cleared, media_from
+    )[1]
 
 
 def first_with_media(conversation: Conversation, budget_tokens: int) -> int:

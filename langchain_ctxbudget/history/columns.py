@@ -59,7 +59,7 @@ class Entry:
     """Its day, or the day of the last message before it that has one."""
     safe_cut: bool
     """True if a cut before it leaves calls and results together."""
-    shown: str | None
+    date_shown: str | None
     """The date that the messages before it stand under."""
     pinned: Preservation | None = None
     """The preservation that somebody has pinned it with."""
@@ -78,7 +78,7 @@ class Entry:
         return self.pinned or messages.preservation_of(self.message)
 
     @cached_property
-    def sent(self) -> BaseMessage:
+    def sent_message(self) -> BaseMessage:
         """The message as it is sent.
 
         A user's message has its date above it where that is new, and the speaker's name where no
@@ -94,7 +94,7 @@ class Entry:
             return None
         parts: list[str] = []
         date = messages.date_of(self.message)
-        if date and date != self.shown:
+        if date and date != self.date_shown:
             parts.append(date)
         name = self.message.name
         if name and messages.provider_name(name) is None:
@@ -241,7 +241,7 @@ def _cost(entry: Entry, counter: TokenCounter) -> int:
     """Returns what a message costs in a prompt, in tokens."""
     if entry.preservation == "drop":
         return 0
-    return counter.count_message(as_note(entry.sent))
+    return counter.count_message(as_note(entry.sent_message))
 
 
 def _quote_cost(entry: Entry, counter: TokenCounter) -> int:

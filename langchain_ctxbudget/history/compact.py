@@ -18,8 +18,8 @@ from langchain_ctxbudget.history.clipping import (
     first_with_media,
     history_tokens,
     keep_share,
+    message_in_prompt,
     newest_costs,
-    shown,
 )
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.cutting import (
@@ -86,7 +86,7 @@ def pinned_tokens(conversation: Conversation, budget_tokens: int, important: flo
     """
     end = len(conversation.entries)
     positions: set[int] = set()
-    for position in conversation.kept:
+    for position in conversation.kept_positions:
         positions.update(group_around(conversation.safe, position, end))
     cost = cost_in(conversation, budget_tokens)
     return sum(map(cost, positions)) + int(budget_tokens * important)
@@ -298,7 +298,7 @@ class HistoryPlan:
         """
         conversation = self.conversation
         kept: set[int] = set()
-        newest_pins = reversed(conversation.kept)
+        newest_pins = reversed(conversation.kept_positions)
         tokens_left = self._keep_groups(newest_pins, kept, cut, self.pinned_room_tokens)
         if important_tokens:
             most_important = conversation.spans(self.settings.span_messages).important(cut)
@@ -518,7 +518,7 @@ class HistoryPlan:
         if end_left_out:
             bare = range(first_left_out, record.saved_until)
         backgrounds: dict[int, Background] = {}
-        for position, background in self.conversation.sent.items():
+        for position, background in self.conversation.backgrounds.items():
             is_of_this_prompt = background.cut_key == self.cut_key
             if is_of_this_prompt and position >= begun and position not in bare:
                 backgrounds[position] = background.lasting
@@ -547,9 +547,9 @@ class HistoryPlan:
                 is_whole = True
             elif position in clipped:
                 message = self._shown(position, record.cleared, media_from)
-                is_whole = message is entry.sent
+                is_whole = message is entry.sent_message
             else:
-                message = entry.sent
+                message = entry.sent_message
                 is_whole = True
             if not is_whole or entry.preservation == "summarize":
                 shortened.add(position)
@@ -579,5 +579,7 @@ class HistoryPlan:
 
     def _shown(self, position: int, cleared: int, media_from: int) -> BaseMessage:
         """Returns a message as the prompt shows it, clipped where it is large."""
-        message, _ = shown(self.conversation, position, self.budget_tokens, cleared, media_from)
+        message, _ = message_in_prompt(
+            self.conversation, position, self.budget_tokens, cleared, media_from
+        )
         return message

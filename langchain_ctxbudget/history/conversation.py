@@ -62,7 +62,7 @@ class LastPrompt:
     """What each of them costs, in tokens."""
     stable: int
     """The number of messages at its beginning that stay from prompt to prompt."""
-    long_turn: tuple[int, int]
+    turn_state: tuple[int, int]
     """How often its turn had outgrown its room, so that history is planned otherwise; and the
     number of groups that it had when rounds gave way last."""
     squeezed: bool
@@ -106,9 +106,11 @@ class Conversation:
         self.safe = cast("Sequence[bool]", table.safe.values.data)
         """Whether a cut before each message leaves calls and results together."""
         preservations = table.preservations.values
-        self.kept = np.flatnonzero(preservations == PRESERVATIONS.index("keep")).tolist()
+        self.kept_positions = np.flatnonzero(preservations == PRESERVATIONS.index("keep")).tolist()
         """Positions of the messages that stay word for word."""
-        self.dropped = np.flatnonzero(preservations == PRESERVATIONS.index("drop")).tolist()
+        self.dropped_positions = np.flatnonzero(
+            preservations == PRESERVATIONS.index("drop")
+        ).tolist()
         """Positions of the messages that no prompt shows."""
         self.quotable = table.quotable
         """Whether each may stand in a prompt word for word, though it is not among the recent
@@ -120,7 +122,7 @@ class Conversation:
         """The cuts in use, by their keys, the one used last at the end."""
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
-        self.sent: Mapping[int, Background] = {}
+        self.backgrounds: Mapping[int, Background] = {}
         """The backgrounds with which human messages were sent, by position."""
 
     def use_costs(self, costs: Costs) -> None:
@@ -188,7 +190,7 @@ class Conversation:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
         return Spans(self.entries, tree, self.table.made)
 
-    def shown(
+    def clipped_message(
         self, position: int, most_tokens: int, media_tokens: int = 0
     ) -> tuple[BaseMessage, int]:
         """Returns a message as a prompt shows it, and its cost in tokens.
@@ -199,7 +201,7 @@ class Conversation:
         entry = self.entries[position]
         cost = self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
-            return entry.sent, cost
+            return entry.sent_message, cost
 
         own_media_tokens = self.media_tokens(position) if media_tokens else 0
         limit = most_tokens + own_media_tokens
@@ -214,7 +216,7 @@ class Conversation:
         """Returns a message that is clipped, and its cost in tokens."""
         entry = self.entries[position]
         clipped = clip_message(
-            entry.sent,
+            entry.sent_message,
             self.counter.count_message,
             self.counter.count_text,
             most_tokens,
@@ -222,17 +224,17 @@ class Conversation:
             keeps_media=False,
         )
         if clipped is None:
-            return entry.sent, self.costs[position]
+            return entry.sent_message, self.costs[position]
         return clipped, self.counter.count_message(as_note(clipped))
 
     def media_tokens(self, position: int) -> int:
         """Returns what the media of a message cost; 0 where it has none."""
         entry = self.entries[position]
-        if not has_media(entry.sent):
+        if not has_media(entry.sent_message):
             return 0
         key = (position, WITHOUT_MEDIA)
         if key not in self.clips:
-            bare = without_media(entry.sent)
+            bare = without_media(entry.sent_message)
             self.clips[key] = (bare, self.counter.count_message(as_note(bare)))
         _, bare_tokens = self.clips[key]
         return max(0, self.costs[position] - bare_tokens)
@@ -262,7 +264,9 @@ class Conversation:
             work = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
         if work.read_until < end:
             unread = range(work.read_until, end)
-            work = work.copy().read((position, self.entries[position].sent) for position in unread)
+            work = work.copy().read(
+                (position, self.entries[position].sent_message) for position in unread
+            )
         self.table.work = work
         return work
 
@@ -299,7 +303,7 @@ class Conversation:
         lines = (*cut.summary, *cut.arc)
         covered = [(line.first, line.end) for line in lines if line.first < line.end]
         marks: dict[int, CoverageState] = {}
-        marks |= dict.fromkeys(self.dropped, "omitted")
+        marks |= dict.fromkeys(self.dropped_positions, "omitted")
         marks |= dict.fromkeys(range(*cut.left_out), "omitted")
         marks |= dict.fromkeys(cut.kept, "verbatim")
         return ranges(len(self.entries), cut.position, covered, marks)
@@ -346,7 +350,7 @@ class OpenConversation:
     """Ids of messages that were taken out and kept aside, by the keys of their records."""
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
-    seen: tuple[SeenMessages, str] = (SeenMessages(), "")
+    seen_state: tuple[SeenMessages, str] = (SeenMessages(), "")
     """An agent's messages that were last found equal to the stored ones (or to their beginning),
     and their digest."""
     forgotten: int = 0
@@ -384,10 +388,10 @@ class OpenConversation:
     """The segments that the stored head names, as far as is known; damaged ones are among them."""
     remade: str = ""
     """Why the report says that segments are made again; empty where they are not."""
-    sent: dict[int, Background] = field(default_factory=dict)
+    backgrounds: dict[int, Background] = field(default_factory=dict)
     """The backgrounds with which human messages were sent, by position; the newest may not be
     stored yet, as its message."""
-    sent_read: int = 0
+    backgrounds_read: int = 0
     """The number of messages that were checked for a background."""
     under_way: object = None
     """The session of a run that is under way here."""
@@ -398,14 +402,14 @@ class OpenConversation:
         The model's provider may limit the ids of calls to so many characters.
         """
         table = self.table
-        sent = {
+        backgrounds = {
             position: background
-            for position, background in self.sent.items()
+            for position, background in self.backgrounds.items()
             if position < len(table) and words_of(table[position].message) == background.said
         }
         conversation = Conversation(self.scope, table, counter, longest_call_id)
         return conversation.but(
-            cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent
+            cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, backgrounds=backgrounds
         )
 
     def reset(self) -> None:
@@ -425,7 +429,7 @@ class OpenConversation:
             self.segments = []
             self.doubles = []
             self.archived = {}
-            self.sent_read = 0
+            self.backgrounds_read = 0
             folded = self._fold(news, start, known=())
         else:
             folded = self._fold(news, start, known=(*old, *self.doubles))
@@ -482,7 +486,7 @@ class OpenConversation:
     def _forget_from(self, length: int) -> None:
         """Forgets the messages from a position on, and what is known because of them."""
         self.table = self.table.changed(length)
-        self.seen = (SeenMessages(), "")  # or it would keep what is forgotten
+        self.seen_state = (SeenMessages(), "")  # or it would keep what is forgotten
         self.segments = [segment for segment in self.segments if segment.end <= length]
         if self.last is not None:
             self.last = replace(self.last, coverage=None, turn=(), background=None)
@@ -497,7 +501,7 @@ class OpenConversation:
         digests.failures = {}
         digests.looked_up = set()
         digests.refusals = {}
-        self.sent.clear()
+        self.backgrounds.clear()
 
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""

@@ -31,7 +31,7 @@ class IdentifiedMessage:
 
     message: BaseMessage
     fingerprint: str
-    named: bool
+    has_given_id: bool
     """True if whoever gave the message gave the id, too."""
 
     @property
@@ -246,7 +246,7 @@ def _under_stored_ids(
     known_positions: dict[str, int] = {}
     for message_id, message in identified.items():
         position = table.positions.get(message_id)
-        if message.named and position is not None:
+        if message.has_given_id and position is not None:
             known_positions[message_id] = position
 
     positions_saying: Mapping[str, list[int]] = {}
@@ -270,7 +270,7 @@ def _under_stored_ids(
             taken.add(stored_id)
 
         wanted[stored_id] = IdentifiedMessage(
-            _with_id(message.message, stored_id), message.fingerprint, named=True
+            _with_id(message.message, stored_id), message.fingerprint, has_given_id=True
         )
     return wanted
 
@@ -335,7 +335,7 @@ def begins_with_stored(conversation: OpenConversation, messages: Sequence[BaseMe
     """
     table = conversation.table
     end = len(table)
-    seen, digest = conversation.seen
+    seen, digest = conversation.seen_state
     if not (table.holds(len(seen.messages), digest) and seen.begin(messages)):
         seen = SeenMessages()
 
@@ -348,7 +348,7 @@ def begins_with_stored(conversation: OpenConversation, messages: Sequence[BaseMe
             return False
 
     if checked < end:
-        conversation.seen = (seen.grown(messages[:end]), table.digest())
+        conversation.seen_state = (seen.grown(messages[:end]), table.digest())
     return True
 
 
@@ -381,14 +381,16 @@ def identify(
             times_said[content] = table.times_said(content)
         times_said[content] += 1
         if message.id:
-            identified.append(IdentifiedMessage(message, content, named=True))
+            identified.append(IdentifiedMessage(message, content, has_given_id=True))
             continue
 
         message_id = content_id(content, times_said[content])
         while message_id in given_ids or (adds and message_id in table.positions):
             times_said[content] += 1
             message_id = content_id(content, times_said[content])
-        identified.append(IdentifiedMessage(_with_id(message, message_id), content, named=False))
+        identified.append(
+            IdentifiedMessage(_with_id(message, message_id), content, has_given_id=False)
+        )
     return identified
 
 
@@ -402,7 +404,9 @@ def _fingerprint_of(message: BaseMessage, table: MessageTable) -> str:
 
 def with_fingerprints(messages: Iterable[BaseMessage]) -> list[IdentifiedMessage]:
     """Returns messages that have ids with their fingerprints."""
-    return [IdentifiedMessage(message, fingerprint(message), named=True) for message in messages]
+    return [
+        IdentifiedMessage(message, fingerprint(message), has_given_id=True) for message in messages
+    ]
 
 
 def records_of(
@@ -417,5 +421,5 @@ def records_of(
     records = []
     for number, message in enumerate(messages, first):
         place = stores.Place(clock=clock, lane=lane, number=number, state=state)
-        records.append(stores.MessageRecord.of(message.message, place, named=message.named))
+        records.append(stores.MessageRecord.of(message.message, place, named=message.has_given_id))
     return records

@@ -237,17 +237,17 @@ class Editor:
             cuts = stores.CutsRecord(cuts=tuple(conversation.cuts.values()))
             puts.append(stores.put_of(self.scope.place(CUTS), cuts))
 
-        checks_all = conversation.sent_read >= len(conversation.table)
+        checks_all = conversation.backgrounds_read >= len(conversation.table)
         yield from self._commit(records, News(records), puts)
         if checks_all:
-            conversation.sent_read = len(conversation.table)
+            conversation.backgrounds_read = len(conversation.table)
         return self._changed_ids(messages, records)
 
     def _background_puts(self, messages: Sequence[IdentifiedMessage]) -> Iterator[PutOp]:
         """Yields the writes of the backgrounds that messages to be appended were sent with."""
         conversation = self.conversation
         for position, message in enumerate(messages, len(conversation.table)):
-            background = conversation.sent.get(position)
+            background = conversation.backgrounds.get(position)
             if background and background.said == words_of(message.message):
                 yield put_sent(self.scope, background)
 
@@ -494,10 +494,10 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Reads the backgrounds that another process wrote, of messages that a cut may still show."""
     end = len(conversation.table)
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
-    first = max(begun, conversation.sent_read)
+    first = max(begun, conversation.backgrounds_read)
     positions = [at for at in range(first, end) if is_user(conversation.table[at].message)]
-    conversation.sent |= yield from sent_at(store, conversation.scope, positions)
-    conversation.sent_read = end
+    conversation.backgrounds |= yield from sent_at(store, conversation.scope, positions)
+    conversation.backgrounds_read = end
 
 
 def sent_at(

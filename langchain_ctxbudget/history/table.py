@@ -149,7 +149,7 @@ class MessageTable(Columns, Sequence[Entry]):
             digest=self.digest(position + 1),
             date=self.day(position),
             safe_cut=bool(self.safe.values[position]),
-            shown=self._date_shown(position),
+            date_shown=self._date_shown(position),
             pinned=PRESERVATIONS[self.preservations.values[position]],
         )
 
@@ -293,14 +293,14 @@ class MessageTable(Columns, Sequence[Entry]):
             digest=chained.hexdigest(),
             date=date or last_date,
             safe_cut=safe,
-            shown=self._date_shown(position),
+            date_shown=self._date_shown(position),
             pinned=pinned,
         )
 
     def _add_row(self, record: MessageRecord, entry: Entry, date: str | None) -> None:
         """Adds to the columns what is known of the next message."""
         is_human = messages.is_user(entry.message)
-        date_shown = entry.shown
+        date_shown = entry.date_shown
         if is_human and date:
             date_shown = date
         place = record.place

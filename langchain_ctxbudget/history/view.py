@@ -112,8 +112,8 @@ def _name_repairs(conversation: Conversation, positions: Iterable[int]) -> list[
     repairs: list[Repair] = []
     for position in positions:
         entry = conversation.entries[position]
-        if entry.sent.name != entry.message.name:
-            repair = f"{entry.message.name!r} is sent as {entry.sent.name!r}"
+        if entry.sent_message.name != entry.message.name:
+            repair = f"{entry.message.name!r} is sent as {entry.sent_message.name!r}"
             repairs.append(Repair("name", entry.id, repair))
     return repairs
 
@@ -128,7 +128,7 @@ def _item_repairs(
     repairs: list[Repair] = []
     for position, message in zip(positions, messages, strict=True):
         entry = conversation.entries[position]
-        if message is not entry.sent and loses_items(entry.sent, message):
+        if message is not entry.sent_message and loses_items(entry.sent_message, message):
             repair = "sent without ids and reasoning, as it is not sent whole"
             repairs.append(Repair("item_id", entry.id, repair))
     return repairs
@@ -145,7 +145,7 @@ def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCos
         has_all_positions = len(part.positions) == len(part.messages)
         for number, message in enumerate(part.messages):
             position = part.positions[number] if has_all_positions else None
-            if position is not None and message is conversation.entries[position].sent:
+            if position is not None and message is conversation.entries[position].sent_message:
                 costs.add(message, conversation.costs[position])
             else:
                 costs.add(message, conversation.counter.count_message(message))

@@ -111,7 +111,7 @@ class BesideReader:
         scope = conversation.scope
         take_up_pins(conversation, items["pins"], self.failures)
         take_up_cuts(conversation, items["cuts"], self.failures)
-        if scope.is_kept and conversation.sent_read < len(conversation.table):
+        if scope.is_kept and conversation.backgrounds_read < len(conversation.table):
             yield from history.editing.read_sent(self.store, conversation)
 
         if not conversation.snapshot_unsaved:

@@ -71,7 +71,7 @@ def _take_up_changes(
         conversation.snapshot = changes.snapshot
     background = prompt.plan.background
     if prompt.plan.grows and background is not None:
-        conversation.sent[background.position] = background
+        conversation.backgrounds[background.position] = background
     # A snapshot that shows nothing because nothing is known is written by whoever learns something.
     is_anything_known = prompt.plan.request.knowledge.mark.mark != ""
     problems = yield from write(
@@ -161,11 +161,11 @@ def _let_go_of_backgrounds(conversation: OpenConversation, cut: CutRecord) -> li
     """Lets go of the backgrounds before a new cut, and returns the deletions of stored ones."""
     outdated = [
         position
-        for position, background in conversation.sent.items()
+        for position, background in conversation.backgrounds.items()
         if position < cut.begun and background.cut_key == cut.cut_key
     ]
     for position in outdated:
-        del conversation.sent[position]
+        del conversation.backgrounds[position]
     namespace = conversation.scope.namespace(histories.SENT)
     end = len(conversation.table)
     return [PutOp(namespace, str(position), None) for position in outdated if position < end]
@@ -179,6 +179,6 @@ def _backgrounds_of_turn(conversation: OpenConversation) -> list[Op]:
     end = len(conversation.table)
     return [
         editing.put_sent(conversation.scope, background)
-        for position, background in conversation.sent.items()
+        for position, background in conversation.backgrounds.items()
         if position >= end
     ]

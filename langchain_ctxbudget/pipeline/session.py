@@ -102,7 +102,7 @@ class SessionOpener:
         request: Request,
     ) -> Flow[Session]:
         """Begins a prompt for a conversation, which is first made equal to a given history."""
-        asked = self._checked(conversation.seen[0].messages, message, history, request)
+        asked = self._checked(conversation.seen_state[0].messages, message, history, request)
         request = asked.request
         started = time.perf_counter()
         texts_counted_before = self.target.tokenizer.calls
@@ -175,7 +175,7 @@ class SessionOpener:
         goes_on = histories.is_of_earlier_turn(request.background, turn)
         if goes_on and workspace.settings.cache_lifetime_seconds:
             background = Background.from_dict(request.background)  # perhaps of another process
-            conversation.sent[background.position] = background
+            conversation.backgrounds[background.position] = background
         yield from workspace.keep_guests(conversation, state, request.thread)
         conversation.own_turn = _ids_of_users_messages(turn)
         editor = editing.Editor(workspace.store, conversation, workspace.writer_id)

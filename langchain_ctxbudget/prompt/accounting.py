@@ -190,7 +190,7 @@ def _history_items(plan: Plan, content: Content) -> list[report.ReportItem]:
     view = plan.history
     counter = plan.counter
     shortened = _shortened(plan, content)
-    pinned = {*plan.conversation.kept}
+    pinned = {*plan.conversation.kept_positions}
     items: list[report.ReportItem] = []
     for group in content.bare_history:
         status = Status.INCLUDED
@@ -219,7 +219,7 @@ def _missing_item(plan: Plan, position: int) -> report.ReportItem:
         tokens = plan.conversation.costs[position]
         return _item(entry.id, tokens, Status.OMITTED, Reason.NO_ROOM, entry.text)
     reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
-    tokens = plan.counter.count_message(entry.sent)
+    tokens = plan.counter.count_message(entry.sent_message)
     return _item(entry.id, tokens, Status.OMITTED, reason, entry.text)
 
 
@@ -268,7 +268,7 @@ def _more_of_history(plan: Plan, coverage: Sequence[report.CoverageRange]) -> di
     counts: Counter[report.CoverageState] = Counter()
     for part in coverage:
         counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
-    dropped = bisect_left(plan.conversation.dropped, cut)
+    dropped = bisect_left(plan.conversation.dropped_positions, cut)
     omitted = counts["omitted"] - dropped
     # Those that are too weak would not come with more room.
     weak = min(omitted, plan.retrieved.more_omitted.get(Reason.LOW_RELEVANCE, 0))
@@ -290,7 +290,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     quoted = plan.positions_quoted_whole((*content.sent_again, *content.of(Layer.RETRIEVAL)))
     # What stands below overrides what stands above.
     states: dict[int, report.CoverageState] = {}
-    states |= dict.fromkeys(conversation.dropped, "omitted")
+    states |= dict.fromkeys(conversation.dropped_positions, "omitted")
     states |= dict.fromkeys(set(range(cut, end)) - sent, "omitted")
     states |= dict.fromkeys((position for position in sent if position < cut), "verbatim")
     states |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
@@ -326,7 +326,7 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     if last is None:
         return was_longer or (is_rebuilt and plan.history.cut > 0)
 
-    _, last_groups_when_shortened = last.long_turn
+    _, last_groups_when_shortened = last.turn_state
     gave_way = was_longer or plan.turn.groups_when_shortened != last_groups_when_shortened
     if gave_way and same < len(last.messages):
         return True
@@ -338,14 +338,14 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
 def _is_squeezed_otherwise(settled: Settled, last: LastPrompt) -> bool:
     """Tells whether this prompt or the last one had to make room for its turn."""
     turn = settled.plan.turn
-    is_other_turn = (turn.stage, turn.groups_when_shortened) != last.long_turn
+    is_other_turn = (turn.stage, turn.groups_when_shortened) != last.turn_state
     # A zone that was squeezed for one turn is another one at the next.
     return is_other_turn or last.squeezed or is_squeezed(settled)
 
 
 def _was_background_longer(plan: Plan) -> bool:
     """Tells whether the newest background of the history is sent with less than before."""
-    sent = plan.conversation.sent
+    sent = plan.conversation.backgrounds
     end = len(plan.conversation.entries)
     newest = max((position for position in sent if position < end), default=-1)
     shown = plan.history.backgrounds.get(newest)

@@ -300,7 +300,7 @@ def _without_middle(full: _Extension, afforded_tokens: int, *, is_due: bool) -> 
     for middle in middles:
         is_affordable = middle.price <= afforded_tokens or middle is middles[-1]
         if is_affordable and _is_enough(full.plan, middle, most_left_out):
-            kept = full.plan.conversation.kept
+            kept = full.plan.conversation.kept_positions
             if any(middle.start <= position < middle.end for position in kept):
                 return None
             return _leaving_out(full, middle, saved_tokens=afforded_tokens - middle.price)
@@ -521,7 +521,7 @@ def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
     key = plan.cut_key
     return [
         background
-        for position, background in plan.conversation.sent.items()
+        for position, background in plan.conversation.backgrounds.items()
         if position in uncounted and background.cut_key == key
     ]
 
@@ -554,7 +554,7 @@ def _last_sent_at(plan: Plan) -> datetime | None:
     """Returns when the last prompt like this was sent, as far as it is stored."""
     conversation = plan.conversation
     times = [cut.at for cut in plan.cuts if cut is not None]
-    for position, background in conversation.sent.items():
+    for position, background in conversation.backgrounds.items():
         if position < len(conversation.entries):
             times.append(background.at)
     return max((time for time in times if time is not None), default=None)

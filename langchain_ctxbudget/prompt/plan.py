@@ -458,7 +458,7 @@ class Plan:
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
-            bare={at: self.conversation.entries[at].sent for at in view.backgrounds},
+            bare={at: self.conversation.entries[at].sent_message for at in view.backgrounds},
             backgrounds={at: background.fragments for at, background in view.backgrounds.items()},
             turn=self.turn.groups,
             asked=asking(self.request.turn),

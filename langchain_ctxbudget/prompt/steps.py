@@ -350,7 +350,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             messages=built.messages,
             costs=settled.measured.costs,
             stable=built.stable,
-            long_turn=(plan.turn.stage, plan.turn.groups_when_shortened),
+            turn_state=(plan.turn.stage, plan.turn.groups_when_shortened),
             squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,

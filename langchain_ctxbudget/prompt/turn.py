@@ -139,7 +139,7 @@ class ReadTurn:
     """
 
     planned: PlannedTurn = field(default_factory=PlannedTurn)
-    seen: messages.SeenMessages = field(default_factory=messages.SeenMessages)
+    seen_messages: messages.SeenMessages = field(default_factory=messages.SeenMessages)
     used_ids: messages.Used = ({}, set())
     """The ids of its calls and items: those of later messages must differ."""
     longest_call_id: int | None = None
@@ -160,9 +160,13 @@ class ReadTurn:
 
     def _goes_on(self, turn: Sequence[BaseMessage], longest_call_id: int | None) -> bool:
         """Tells whether a turn has the messages that are read, and only new groups behind them."""
-        if self.longest_call_id != longest_call_id or self.is_mended or not self.seen.begin(turn):
+        if (
+            self.longest_call_id != longest_call_id
+            or self.is_mended
+            or not self.seen_messages.begin(turn)
+        ):
             return False
-        unread = turn[len(self.seen.messages) :]
+        unread = turn[len(self.seen_messages.messages) :]
         shortened, _ = messages.with_short_call_ids(unread, longest_call_id)
         calls_before, _ = self.used_ids
         # A result of an earlier call belongs into a group that is read already.
@@ -170,7 +174,7 @@ class ReadTurn:
 
     def grown(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
         """Returns what is read of a turn once its messages behind those read so far are, too."""
-        read_until = len(self.seen.messages)
+        read_until = len(self.seen_messages.messages)
         calls_before, items_before = self.used_ids
         used_ids: messages.Used = (dict(calls_before), set(items_before))
         unread, id_repairs = messages.with_short_call_ids(
@@ -185,7 +189,7 @@ class ReadTurn:
                 places={key_in_turn(it): at for at, it in enumerate(unread, read_until)},
                 counter=counter,
             ),
-            seen=self.seen.grown(turn),
+            seen_messages=self.seen_messages.grown(turn),
             used_ids=used_ids,
             longest_call_id=self.longest_call_id,
             is_mended=bool(repairs),

@@ -275,7 +275,9 @@ def _fitted(plan: Plan, limits: TurnLimits) -> PlannedTurn | int:
             plan.counter,
             limits,
             work_before=conversation.read_work(stored, plan.request.settings.tool_kinds),
-            messages_before=[entry.sent for entry in conversation.entries[-RECENT_MESSAGES:]],
+            messages_before=[
+                entry.sent_message for entry in conversation.entries[-RECENT_MESSAGES:]
+            ],
         )
     turn.recall_name = _recall_names(plan.turn, stored)
     fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)

@@ -121,7 +121,7 @@ def _entries_not_stored(conversation: Conversation, state: Sequence[object]) -> 
             digest="",
             date=date,
             safe_cut=False,
-            shown=None,
+            date_shown=None,
         )
     return list(entries.values())
 
