@@ -141,7 +141,7 @@ class Conversation:
         other.use_costs(costs)
         return other
 
-    def but(self, **changes: object) -> "Conversation":
+    def with_parts(self, **changes: object) -> "Conversation":
         """Returns it with some of its parts replaced."""
         other = copy(self)
         vars(other).update(changes)
@@ -408,7 +408,7 @@ class OpenConversation:
             if position < len(table) and words_of(table[position].message) == background.said
         }
         conversation = Conversation(self.scope, table, counter, longest_call_id)
-        return conversation.but(
+        return conversation.with_parts(
             cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, backgrounds=backgrounds
         )
 

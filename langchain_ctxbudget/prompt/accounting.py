@@ -25,13 +25,15 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
     measured = settled.measured
     uncorrected_tokens = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):
-        uncorrected = plan.but(counter=plan.counter.inner)
+        uncorrected = plan.with_parts(counter=plan.counter.inner)
         uncorrected_tokens = uncorrected.counter.count_messages(settled.built.messages)
         uncorrected_tokens += sum(counted_extras(uncorrected).values())
     make = partial(
         _report,
         # Without what is large and of no use to a report.
-        plan.but(pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={})),
+        plan.with_parts(
+            pool=None, conversation=plan.conversation.with_parts(last=None, cuts={}, clips={})
+        ),
         settled.content,
         measured,
         stability=_stability(settled),

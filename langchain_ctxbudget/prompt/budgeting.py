@@ -45,9 +45,9 @@ def allocate(plan: Plan) -> Plan:
 
     Where what must be sent does not fit in that, all of the limit is divided.
     """
-    plan = plan.but(extras=counted_extras(plan))
+    plan = plan.with_parts(extras=counted_extras(plan))
     identity_tokens = _identity_tokens(plan)
-    lowered = plan.but(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
+    lowered = plan.with_parts(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
     try:
         return _allocated(lowered, identity_tokens)
     except errors.BudgetError:
@@ -74,7 +74,7 @@ def _identity_tokens(plan: Plan) -> int:
 def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     """Fits the turn into its room, and asks the strategy what every layer gets."""
     framing_tokens = _framing_tokens(plan, has_system_prompt=identity_tokens > 0)
-    plan = plan.but(turn=planned_turn(plan, identity_tokens, framing_tokens))
+    plan = plan.with_parts(turn=planned_turn(plan, identity_tokens, framing_tokens))
     exchanges = newest_exchanges(plan.conversation)
     keep, keep_tokens = _kept_messages(plan, exchanges)
     situation = _situation(
@@ -97,7 +97,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     tokens = dict(allocation.tokens)
     tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
     tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
-    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+    return plan.with_parts(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
 def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:
@@ -263,7 +263,7 @@ def with_bundles(plan: Plan) -> Plan:
     """
     if plan.fixed is not None or not has_human(plan.turn.groups):
         return plan
-    return plan.but(bundles=bundles_within(plan, plan.allocated.tokens))
+    return plan.with_parts(bundles=bundles_within(plan, plan.allocated.tokens))
 
 
 def bundles_within(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
@@ -329,7 +329,7 @@ def with_preferences(plan: Plan) -> Plan:
     left_out = [part for part in (*all_preferences, *all_memories) if part not in chosen.shown]
     is_limited = most_facts is not None and len(facts_shown) >= most_facts
     left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
-    return plan.but(preferences=replace(chosen, left_out=tuple(left_out)))
+    return plan.with_parts(preferences=replace(chosen, left_out=tuple(left_out)))
 
 
 def _most_memories(plan: Plan) -> int | None:
@@ -401,7 +401,7 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work:
         turn = _with_work(plan, turn, _work_of_turn(plan, view))
-    return with_preferences(plan.but(turn=turn, history=view))
+    return with_preferences(plan.with_parts(turn=turn, history=view))
 
 
 def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> PlannedTurn:

@@ -124,7 +124,7 @@ def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
     confidences = {Layer.TOPICS: data.get("topics", {}), Layer.ENTITIES: data.get("entities", {})}
     request = plan.request
     detected = subjects.named(plan.detected, confidences, request.settings, request.knowledge)
-    return plan.but(detected=detected)
+    return plan.with_parts(detected=detected)
 
 
 # The budget
@@ -153,13 +153,13 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
     flags = {name: data[name] for name in ("goes_on", "cold", "afforded_tokens") if name in data}
     is_same = all(getattr(plan, name) == flag for name, flag in flags.items())
     if plan.allocation is None or not is_same:
-        begun = Plan.begin(plan.conversation, plan.request).but(
+        begun = Plan.begin(plan.conversation, plan.request).with_parts(
             detected=plan.detected,
             embedded_query=plan.embedded_query,
             failures=plan.failures,
             uses_known_costs=plan.uses_known_costs,
         )
-        plan = divide_budget(begun.but(**flags, is_redone=bool(flags)))
+        plan = divide_budget(begun.with_parts(**flags, is_redone=bool(flags)))
 
     allocation = plan.allocated
     tokens = dict(allocation.tokens)
@@ -167,7 +167,7 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
         if layer in tokens and layer not in (Layer.IDENTITY, Layer.MESSAGE):
             tokens[layer] = layer_tokens
     keep = data.get("keep_messages", allocation.keep_messages)
-    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+    return plan.with_parts(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
 # The items of the background
@@ -183,7 +183,7 @@ def _items(plan: Plan, *, retrieved: bool) -> list[Item]:
 def _with_quotes(plan: Plan, data: Sequence[Item]) -> Plan:
     parts = _fragments(plan, data, "found", {str(Layer.RETRIEVAL): MIXED_SECTION})
     if plan.fixed is None:
-        return plan.but(retrieved=Retrieved(parts))
+        return plan.with_parts(retrieved=Retrieved(parts))
     others = [part for part in plan.fixed if part.layer != Layer.RETRIEVAL]
     return _with_fixed(plan, (*others, *parts))
 
@@ -196,7 +196,7 @@ def _with_bundles(plan: Plan, data: Sequence[Item]) -> Plan:
     if plan.fixed is None:
         detected = plan.detected
         bundles = Bundles(parts, detected.omitted, detected.more_omitted, is_given=True)
-        return plan.but(bundles=bundles)
+        return plan.with_parts(bundles=bundles)
     quotes = [part for part in plan.fixed if part.layer == Layer.RETRIEVAL]
     return _with_fixed(plan, (*parts, *quotes))
 

@@ -67,7 +67,9 @@ def divide_budget(plan: Plan) -> Plan:
             )
     else:
         room = max(0, window - plan.request.output_reserve_tokens)
-    plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
+    plan = plan.with_parts(
+        limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan)
+    )
 
     is_known_to_be_rebuilt = plan.is_redone and not plan.goes_on
     if plan.grows and not is_known_to_be_rebuilt:
@@ -84,10 +86,10 @@ def _extended(plan: Plan) -> Plan:
     Else returns the plan of a rebuild, whose `goes_on` is False.
     """
     # Not cold as far as is known here: `_rebuilt` finds that out.
-    rebuild = plan.but(goes_on=False, cold=plan.is_redone and plan.cold)
+    rebuild = plan.with_parts(goes_on=False, cold=plan.is_redone and plan.cold)
     if not plan.conversation.cuts:
         return rebuild
-    extended = allocate(rebuild.but(goes_on=True))
+    extended = allocate(rebuild.with_parts(goes_on=True))
     record = history_plan(extended).record
     if record is None or (not plan.is_redone and _is_cold(extended)):
         return rebuild
@@ -97,7 +99,7 @@ def _extended(plan: Plan) -> Plan:
     if prefix_of(whole) != record.prefix:
         # What stands before the messages has changed, so nothing of this prompt is cached. (In a
         # loop of calls, the prompt of the last call may be.)
-        return rebuild.but(cold=rebuild.cold or not _is_in_loop(plan))
+        return rebuild.with_parts(cold=rebuild.cold or not _is_in_loop(plan))
     if record.begun == len(whole.conversation.entries):
         return _repeated_rebuild(whole, record)
     return _extended_where_it_fits(rebuild, extended, _Extension.of(whole, record))
@@ -192,7 +194,7 @@ def _shortened(
 
     Else returns `otherwise`.
     """
-    shortened = _Extension.of(_with_last_history(extended.but(clips_new=True)), record)
+    shortened = _Extension.of(_with_last_history(extended.with_parts(clips_new=True)), record)
     fits = shortened.has_room if needs_background else shortened.fits
     return shortened.finished() if fits else otherwise
 
@@ -210,7 +212,7 @@ def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
     could cost, which is what it cost and what was left over.
     """
     level = record.level_tokens
-    repeated = plan.but(
+    repeated = plan.with_parts(
         cold=level >= plan.limit_tokens,
         afforded_tokens=record.saved_tokens + level,
         repeats_rebuild=True,
@@ -245,7 +247,7 @@ def _when_full(rebuild: Plan, full: _Extension) -> Plan:
         return shorter
     if full.fits and not is_paid:
         return full.finished()
-    return rebuild.but(afforded_tokens=afforded_tokens)
+    return rebuild.with_parts(afforded_tokens=afforded_tokens)
 
 
 def _price_of(full: _Extension) -> int:
@@ -416,7 +418,7 @@ def _with_room_for_background(plan: Plan, tokens_left: int, saved_tokens: int | 
     for layer in background:
         tokens[layer] = int(tokens[layer] * scale)
     allocation = replace(plan.allocated, tokens=tokens)
-    return plan.but(most_background_tokens=room, allocation=allocation)
+    return plan.with_parts(most_background_tokens=room, allocation=allocation)
 
 
 def _most_background_tokens(plan: Plan, saved_tokens: int | None) -> int:
@@ -450,13 +452,13 @@ def _rebuilt(plan: Plan) -> Plan:
     is_cold = plan.cold or (not is_known and _is_cold(plan))
     # A turn that has outgrown its room got what it needs to grow: the rest may fill the prompt.
     if is_cold or plan.turn.stage:
-        return plan.but(
+        return plan.with_parts(
             cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan)
         )
     level = _level_tokens(plan)
     if plan.turn.free_tokens and not _was_asked_for(plan):
         level = max(level, _level_in_loop(plan))
-    return allocate(plan.but(level_tokens=level))
+    return allocate(plan.with_parts(level_tokens=level))
 
 
 def _was_asked_for(plan: Plan) -> bool:

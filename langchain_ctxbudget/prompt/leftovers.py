@@ -56,7 +56,7 @@ def with_leftovers(plan: Plan) -> Plan:
             room = _wider_room(plan, spec, rooms[spec.layer], used_before + tokens_left)
             if room is not None:
                 rooms[spec.layer] = room
-                plan = plan.but(bundles=bundles_within(plan, rooms))
+                plan = plan.with_parts(bundles=bundles_within(plan, rooms))
         tokens_left -= _used_tokens(plan, spec.layer) - used_before
     return plan
 
@@ -131,7 +131,7 @@ def with_shrunk_background(plan: Plan) -> Plan:
     layers = {part.layer for part in plan.fixed or ()}
     order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
     content, removed = pruned(plan, plan.content, order)
-    return plan.but(fixed=content.volatile, pruned=(*plan.pruned, *removed))
+    return plan.with_parts(fixed=content.volatile, pruned=(*plan.pruned, *removed))
 
 
 # Quotes
@@ -162,7 +162,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         is_numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
-    return plan.but(retrieved=retrieved)
+    return plan.with_parts(retrieved=retrieved)
 
 
 def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:

@@ -329,7 +329,7 @@ class Plan:
         )
         return plan.with_background(request.background)
 
-    def but(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
+    def with_parts(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
         """Returns the plan with some of its parts replaced."""
         return replace(self, **changes)
 

@@ -66,7 +66,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         count=plan.counter.count_text,
     )
     detected = subjects.within(detected, request.tier, plan.counter.count_text)
-    return plan.but(detected=detected).with_failures(*problems)
+    return plan.with_parts(detected=detected).with_failures(*problems)
 
 
 def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flow[Plan]:
@@ -76,7 +76,7 @@ def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flo
     query = retrieval.without_names(plan.query, list(plan.conversation.names))
     embedding = embed_query(access.embeddings, query)
     vector = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
-    return plan if vector is None else plan.but(embedded_query=(query, vector))
+    return plan if vector is None else plan.with_parts(embedded_query=(query, vector))
 
 
 def _query_vector(plan: Plan, access: Access, problems: list[str]) -> NDArray[np.float32] | None:
@@ -134,7 +134,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
-    return budgeting.with_bundles(plan.but(own_items=items).with_failures(*problems))
+    return budgeting.with_bundles(plan.with_parts(own_items=items).with_failures(*problems))
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
@@ -213,7 +213,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     is_cut = bool(plan.history.cut or plan.history.shortened)
     if is_cut or findings.texts or findings.named_documents:
         pool = yield from _pool(plan, access, query, findings, problems)
-        plan = plan.but(pool=pool)
+        plan = plan.with_parts(pool=pool)
     return leftovers.with_leftovers(plan.with_failures(*problems))
 
 
@@ -298,7 +298,7 @@ def settle(plan: Plan) -> Settled:
     if background is not None and plan.grows:
         # At every call of a loop: a long one keeps the cache warm.
         background = replace(background, at=plan.request.now)
-    return replace(settled, plan=plan.but(background=background))
+    return replace(settled, plan=plan.with_parts(background=background))
 
 
 def assemble(plan: Plan) -> Prompt:
@@ -427,7 +427,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         # Nobody holds the conversation's lock: an index of its own, and words alone.
         searched = retrieval.Searched.of(plan.conversation, history.MessageIndex())
         pool = retrieval.pooled(searched, plan.query)
-    return leftovers.with_leftovers(plan.but(pool=pool))
+    return leftovers.with_leftovers(plan.with_parts(pool=pool))
 
 
 def _begun_for(prompt: Prompt, budget: int) -> Plan:
@@ -437,7 +437,7 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
     cut = prompt.changes.cut
     if cut is not None:
         cuts[cut.cut_key] = cut
-    conversation = before.conversation.but(
+    conversation = before.conversation.with_parts(
         cuts=cuts, last=None, clips=dict(before.conversation.clips)
     )
     request = replace(
@@ -448,7 +448,7 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
         texts_counted_before=before.conversation.counter.calls,
         failures=before.failures,
     )
-    return Plan.begin(conversation, request).but(
+    return Plan.begin(conversation, request).with_parts(
         detected=before.detected,
         own_items=before.own_items,
         goes_on=before.goes_on,
