@@ -222,7 +222,7 @@ class HistoryPlan:
         """
         if self.fits_whole and self.end <= self.most_verbatim:
             return True
-        if self.conversation.table.made.has_news(record.waiting):
+        if self.conversation.table.span_digests.has_news(record.waiting):
             return True
         if self.end - record.position <= self.most_verbatim and self._is_within_trigger(record):
             return False
@@ -495,7 +495,7 @@ class HistoryPlan:
 
     def _expected_cut(self, record: CutRecord) -> int:
         """Returns the cut that a compaction would make now; 0 where no model writes summaries."""
-        if not self.conversation.table.made.maker:
+        if not self.conversation.table.span_digests.maker:
             return 0
         return self._cut_at_target(self._cost_as_cut(record), self.room_tokens)
 

@@ -188,7 +188,7 @@ class Conversation:
         tree = self.table.tree(span_messages)
         if not self.is_newest:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
-        return Spans(self.entries, tree, self.table.made)
+        return Spans(self.entries, tree, self.table.span_digests)
 
     def clipped_message(
         self, position: int, most_tokens: int, media_tokens: int = 0
@@ -496,7 +496,7 @@ class OpenConversation:
 
         What is stored of them is deleted with it; the rest is read again.
         """
-        digests = self.table.made
+        digests = self.table.span_digests
         digests.digests = {}
         digests.failures = {}
         digests.looked_up = set()

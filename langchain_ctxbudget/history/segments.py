@@ -192,7 +192,7 @@ class _Opening:
         table.search_index.lexical.restore(self._words)
         table.search_index.vectors_by = head.vectors_by
         table.trees = {tree.span_messages: tree.shortened(len(table)) for tree in head.trees}
-        table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
+        table.span_digests.extracted = {(key, date): digest for key, date, digest in head.extracted}
         table.questions = head.questions
         lanes = whole[-1].lanes if whole else {}
 
@@ -376,7 +376,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         trees=tuple(table.trees.values()),
         extracted=tuple(
             (key, date, digest)
-            for (key, date), digest in table.made.extracted.items()
+            for (key, date), digest in table.span_digests.extracted.items()
             if key in standing
         ),
         questions=table.questions,

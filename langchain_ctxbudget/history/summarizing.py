@@ -399,11 +399,11 @@ def compactions(
     """
     spans = seen.spans(span_messages)
     nodes = spans.tree.complete(until)
-    if spans.known.maker:
-        yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
+    if spans.span_digests.maker:
+        yield from look_up(store, seen.scope, spans.span_digests, [*map(spans.key, nodes)])
     records: list[ConversationCompaction] = []
     for node in nodes:
-        key = spans.key(node) if spans.written(node) else spans.tree.key(node)
+        key = spans.key(node) if spans.model_digest(node) else spans.tree.key(node)
         records.append(ConversationCompaction.of(spans.digest(node), seen, key))
     return records
 
@@ -446,7 +446,7 @@ def _text(digest: Digest) -> str:
 
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
     """Returns the spans that a model is to write about, each after its parts."""
-    known = spans.known
+    known = spans.span_digests
     if not known.maker:
         return []
     nodes = spans.tree.complete(min(known.until, len(spans.entries)))
@@ -482,7 +482,7 @@ class Summarizing:
         Once the model has failed, that waits; then it is asked about all that it has not written
         about.
         """
-        known = conversation.table.made
+        known = conversation.table.span_digests
         is_waiting = known.waits_until is not None
         is_due = known.waits_until is not None and known.waits_until <= self._owner.clock()
         if not conversation.scope.is_kept or (is_waiting and not is_due):
@@ -494,7 +494,7 @@ class Summarizing:
 
     def _seen(self, conversation: OpenConversation) -> tuple[Conversation, Spans]:
         seen = conversation.seen_with(self._owner.counter)
-        return seen, seen.spans(seen.table.made.span_messages)
+        return seen, seen.spans(seen.table.span_digests.span_messages)
 
     def _spans_of(self, conversation: OpenConversation) -> Spans:
         _, spans = self._seen(conversation)
@@ -523,7 +523,7 @@ class Summarizing:
         """Returns the next request, once it is known what others have written."""
         seen, spans = self._seen(conversation)
         keys = [key for _, key in wanted(spans)]
-        yield from look_up(self._owner.store, seen.scope, spans.known, keys)
+        yield from look_up(self._owner.store, seen.scope, spans.span_digests, keys)
         for node, key in wanted(spans):
             return request_of(seen, spans, node, key)
         return None
@@ -533,7 +533,7 @@ class Summarizing:
     ) -> Flow[None]:
         """Notes why there is no digest, and how long the model is not asked."""
         yield from ()
-        known = self._spans_of(conversation).known
+        known = self._spans_of(conversation).span_digests
         if not error.is_passing:
             known.refusals[request.key] = known.refusals.get(request.key, 0) + 1
         known.failed += 1
@@ -551,7 +551,7 @@ class Summarizing:
         It may tell of anything that was said before.
         """
         seen, spans = self._seen(conversation)
-        known = spans.known
+        known = spans.span_digests
         known.failed = 0
         known.waits_until = None
         end = request.node.end

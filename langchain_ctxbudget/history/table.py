@@ -99,7 +99,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """The spans, by their wanted size."""
         self.questions = OpenQuestions()
         self.work = WorkState()
-        self.made = KnownDigests()
+        self.span_digests = KnownDigests()
         """The digests of spans, by extraction and by a model."""
         self.counted: dict[str, Costs] = {}
         """What every message costs, by the identity of the counter."""
@@ -359,7 +359,7 @@ class MessageTable(Columns, Sequence[Entry]):
         unchanged = min(pins, default=length)
         for size, tree in self.trees.items():
             other.trees[size] = tree.shortened(unchanged)
-        other.made = self.made.copy(other.trees.values())
+        other.span_digests = self.span_digests.copy(other.trees.values())
         if self.questions.read_until <= unchanged:
             other.questions = self.questions
         if self.work.read_until <= unchanged:
@@ -406,7 +406,7 @@ class MessageTable(Columns, Sequence[Entry]):
         if tree is not tree_before:
             newest_nodes = tree.complete(len(self), len(tree_before.keys))[-2:]
             for node in newest_nodes:
-                Spans(self, tree, self.made).extracted(node)
+                Spans(self, tree, self.span_digests).extracted(node)
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""

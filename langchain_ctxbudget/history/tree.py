@@ -239,11 +239,11 @@ class Spans:
 
     entries: Sequence[Entry]
     tree: Tree
-    known: KnownDigests
+    span_digests: KnownDigests
 
     def key(self, node: Node) -> str:
         """Returns the key under which the model's digest of a node is kept."""
-        return f"{self.tree.key(node)}-{self.known.maker}"
+        return f"{self.tree.key(node)}-{self.span_digests.maker}"
 
     def lines(self, node: Node) -> list[Line]:
         """Returns the messages of a node as a summariser reads them."""
@@ -257,25 +257,25 @@ class Spans:
         """
         content = self.tree.key(node)
         key = (content, self.entries[node.first].date)
-        if content and key in self.known.extracted:
-            return self.known.extracted[key].placed(node.first)
+        if content and key in self.span_digests.extracted:
+            return self.span_digests.extracted[key].placed(node.first)
 
         if node.level > 1:
             extraction = merge([self.extracted(child) for child in self.tree.children(node)])
         else:
             extraction = digest_messages(self.lines(node), node.first, node.end)
         if content:  # the rest grows with every message; only what is complete is kept
-            self.known.extracted[key] = extraction
+            self.span_digests.extracted[key] = extraction
         return extraction
 
-    def written(self, node: Node) -> Digest | None:
+    def model_digest(self, node: Node) -> Digest | None:
         """Returns the digest that a model wrote of a node, or None where it wrote none."""
-        written = self.known.digests.get(self.key(node))
+        written = self.span_digests.digests.get(self.key(node))
         return written.placed(node.first) if written else None
 
     def digest(self, node: Node) -> Digest:
         """Returns the model's digest of a span, else that of extraction."""
-        return self.written(node) or self.extracted(node)
+        return self.model_digest(node) or self.extracted(node)
 
     def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
         """Returns the digests of everything before a cut, and the keys that a model owes.
@@ -284,9 +284,9 @@ class Spans:
         """
         nodes = self._nodes(cut)
         owed: list[str] = []
-        if self.known.maker:
+        if self.span_digests.maker:
             keys = [self.key(node) for node in nodes if self.tree.key(node)]
-            owed = [key for key in keys if self.known.lacks(key)]
+            owed = [key for key in keys if self.span_digests.lacks(key)]
         return [self.digest(node) for node in nodes], tuple(owed)
 
     def important(self, cut: int) -> list[int]:

@@ -95,7 +95,7 @@ def summarize(
     """Has the summary model write about the spans that the view leaves out, or soon will."""
     if workspace.summarizing is None:
         return
-    made = conversation.table.made
+    made = conversation.table.span_digests
     made.span_messages = settings.span_messages
     made.until = max(view.cut, view.next_cut)
     workspace.summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)

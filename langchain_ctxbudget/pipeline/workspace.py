@@ -491,7 +491,7 @@ class Workspace:
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
         maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
-        conversation.table.made.maker = maker
+        conversation.table.span_digests.maker = maker
 
 
 def conversation_apart(scope: stores.Scope, because: str) -> history.OpenConversation:

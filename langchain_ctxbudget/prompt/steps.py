@@ -164,7 +164,7 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     decision = planned.decide()
     problems: list[str] = []
     conversation = planned.conversation
-    summaries = conversation.table.made
+    summaries = conversation.table.span_digests
     if summaries.maker and not decision.whole and decision.record is None:
         _, waiting = conversation.spans(planned.settings.span_messages).before(decision.cut)
         look_up = history.look_up(access.store, conversation.scope, summaries, waiting)
@@ -175,7 +175,7 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
 
 def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> Flow[bool]:
     """Returns whether a model has by now summarized messages that it had not at the rebuild."""
-    summaries = conversation.table.made
+    summaries = conversation.table.span_digests
     if summaries.maker and record.waiting:
         with suppress(Exception):  # extraction stands instead
             yield from history.look_up(access.store, conversation.scope, summaries, record.waiting)
@@ -184,7 +184,7 @@ def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> 
 
 def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str]:
     """Returns why a model has not summarized the messages before the cut, each reason once."""
-    summaries = conversation.table.made
+    summaries = conversation.table.span_digests
     if not summaries.maker or not view.waiting:
         return []
     reasons = dict.fromkeys(summaries.failures.values())
