@@ -27,7 +27,7 @@ from langchain_ctxbudget.errors import (
     checks_names,
 )
 from langchain_ctxbudget.messages import (
-    checked,
+    checked_messages,
     is_user,
     one_line,
     plain_text,
@@ -98,7 +98,7 @@ def replay(
     Raises:
         InputError: The conversation has nothing to replay, or an argument is out of range.
     """
-    instructions, dialogue = split_instructions(checked(messages, "messages"))
+    instructions, dialogue = split_instructions(checked_messages(messages, "messages"))
     turns = split_turns(dialogue)
     _require_replayable(turns, budget, evidence or {})
     contenders = [

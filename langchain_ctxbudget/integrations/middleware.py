@@ -296,7 +296,7 @@ def _split_request(request: types.ModelRequest[Any]) -> _RequestParts:
     history = before
     failures: list[str] = []
     is_changed = len(request.messages) != len(state)
-    if is_changed or not messages.same_beginning(request.messages, state):
+    if is_changed or not messages.is_beginning_of(request.messages, state):
         changed = _ChangedRequest(stored, before, convert_to_messages(request.messages))
         history = changed.history
         turn = changed.turn
@@ -305,7 +305,7 @@ def _split_request(request: types.ModelRequest[Any]) -> _RequestParts:
     instructions, turn = split_instructions(turn)
     system = request.system_message
     if system is not None:
-        failures += messages.flattened([system])
+        failures += messages.unsent_extras_of([system])
         instructions = [messages.instruction(system), *instructions]
     return _RequestParts([*map(SystemMessage, instructions), *history], turn, failures)
 

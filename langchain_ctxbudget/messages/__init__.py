@@ -36,11 +36,10 @@ from langchain_ctxbudget.messages.messages import (
     WHOLE,
     Preservation,
     as_sent,
-    checked,
+    checked_messages,
     current_turn,
     date_of,
     excerpt,
-    flattened,
     instruction,
     model_of,
     own_words,
@@ -51,6 +50,7 @@ from langchain_ctxbudget.messages.messages import (
     split_instructions,
     time_of,
     unread_time,
+    unsent_extras_of,
 )
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.prose import (
@@ -63,7 +63,7 @@ from langchain_ctxbudget.messages.prose import (
 from langchain_ctxbudget.messages.claims import (
     Statement,
     is_replaced_by,
-    replaced,
+    replacements_in,
     says_more,
     says_the_opposite,
     says_the_same,
@@ -97,11 +97,11 @@ from langchain_ctxbudget.messages.turns import (
     Repair,
     Used,
     as_note,
-    distinct,
     group,
+    is_beginning_of,
     joined_repairs,
     newest_that_fit,
-    same_beginning,
     split_turn,
+    with_distinct_ids,
     with_short_call_ids,
 )

@@ -134,7 +134,7 @@ class Statement(NamedTuple):
     """True if the thing has this value no longer."""
 
 
-def replaced(messages: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+def replacements_in(messages: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
     """Yields what a speaker's newest statement replaces: the old place, the new one, the thing.
 
     Args:

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.errors import UnsupportedContentError
 from langchain_ctxbudget.messages.text import digest
-from langchain_ctxbudget.messages.turns import same_beginning
+from langchain_ctxbudget.messages.turns import is_beginning_of
 
 _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
@@ -120,7 +120,7 @@ class SeenMessages:
     def begin(self, given: Sequence[BaseMessage]) -> bool:
         """Tells if messages begin with these very objects, unchanged as far as can be seen."""
         with suppress(Exception):  # whatever an artifact raises that is compared
-            if not same_beginning(self.messages, given):
+            if not is_beginning_of(self.messages, given):
                 return False
             newest = self.messages[-len(self.copies) :]
             return self.copies == tuple(map(vars, newest))

@@ -31,7 +31,7 @@ from langchain_ctxbudget.messages.text import (
     one_line,
     read_time,
 )
-from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
+from langchain_ctxbudget.messages.turns import group, is_beginning_of, is_empty
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
@@ -170,7 +170,7 @@ def _words(block: Block) -> str | None:
 # Which messages are accepted
 
 
-def checked(
+def checked_messages(
     messages: Sequence[BaseMessage], argument: str, known: Sequence[object] = ()
 ) -> list[BaseMessage]:
     """Returns messages after a check, chunks in their plain class.
@@ -188,7 +188,7 @@ def checked(
             f"{argument} must be a list of LangChain messages, not {type(messages).__name__}"
         )
     unchecked = messages
-    if same_beginning(known, messages):
+    if is_beginning_of(known, messages):
         unchecked = messages[max(0, len(known) - MOST_LOOKED_AT) :]
     has_plain_types = WHOLE.issuperset(map(type, unchecked))
     if has_plain_types and not any(KEY in message.additional_kwargs for message in unchecked):
@@ -235,7 +235,7 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
         message = HumanMessage(message)
     if isinstance(message, BaseMessage):
         message = [message]
-    turn = checked(message, "message")
+    turn = checked_messages(message, "message")
     _require_question(turn)
     return turn
 
@@ -286,7 +286,7 @@ def instruction(message: BaseMessage) -> str:
     return text
 
 
-def flattened(messages: Sequence[BaseMessage]) -> list[str]:
+def unsent_extras_of(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns the report's line on what the first system messages have besides text.
 
     That is not sent. Without such extras there is no line.

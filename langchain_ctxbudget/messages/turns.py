@@ -141,7 +141,7 @@ def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list
     return [], list(messages)
 
 
-def same_beginning(known: Sequence[object], given: Sequence[object]) -> bool:
+def is_beginning_of(known: Sequence[object], given: Sequence[object]) -> bool:
     """Tells if a list begins with the very objects of another."""
     return len(known) <= len(given) and all(map(is_, known, given))
 
@@ -199,7 +199,7 @@ def group(
     return groups, repairs
 
 
-def distinct(
+def with_distinct_ids(
     groups: Sequence[Group], before: Iterable[Group] = (), longest: int | None = None
 ) -> Grouped:
     """Returns groups in which no id is one of the groups before them, and the repairs.

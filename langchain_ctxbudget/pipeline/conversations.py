@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import Preservation, checked, require_preservation
+from langchain_ctxbudget.messages import Preservation, checked_messages, require_preservation
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.report import CoverageState
 
@@ -39,7 +39,7 @@ class Conversations:
 
     def add(self, scope: stores.Scope, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
         """Appends messages, and returns their ids."""
-        messages = checked(messages, "messages")
+        messages = checked_messages(messages, "messages")
         return self._workspace.change(scope, lambda editor: editor.add(messages))
 
     def ids_of(self, user_id: str) -> Flow[list[str]]:
@@ -67,7 +67,7 @@ class Conversations:
 
     def edit(self, scope: stores.Scope, message_id: str, message: BaseMessage) -> Flow[None]:
         """Replaces a message, and deletes what was derived from the old one."""
-        [checked_message] = checked([message], "message")
+        [checked_message] = checked_messages([message], "message")
         yield from self._workspace.change(
             scope, lambda editor: editor.edit(message_id, checked_message), "forget"
         )

@@ -21,7 +21,7 @@ from langchain_ctxbudget.history import (
     OpenConversation,
     editing,
 )
-from langchain_ctxbudget.messages import flattened, model_of, split_turn
+from langchain_ctxbudget.messages import model_of, split_turn, unsent_extras_of
 from langchain_ctxbudget.pipeline import finishing
 from langchain_ctxbudget.pipeline.session import Messages, Session, SessionOpener, Turn
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
@@ -389,7 +389,7 @@ class _Node:
 
     def _opened(self, conversation: OpenConversation) -> Flow[Session]:
         history, turn = split_turn(self.messages)
-        failures = (*self.request.failures, *flattened(self.messages))
+        failures = (*self.request.failures, *unsent_extras_of(self.messages))
         request = replace(self.request, failures=failures)
         session = yield from self.engine.open_session(conversation, turn, history, request)
         session.asked = self._asked()

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.messages import (
-    checked,
+    checked_messages,
     current_turn,
     digest,
     fingerprint,
-    flattened,
     split_instructions,
     split_turn,
+    unsent_extras_of,
 )
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
@@ -373,7 +373,7 @@ def context_runnable(
         messages = _messages_of_state(state)
         run = run_of(config, default_user, current_runtime(), messages=messages)
         run = run.under(engine.settings)
-        request = run.request(config, request_of_all, state, flattened(messages))
+        request = run.request(config, request_of_all, state, unsent_extras_of(messages))
         history, turn = split_turn(messages)
         session = yield from engine_of(run).answer(run.scope, history, turn, request)
         return session.finished.messages
@@ -384,7 +384,7 @@ def context_runnable(
         instructions, turn = _turn_of(turn_input)
         run = run_of(config, default_user, current_runtime(), messages=turn)
         request_of_turn = replace(request_of_all, instructions=instructions)
-        request = run.request(config, request_of_turn, None, flattened(turn))
+        request = run.request(config, request_of_turn, None, unsent_extras_of(turn))
         context = yield from engine_of(run).assemble(run.scope, turn, request)
         return context.messages
 
@@ -420,7 +420,9 @@ def _turn_of(step_input: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: A
         step_input = step_input.to_messages()
     if not isinstance(step_input, list | tuple):
         return [], current_turn(step_input)
-    instructions, messages = split_instructions(checked(_converted(step_input), "messages"))
+    instructions, messages = split_instructions(
+        checked_messages(_converted(step_input), "messages")
+    )
     history, turn = split_turn(messages)
     if history:
         raise errors.InputError(

@@ -16,7 +16,7 @@ from langchain_ctxbudget.flow import Flow, with_fallback
 from langchain_ctxbudget.history import Background, OpenConversation, editing
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import (
-    checked,
+    checked_messages,
     current_turn,
     is_user,
     split_instructions,
@@ -138,7 +138,7 @@ class SessionOpener:
         self.workspace.settings.override(request.settings)  # refused before anything is read
         if history is None:
             return _Asked(turn, None, request)
-        instructions, state = split_instructions(checked(history, "messages", known))
+        instructions, state = split_instructions(checked_messages(history, "messages", known))
         request = replace(request, instructions=(*request.instructions, *instructions))
         return _Asked(turn, state, request)
 

@@ -22,7 +22,7 @@ from langchain_ctxbudget.errors import (
 )
 from langchain_ctxbudget.flow import Call, Flow, T, drive
 from langchain_ctxbudget.knowledge import Learning
-from langchain_ctxbudget.messages import checked, forget_texts, split_instructions
+from langchain_ctxbudget.messages import checked_messages, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.beside import BesideReader, Stored, read_marks
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.pipeline.usage import Bookkeeping, Prices
@@ -391,7 +391,7 @@ class Workspace:
         task: bool = False,
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
-        state = checked(messages, "messages")
+        state = checked_messages(messages, "messages")
         return self.change(
             scope,
             lambda editor: editor.sync(state, on_removal, task=task),
@@ -411,7 +411,7 @@ class Workspace:
 
         Where that fails, the next prompt does it, or says that it cannot.
         """
-        _, state = split_instructions(checked(messages, "messages"))
+        _, state = split_instructions(checked_messages(messages, "messages"))
 
         def copy(editor: history.Editor) -> Flow[None]:
             if thread is not None:

@@ -20,7 +20,13 @@ from langchain_ctxbudget.history import (
     work_state,
 )
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
-from langchain_ctxbudget.messages import distinct, fences, is_user, joined_repairs, newest_that_fit
+from langchain_ctxbudget.messages import (
+    fences,
+    is_user,
+    joined_repairs,
+    newest_that_fit,
+    with_distinct_ids,
+)
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
     fragments_of,
@@ -396,7 +402,9 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
 
     These are the ids of calls in the turn, the turn's work state, and the preferences.
     """
-    groups, repairs = distinct(plan.turn.groups, view.groups, plan.conversation.longest_call_id)
+    groups, repairs = with_distinct_ids(
+        plan.turn.groups, view.groups, plan.conversation.longest_call_id
+    )
     repairs = joined_repairs(plan.turn.repairs, repairs)
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work:

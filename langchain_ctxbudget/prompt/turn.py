@@ -308,7 +308,7 @@ class GrowingTurn:
         need at least.
         """
         # Human messages are shown before all rounds: a new one begins anew.
-        goes_on = messages.same_beginning(self._groups_read, groups)
+        goes_on = messages.is_beginning_of(self._groups_read, groups)
         if not goes_on or has_human(groups[len(self._groups_read) :]):
             self._begin(groups)
         for number in range(len(self._groups_read), len(groups)):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import fences, head_end, one_line, replaced, sentences
+from langchain_ctxbudget.messages import fences, head_end, one_line, replacements_in, sentences
 from langchain_ctxbudget.retrieval.contradicted import contradiction
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.searched import MOST_CHARACTERS_PER_TOKEN, Other
@@ -339,7 +339,7 @@ class Selection:
 
         marks: dict[int, str] = {}
         needed: set[int] = set()
-        for older, newer, thing in replaced(statements):
+        for older, newer, thing in replacements_in(statements):
             needed.update(quoted[at] for at in (older, newer) if at in quoted)
             if older in quoted:
                 day = by_users[newer].date

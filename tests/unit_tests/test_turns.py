@@ -12,7 +12,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.messages import OpenCalls, distinct, group
+from langchain_ctxbudget.messages import OpenCalls, group, with_distinct_ids
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
@@ -291,7 +291,7 @@ def assert_every_result_is_sent_once_or_reported(messages, view, repairs):
 @given(TRANSCRIPTS, TRANSCRIPTS)
 def test_history_and_turn_together_are_accepted(before, after):
     history, _ = group(before)
-    turn, _ = distinct(group(after)[0], history)
+    turn, _ = with_distinct_ids(group(after)[0], history)
 
     assert refusals(messages_of([*history, *turn])) == []
 
@@ -437,7 +437,7 @@ def test_ids_of_items_in_the_history_are_not_sent_in_the_turn():
     history, _ = group([message_with_item_ids()])
     turn, _ = group([message_with_item_ids()])
 
-    [changed], repairs = distinct(turn, history)
+    [changed], repairs = with_distinct_ids(turn, history)
 
     assert changed.messages[0].content == [HELLO]
     assert [repair.kind for repair in repairs] == ["item_id"]
