@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
-from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
+from langchain_ctxbudget.messages import cached_until_forgotten, fold, mentions, one_line, terms
 from langchain_ctxbudget.search import (
     Candidate,
     CentredVectors,
@@ -438,7 +438,7 @@ def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
     return {key: (score - low) / (high - low) for key, score in scores.items()}
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def names_of(title: str, source: str) -> tuple[str, ...]:
     """Returns the names of a document, folded: its address or path, its file's name, its title.
 

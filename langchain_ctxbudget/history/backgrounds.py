@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import fences, fingerprint, remembering
+from langchain_ctxbudget.messages import cached_until_forgotten, fences, fingerprint
 from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -64,7 +64,7 @@ def words_of(message: BaseMessage) -> str:
     return fingerprint(HumanMessage(content))
 
 
-_text_digest = remembering(4_096)(lambda text: fingerprint(HumanMessage(text)))
+_text_digest = cached_until_forgotten(4_096)(lambda text: fingerprint(HumanMessage(text)))
 
 
 def with_background(message: BaseMessage, background: str) -> BaseMessage:

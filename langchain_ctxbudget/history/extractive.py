@@ -21,8 +21,8 @@ from langchain_ctxbudget.history.backgrounds import with_headings
 from langchain_ctxbudget.messages import (
     Count,
     begins_in_the_middle,
+    cached_until_forgotten,
     fences,
-    remembering,
     terms,
     units,
     word_count,
@@ -269,7 +269,7 @@ def keep_sentences(lines: Iterable[Line], limit: int = MOST_KEPT) -> tuple[Sente
     return tuple(sorted(best.values(), key=lambda sentence: (sentence.position, sentence.order)))
 
 
-@remembering(KNOWN_LINES)
+@cached_until_forgotten(KNOWN_LINES)
 def candidates_of(line: Line) -> tuple[Sentence, ...]:
     """Returns the sentences of a message that still say something later."""
     is_foreign = _is_foreign(line.text)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import Count, fences, remembering
+from langchain_ctxbudget.messages import Count, cached_until_forgotten, fences
 
 MOST_FILES = 40
 """Files whose texts are known."""
@@ -308,7 +308,7 @@ def focus_of(
     return Focus(words, files, places)
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def _places(text: str) -> list[tuple[str, int, int]]:
     """Returns lines that a text names, each with the file that is named last before it."""
     places = list[tuple[str, int, int]]()
@@ -338,7 +338,7 @@ def _file_before(place: re.Match[str], files: Sequence[re.Match[str]]) -> str:
     return ""
 
 
-@remembering(65_536)
+@cached_until_forgotten(65_536)
 def identifiers(text: str) -> frozenset[str]:
     """Returns the compound names of a text: with an underscore, a digit or a capital within."""
     return frozenset(word for word in _IDENTIFIER.findall(text) if _COMPOUND.search(word))

@@ -21,7 +21,14 @@ from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.history.tool_calls import CallArguments
-from langchain_ctxbudget.messages import Count, clipped, fences, is_user, one_line, remembering
+from langchain_ctxbudget.messages import (
+    Count,
+    cached_until_forgotten,
+    clipped,
+    fences,
+    is_user,
+    one_line,
+)
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.worker import keep_newest
@@ -97,7 +104,7 @@ _DONE = frozenset(
 )
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def names_in(text: str) -> Mapping[str, int]:
     """Returns how often each name stands in a text: paths, symbols, hashes, ids, URLs."""
     names: list[str] = []

@@ -247,7 +247,7 @@ def _fragment(
     )
 
 
-@messages.remembering(4_096)
+@messages.cached_until_forgotten(4_096)
 def _line(text: str) -> str:
     return f"- {fences.as_item(text.strip())}\n"
 

@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.messages import fold, remembering, vocabulary
+from langchain_ctxbudget.messages import cached_until_forgotten, fold, vocabulary
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, put_of, require_id
 
 FactCategory = Literal["project", "preference", "identity"]
@@ -36,7 +36,7 @@ MOST_SOURCES = 20
 ENGLISH = vocabulary("knowledge")
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def _speaks_of_a_relative_day(text: str) -> bool:
     return bool(ENGLISH.relative_day.search(fold(text)))
 

@@ -11,11 +11,11 @@ from langchain_ctxbudget.knowledge.detection import Detectable, Detection, Detec
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.messages import (
     Count,
+    cached_until_forgotten,
     clip_text,
     fences,
     fold,
     one_line,
-    remembering,
     water_level,
 )
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
@@ -213,7 +213,7 @@ def _in_layer(
     )
 
 
-@remembering(64)
+@cached_until_forgotten(64)
 def _detector_of(declared: Declared) -> Detector:
     """Returns a detector whose ids are the places of what is declared."""
     return Detector(

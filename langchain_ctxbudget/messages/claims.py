@@ -8,9 +8,9 @@ from typing import NamedTuple
 from langchain_ctxbudget.messages.prose import without_pasted
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
+    cached_until_forgotten,
     fold,
     one_line,
-    remembering,
     sentences,
     terms,
 )
@@ -78,7 +78,7 @@ def _digits_of(word: re.Match[str]) -> str:
     return str(_NUMBERS.index(word[0]) + 1)
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def _compared(text: str) -> _Compared:
     """Returns a text as it is compared."""
     plain = ENGLISH.not_contracted.sub(" not ", fold(text))
@@ -179,7 +179,7 @@ def _terms_of_thing(statement: Statement) -> list[str]:
     return without_colour or thing_terms
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def statements(text: str) -> list[Statement]:
     """Returns what a message states for sure.
 

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from itertools import compress, islice
 from typing import Any, NamedTuple
 
-from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, remembering, terms
+from langchain_ctxbudget.messages.text import (
+    ENGLISH,
+    LINE_CHARACTERS,
+    cached_until_forgotten,
+    terms,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +232,7 @@ def _with_gaps(
 # Pieces, and what they are worth
 
 
-@remembering(256)
+@cached_until_forgotten(256)
 def _pieces_of(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> _Pieces:
     """Returns the pieces of a text with their worth: the given one, or by kind and focus."""
     lines = [_parts_of(line) for line in text.splitlines(keepends=True)]
@@ -370,7 +375,7 @@ def _worth_of_first_hits(files: Sequence[str]) -> list[float]:
 # JSON, written anew in less room
 
 
-@remembering(256)
+@cached_until_forgotten(256)
 def _shorter_json(text: str, characters: int) -> str:
     """Returns the most detailed form of a JSON text within a number of characters.
 
@@ -393,7 +398,7 @@ def _shorter_json(text: str, characters: int) -> str:
         return ""
 
 
-@remembering(32)
+@cached_until_forgotten(32)
 def _json_value(text: str) -> object:
     """Returns the JSON object or list of a text; None of another text."""
     if not text.lstrip().startswith(("{", "[")):

@@ -70,7 +70,7 @@ _cache_clearers: list[Callable[[], None]] = [re.purge]
 in patterns."""
 
 
-def remembering(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def cached_until_forgotten(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Returns a decorator: `lru_cache` for functions of users' texts, emptied by `forget_texts`.
 
     Unlike `lru_cache`, it keeps the signature of the function for type checkers.
@@ -101,7 +101,7 @@ def digest(text: str, size: int = 16) -> bytes:
 # Words and terms
 
 
-@remembering(65_536)
+@cached_until_forgotten(65_536)
 def stem(word: str) -> str:
     """Returns the Snowball stem of a lower-case word."""
     # A stemmer of its own for every word: one that threads share would work in itself.
@@ -178,7 +178,7 @@ def without_mentions(folded: str, name: str) -> str:
     return _whole_words(name).sub("\0", folded)
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def _whole_words(name: str) -> re.Pattern[str]:
     """Returns the pattern of a name as whole words, in scripts with spaces."""
     words = fold(name).split()

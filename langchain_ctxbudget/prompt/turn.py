@@ -19,9 +19,9 @@ from langchain_ctxbudget import messages
 from langchain_ctxbudget.history import TurnWorkState, WorkState, known_files, work_state
 from langchain_ctxbudget.messages import (
     Group,
+    cached_until_forgotten,
     call_ids,
     has_media,
-    remembering,
     terms,
     without_media,
 )
@@ -746,6 +746,6 @@ def _newest_and_last_call(
     return {*numbers[-1:], *calling[-1:]}
 
 
-@remembering(4_096)
+@cached_until_forgotten(4_096)
 def _terms(text: str) -> frozenset[str]:
     return frozenset(terms(text))

@@ -20,7 +20,7 @@ from langchain_ctxbudget.history import (
     searched_text,
     short_digest,
 )
-from langchain_ctxbudget.messages import remembering, terms
+from langchain_ctxbudget.messages import cached_until_forgotten, terms
 
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
@@ -28,8 +28,8 @@ _CHARACTERS_PER_TOKEN = 4
 """About the characters of a token, where it is not worth counting."""
 MOST_CHARACTERS_PER_TOKEN = 16
 """A text with more characters for each token of room is not tokenized: it is far too long."""
-_first_person = remembering(REMEMBERED_TEXTS)(search.first_person)
-_saying = remembering(REMEMBERED_TEXTS)(saying)
+_first_person = cached_until_forgotten(REMEMBERED_TEXTS)(search.first_person)
+_saying = cached_until_forgotten(REMEMBERED_TEXTS)(saying)
 
 Other: TypeAlias = search.Candidate | OtherMessage
 """A text from elsewhere."""
@@ -102,7 +102,7 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
-@remembering(REMEMBERED_TEXTS)
+@cached_until_forgotten(REMEMBERED_TEXTS)
 def terms_of_text(text: str) -> Counter[str]:
     """Returns how often a text from elsewhere has each of its terms."""
     return Counter(terms(text))
