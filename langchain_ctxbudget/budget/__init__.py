@@ -41,9 +41,9 @@ from langchain_ctxbudget.budget.parameters import (
     Tier,
     TierName,
     UsageLimits,
-    relaxed,
-    standing,
     tier_of,
+    tightest_limit,
+    without_forced_limits,
 )
 from langchain_ctxbudget.budget.strategies import (
     STRATEGIES,
@@ -94,10 +94,10 @@ __all__ = [
     "TierName",
     "UsageLimits",
     "divide",
-    "relaxed",
     "share_out",
-    "standing",
     "strategy_of",
     "tier_of",
+    "tightest_limit",
     "title_of",
+    "without_forced_limits",
 ]

@@ -144,7 +144,7 @@ class Standing:
         return min(1.0, max(0.0, round(share, 12)))
 
 
-def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
+def tightest_limit(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
     """Returns the limit with the smallest share left; None where none is set."""
     standings: list[Standing] = []
     for name in LIMITS:
@@ -202,7 +202,7 @@ _FIELDS_OF_FORCED: Mapping[Forced, str] = {
 """The field of a tier that each `force_include` opens."""
 
 
-def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
+def without_forced_limits(tier: Tier, forced: Collection[Forced]) -> Tier:
     """Returns a tier without the limits that are forced open."""
     changes: dict[str, Any] = {}
     for name in forced:

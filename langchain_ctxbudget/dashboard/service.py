@@ -541,7 +541,7 @@ def _pruning_strategy(report: ContextReport, thresholds: Sequence[float]) -> Ans
     tier = budgets.HEALTHY
     if usage is not None:
         number = [tier.name for tier in TIERS].index(usage.tier)
-        tier = budgets.relaxed(TIERS[number], usage.forced)
+        tier = budgets.without_forced_limits(TIERS[number], usage.forced)
     return {
         "budget_range": _ranges(thresholds)[number],
         "tier1_messages": 1,

@@ -17,9 +17,9 @@ from langchain_ctxbudget.budget import (
     Standing,
     Tier,
     UsageLimits,
-    relaxed,
-    standing,
     tier_of,
+    tightest_limit,
+    without_forced_limits,
 )
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, checks_names
 from langchain_ctxbudget.flow import (
@@ -242,7 +242,7 @@ class Bookkeeping:
         if not self.ledger.unwritten:
             atexit.unregister(self.close)
 
-    def standing(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
+    def tightest_limit(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None without any."""
         session = yield from self.ledger.read(self.store(), scope.user_id, of_session(scope))
         month = yield from self.used_in(scope.user_id)
@@ -252,7 +252,7 @@ class Bookkeeping:
             "month_tokens": month.total_tokens,
             "month_cost": month.cost,
         }
-        return standing(limits, used)
+        return tightest_limit(limits, used)
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns what a user has used in a month, this one or such as `2026-11`."""
@@ -269,7 +269,7 @@ class Bookkeeping:
         limits = settings.usage_limits
         if limits is None:
             return HEALTHY, None
-        reading = self.standing(scope, limits)
+        reading = self.tightest_limit(scope, limits)
         current = yield from with_fallback(reading, None, "usage not read", failures)
         if current is None:
             return HEALTHY, None
@@ -283,7 +283,7 @@ class Bookkeeping:
             allowed=current.allowed,
             forced=forced,
         )
-        return relaxed(tier, forced), state
+        return without_forced_limits(tier, forced), state
 
 
 @checks_names()
@@ -401,4 +401,4 @@ class UsageBook:
             limits = settings.usage_limits
         if limits is None:
             return None
-        return (yield from self._books.standing(scope, UsageLimits.of(limits)))
+        return (yield from self._books.tightest_limit(scope, UsageLimits.of(limits)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langchain_core.exceptions import LangChainException
 
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
+from langchain_ctxbudget.budget import TIERS, UsageLimits, tier_of, tightest_limit
 from langchain_ctxbudget.budget.parameters import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from langchain_ctxbudget.settings import STYLES, ContextSettings, HistoryFormat, Personality
@@ -168,7 +168,7 @@ def test_the_most_restrictive_limit_counts(
 ) -> None:
     shares_left = [max(0, most - amounts[name]) / most for name, most in allowed.items()]
 
-    state = standing(UsageLimits(**allowed), amounts)
+    state = tightest_limit(UsageLimits(**allowed), amounts)
 
     assert state is not None
     assert state.left == pytest.approx(min(shares_left), abs=1e-12)
@@ -177,7 +177,7 @@ def test_the_most_restrictive_limit_counts(
 def test_without_limits_there_is_nothing_to_stand_at() -> None:
     amounts = dict.fromkeys(LIMITS, 2 * 10**9)
 
-    assert standing(UsageLimits(), amounts) is None
+    assert tightest_limit(UsageLimits(), amounts) is None
 
 
 # Style
