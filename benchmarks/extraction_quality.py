@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, Said
+from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, ReadMessage
 from langchain_ctxbudget.knowledge.rules import learn
 from langchain_ctxbudget.messages import fold, terms
 
@@ -82,7 +82,7 @@ class Chat(NamedTuple):
 
     id: str
     part: str
-    said: tuple[Said, ...]
+    said: tuple[ReadMessage, ...]
     sentences: Mapping[str, tuple[str, ...]]
     """Of each of the user's messages."""
     labels: Mapping[str, tuple[Label, ...]]
@@ -149,7 +149,7 @@ def read(path: Path = DATA) -> list[Chat]:
 
 
 def _chat(data: dict[str, Any]) -> Chat:
-    said: list[Said] = []
+    said: list[ReadMessage] = []
     sentences: dict[str, tuple[str, ...]] = {}
     facts: list[Label] = []
     entities: dict[str, Label] = {}
@@ -159,7 +159,7 @@ def _chat(data: dict[str, Any]) -> Chat:
         key = f"{data['id']}/{number}"
         parts: list[dict[str, Any]] = message.get("sentences", [])
         text = message.get("text") or " ".join(part["text"] for part in parts)
-        said.append(Said(id=key, digest=key, text=text, from_user=message["role"] == "user"))
+        said.append(ReadMessage(id=key, digest=key, text=text, from_user=message["role"] == "user"))
         if parts:
             sentences[key] = tuple(part["text"] for part in parts)
         for part in parts:

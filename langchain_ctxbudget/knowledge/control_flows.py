@@ -120,7 +120,7 @@ class ControlFlows:
         listed = list(fact_merging.ranked(knowledge.facts))
         if include_ended:
             listed += sorted(
-                knowledge.ended,
+                knowledge.ended_facts,
                 key=lambda fact: (fact.ended_at or fact.last_seen, fact.id),
                 reverse=True,
             )
@@ -213,7 +213,9 @@ class ControlFlows:
         def change(before: Knowledge) -> tuple[Knowledge, Fact]:
             # A fact by hand is the newest, also where another computer's clock is ahead.
             latest = max((now, *(fact.last_seen for fact in before.facts)))
-            merged = fact_merging.learn((*before.facts, *before.ended), [note], {}, latest, BY_USER)
+            merged = fact_merging.learn(
+                (*before.facts, *before.ended_facts), [note], {}, latest, BY_USER
+            )
             alike = [
                 fact for fact in merged if fact.is_current and says_the_same(fact.text, note.text)
             ]
@@ -273,7 +275,7 @@ class ControlFlows:
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:
             if _ended_fact(before, item_id) is not None:
-                return replace(before, ended=_without_id(before.ended, item_id)), None
+                return replace(before, ended_facts=_without_id(before.ended_facts, item_id)), None
             return _without_item(before, _find(before, item_id)), None
 
         yield from self._changing(user_id, change)
@@ -410,7 +412,7 @@ def _message_of(source: Source, conversation: OpenConversation) -> SourceMessage
 
 def _ended_fact(knowledge: Knowledge, item_id: str) -> Fact | None:
     """Returns the ended fact with an id, if there is one."""
-    return next((fact for fact in knowledge.ended if fact.id == item_id), None)
+    return next((fact for fact in knowledge.ended_facts if fact.id == item_id), None)
 
 
 def _find(knowledge: Knowledge, item_id: str) -> KnownItem:

@@ -186,7 +186,7 @@ class Detector:
             for thing, naming in self._named(earlier).items():
                 yield thing, share * naming.confidence, "salient"
 
-    def named(self, message: str) -> list[str]:
+    def named_ids(self, message: str) -> list[str]:
         """Returns the ids of the things that a message names, in the order of the things."""
         return [self._things[thing].id for thing in sorted(self._named(message))]
 

@@ -30,7 +30,7 @@ from langchain_ctxbudget.knowledge.records import (
     LearnedFact,
     LearnedTopic,
     Profile,
-    Said,
+    ReadMessage,
 )
 from langchain_ctxbudget.messages import (
     CONTEXT,
@@ -226,7 +226,7 @@ class ChatModelExtractor:
         self._room_tokens = window_tokens - (frame_tokens + reply_tokens)
 
     def extract(
-        self, said: Sequence[Said], before: Sequence[Said], known: Knowledge
+        self, said: Sequence[ReadMessage], before: Sequence[ReadMessage], known: Knowledge
     ) -> records.Learned:
         """Learns from some messages; the longest are clipped if they do not all fit.
 
@@ -253,7 +253,7 @@ class ChatModelExtractor:
         )
         return _learned(reply, said, facts, self.model.name)
 
-    def _new_items(self, said: Sequence[Said]) -> list[str]:
+    def _new_items(self, said: Sequence[ReadMessage]) -> list[str]:
         """Returns the messages to learn from as numbered items, clipped so that all fit.
 
         Raises:
@@ -268,7 +268,7 @@ class ChatModelExtractor:
             raise self.model.too_small(room_tokens)
         return clipped
 
-    def _earlier_items(self, before: Sequence[Said]) -> list[str]:
+    def _earlier_items(self, before: Sequence[ReadMessage]) -> list[str]:
         """Returns the last of the messages before as items, as many as fit."""
         room_tokens = int(self._room_tokens * EXTRACTION.earlier_share)
         newest_first = [_item(message, EXTRACTION.earlier_tokens) for message in reversed(before)]
@@ -294,7 +294,7 @@ def _first_that_fit(items: Iterable[str], room_tokens: int) -> list[str]:
     return fitting
 
 
-def _item(message: Said, room_tokens: int, number: int | None = None) -> str:
+def _item(message: ReadMessage, room_tokens: int, number: int | None = None) -> str:
     """Returns a message as an item; empty where not even its head and its tail fit a room."""
     head = "- "
     if number is not None:
@@ -316,7 +316,7 @@ def _item(message: Said, room_tokens: int, number: int | None = None) -> str:
 
 
 def _shown_of(
-    known: Knowledge, said: Sequence[Said], room_tokens: int
+    known: Knowledge, said: Sequence[ReadMessage], room_tokens: int
 ) -> tuple[list[Fact], list[str]]:
     """Returns the facts that are shown, in the order of their ids, and the texts of all that is.
 
@@ -382,7 +382,7 @@ def _name_item(profile: Profile) -> str:
 
 
 def _learned(
-    reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str
+    reply: LearnedAboutUser, said: Sequence[ReadMessage], known: Sequence[Fact], made_by: str
 ) -> records.Learned:
     """Returns what a reply says, of which every part names a message.
 
@@ -419,7 +419,7 @@ def _learned(
 
 
 def _message_ids(
-    note: _FactNote | _TopicNote | _EntityNote, said: Sequence[Said]
+    note: _FactNote | _TopicNote | _EntityNote, said: Sequence[ReadMessage]
 ) -> tuple[str, ...]:
     """Returns the ids of the messages that a note names, in their order."""
     numbers = [number for number in sorted(set(note.messages)) if 0 < number <= len(said)]

@@ -27,11 +27,11 @@ SURE_PREFERENCE = 0.8
 class FactsLayer:
     """The facts that a conversation may show."""
 
-    shown: tuple[Fact, ...] = ()
+    shown_facts: tuple[Fact, ...] = ()
     """The facts of the snapshot; all facts where a new one is due."""
     learned_since: tuple[Fact, ...] = ()
     """The facts that the snapshot does not have."""
-    due: bool = True
+    is_snapshot_due: bool = True
     """The facts shown now become the snapshot."""
     edited: str = ""
     """The mark of the user's last change by hand."""
@@ -41,35 +41,37 @@ class FactsLayer:
     @property
     def all(self) -> tuple[Fact, ...]:
         """Every fact that may be known in this conversation."""
-        return (*self.shown, *self.learned_since)
+        return (*self.shown_facts, *self.learned_since)
 
     def renewed(self) -> "FactsLayer":
         """Returns the same facts with a new snapshot due."""
         if not self.is_read:
             return self
-        return FactsLayer(shown=self.all, edited=self.edited)
+        return FactsLayer(shown_facts=self.all, edited=self.edited)
 
 
 # The snapshot of a conversation
 
 
-def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None) -> FactsLayer:
+def facts_layer_of(knowledge: Knowledge, snapshot: SnapshotRecord | None) -> FactsLayer:
     """Returns the facts that a conversation may show, given its snapshot so far, if any."""
     if not knowledge.is_read:
-        return FactsLayer(due=False, is_read=False)
+        return FactsLayer(is_snapshot_due=False, is_read=False)
 
     facts = knowledge.facts
     edited = knowledge.mark.edited
     if snapshot is None or snapshot.edited != edited:
-        return FactsLayer(shown=facts, edited=edited)
+        return FactsLayer(shown_facts=facts, edited=edited)
 
     fingerprints = dict(snapshot.facts)
     unchanged = tuple(fact for fact in facts if fingerprints.get(fact.id) == _fingerprint(fact))
     if len(unchanged) < len(fingerprints):
-        return FactsLayer(shown=facts, edited=edited)
+        return FactsLayer(shown_facts=facts, edited=edited)
 
     learned_since = tuple(fact for fact in facts if fact.id not in fingerprints)
-    return FactsLayer(shown=unchanged, learned_since=learned_since, due=False, edited=edited)
+    return FactsLayer(
+        shown_facts=unchanged, learned_since=learned_since, is_snapshot_due=False, edited=edited
+    )
 
 
 def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:

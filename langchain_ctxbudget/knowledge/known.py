@@ -51,7 +51,7 @@ class Knowledge:
     mark: records.KnowledgeMark = field(default_factory=lambda: records.KnowledgeMark(mark=""))
     """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
-    ended: tuple[Fact, ...] = ()
+    ended_facts: tuple[Fact, ...] = ()
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, records.ContextBundle] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Knowledge:
                 current.append(fact)
             else:
                 ended.append(fact)
-        return replace(self, facts=tuple(current), ended=tuple(ended))
+        return replace(self, facts=tuple(current), ended_facts=tuple(ended))
 
 
 NOTHING = Knowledge()
@@ -311,9 +311,11 @@ def _mark_after(old: records.KnowledgeMark, *, edited: bool) -> records.Knowledg
 def _with_newest_ended(knowledge: Knowledge) -> Knowledge:
     """Returns the knowledge with as many ended facts as are kept, the newest first."""
     newest = nlargest(
-        MOST_ITEMS, knowledge.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
+        MOST_ITEMS,
+        knowledge.ended_facts,
+        key=lambda fact: (fact.ended_at or fact.last_seen, fact.id),
     )
-    return replace(knowledge, ended=tuple(newest))
+    return replace(knowledge, ended_facts=tuple(newest))
 
 
 def _differences(user_id: str, before: Knowledge, after: Knowledge) -> list[PutOp]:
@@ -322,8 +324,8 @@ def _differences(user_id: str, before: Knowledge, after: Knowledge) -> list[PutO
     Their order makes a kill in between harmless, as learning again has the same effect: a fact ends
     before another one takes its place, and phrases are counted last.
     """
-    facts_before = (*before.ended, *before.facts)
-    facts_after = (*after.ended, *after.facts)
+    facts_before = (*before.ended_facts, *before.facts)
+    facts_after = (*after.ended_facts, *after.facts)
     return [
         *records.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
         *records.TOPICS.changes(user_id, before.topics, after.topics),

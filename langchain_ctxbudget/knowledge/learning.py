@@ -147,7 +147,7 @@ class Learning:
             first = progress.marks[-1][0] if progress.marks else 0
             self._outages.go_on(scope, until, first)
 
-    def told(self, scope: Scope) -> list[str]:
+    def problems_of(self, scope: Scope) -> list[str]:
         """Returns what a report says of learning from a conversation.
 
         That it has failed, and which messages rules do not read.
@@ -370,7 +370,7 @@ class Learning:
         knowledge = drive(known.read(self.owner.store, work.scope.user_id))
         self._is_asking = True
         try:
-            return extractor.extract(work.said(), work.said_before(), knowledge)
+            return extractor.extract(work.messages_read(), work.messages_before(), knowledge)
         finally:
             self._is_asking = False
 
@@ -397,7 +397,7 @@ class Learning:
 
         scope = work.scope
         now = self.owner.clock()
-        played, passage = rules.played_in(work.said(), work.passage)
+        played, passage = rules.played_in(work.messages_read(), work.passage)
         if learned is None:
             passage = passage.model_copy(update={"spans": work.spans_with(played)})
 
@@ -416,7 +416,7 @@ class Learning:
         """Returns whether nothing was erased or learned since messages were taken up."""
         scope = work.scope
         progress = yield from self._reader.progress(scope)
-        is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept
+        is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept_before
         return is_same_user and progress == work.progress
 
     def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:

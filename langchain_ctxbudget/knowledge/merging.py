@@ -56,14 +56,16 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
 
     from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
-    by_rules, phrases = rules.learn(work.said(), state.phrases, conversation_id, work.passage)
+    by_rules, phrases = rules.learn(
+        work.messages_read(), state.phrases, conversation_id, work.passage
+    )
     return updated(replace(state, phrases=phrases), work, by_rules, now)
 
 
 def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Knowledge:
     """Returns the knowledge with what was learned from some messages merged into it."""
     # What an assistant or somebody else says teaches nothing, whatever a model makes of it.
-    own = [message for message in work.said() if message.from_user]
+    own = [message for message in work.messages_read() if message.from_user]
     sources = {
         message.id: Source(
             conversation_id=work.scope.conversation_id,
@@ -73,7 +75,7 @@ def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Kn
         for message in own
     }
     all_facts = fact_merging.learn(
-        (*state.facts, *state.ended),
+        (*state.facts, *state.ended_facts),
         learned.facts,
         sources,
         now,
@@ -109,7 +111,7 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
             tokens=work.costs[position],
             from_user=is_user(entry.message),
         )
-        for name in detector.named(words_of(entry)):
+        for name in detector.named_ids(words_of(entry)):
             link = links.get((name, conversation_id))
             if link is None or position >= link.until:
                 engagements[name].append(engagement)
@@ -203,7 +205,7 @@ def without_rules(
             return False
         return all(is_of_these(source) for source in fact.sources)
 
-    all_facts = (*state.facts, *state.ended)
+    all_facts = (*state.facts, *state.ended_facts)
     gone = {fact.id: fact.superseded_by for fact in all_facts if is_gone(fact)}
     return state.with_facts(
         _counting_again(fact, gone) for fact in all_facts if fact.id not in gone
@@ -230,7 +232,7 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
 
     phrases = [_with_sources(phrase, is_there) for phrase in state.phrases]
     return replace(
-        state.with_facts(_facts_with_sources((*state.facts, *state.ended), is_there)),
+        state.with_facts(_facts_with_sources((*state.facts, *state.ended_facts), is_there)),
         topics=tuple(_with_sources(topic, is_there) for topic in state.topics),
         entities=tuple(_entity_with_sources(entity, is_there) for entity in state.entities),
         phrases=tuple(phrase for phrase in phrases if phrase.sources),
@@ -337,7 +339,7 @@ def _facts_by_subject(state: Knowledge, facts: Iterable[Fact]) -> dict[str, list
     detector = detector_of(state.profiles)
     facts_about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
-        for name in detector.named(fact.text):
+        for name in detector.named_ids(fact.text):
             facts_about[name].append(fact)
     return dict(facts_about)
 

@@ -160,9 +160,9 @@ def _openness(
     for device in online:
         for place in _places_open(device):
             words = ENGLISH.no_word.sub(" ", place)
-            for name in knowledge.topic_detector.named(words):
+            for name in knowledge.topic_detector.named_ids(words):
                 openness[name] = 1.0
-            for name in knowledge.entity_detector.named(words):
+            for name in knowledge.entity_detector.named_ids(words):
                 openness[name] = 1.0
         for conversation_id in device.visible_conversation_ids:
             visible[conversation_id] = PREDICTION.visible

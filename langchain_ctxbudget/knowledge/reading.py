@@ -127,7 +127,7 @@ class Reader:
             first=position.first,
             progress=progress,
             there=there,
-            kept=kept,
+            kept_before=kept,
             passage=position.passage,
             is_ahead=position.is_ahead,
             is_retry=position.is_retry,

@@ -336,7 +336,7 @@ class KnowledgeMark(Record):
 # What is learned
 
 
-class Said(NamedTuple):
+class ReadMessage(NamedTuple):
     """A message to learn from."""
 
     id: str

@@ -27,7 +27,7 @@ from langchain_ctxbudget.knowledge.records import (
     LearnedFact,
     Passage,
     PhraseRecord,
-    Said,
+    ReadMessage,
     Source,
 )
 from langchain_ctxbudget.messages import (
@@ -53,11 +53,11 @@ MOST_SEEN = 8
 MOST_KEPT = 200
 """A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a
 phrase, and phrases of a user."""
-Read = tuple[Said, Sequence[str]]
+Read = tuple[ReadMessage, Sequence[str]]
 
 
 def learn(
-    said: Sequence[Said],
+    said: Sequence[ReadMessage],
     phrases: Sequence[PhraseRecord],
     conversation_id: str,
     passage: Passage = NO_PASSAGE,
@@ -131,7 +131,9 @@ def _is_split_before(part: str, before: str) -> bool:
     return not part[0].isupper() and bool(ENGLISH.split_behind_short_form.search(before))
 
 
-def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list[str], Passage]:
+def played_in(
+    said: Iterable[ReadMessage], passage: Passage = NO_PASSAGE
+) -> tuple[list[str], Passage]:
     """Returns the ids of the user's messages in which a part is played, and the passage at the end.
 
     A passage begins where the user asks for it ("Let's play a text adventure."). It is over with

@@ -267,7 +267,7 @@ def _learned_subjects(
     return subjects
 
 
-def named(
+def with_subjects(
     detected: Detected,
     confidences: Mapping[Layer, Mapping[str, float]],
     settings: ContextSettings,
@@ -304,7 +304,7 @@ def named(
     return replace(detected, subjects=chosen, omitted=still_omitted)
 
 
-def within(detected: Detected, tier: Tier, count: Count) -> Detected:
+def within_tier(detected: Detected, tier: Tier, count: Count) -> Detected:
     """Returns the surest of the detected subjects, as many as a usage tier allows beside facts."""
     if tier.knowledge_items is None:
         return detected

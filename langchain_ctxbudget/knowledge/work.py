@@ -57,7 +57,7 @@ class Work:
     there: Mapping[str, str] | None
     """The fingerprints of all messages by id; None: those that were learned from have not
     changed."""
-    kept: known.Kept
+    kept_before: known.Kept
     """What was kept of the user when they were taken up."""
     passage: records.Passage = records.NO_PASSAGE
     """The game that is being played when they begin."""
@@ -71,23 +71,27 @@ class Work:
     """The ids of messages, these and later ones, where rules have learned from some of them in
     place of the model."""
 
-    def said(self) -> list[records.Said]:
+    def messages_read(self) -> list[records.ReadMessage]:
         """Returns the messages as an extraction reads them."""
         return self._as_said(self.entries[self.first :])
 
-    def said_before(self) -> list[records.Said]:
+    def messages_before(self) -> list[records.ReadMessage]:
         """Returns the few messages right before them, which are not learned from."""
         start = max(0, self.first - LEARNING_POLICY.messages_before)
         return self._as_said(self.entries[start : self.first])
 
-    def _as_said(self, entries: Sequence[Entry]) -> list[records.Said]:
+    def _as_said(self, entries: Sequence[Entry]) -> list[records.ReadMessage]:
         start = max(0, self.first - LEARNING_POLICY.look_back)
         others = others_in(self.entries[start:], self.scope.user_id)
-        return as_said([entry for entry in entries if entry.id not in self.not_own], others)
+        return as_read_messages(
+            [entry for entry in entries if entry.id not in self.not_own], others
+        )
 
     def own_words(self) -> int:
         """Returns the number of the user's words in them."""
-        return sum(word_count(message.text) for message in self.said() if message.from_user)
+        return sum(
+            word_count(message.text) for message in self.messages_read() if message.from_user
+        )
 
     def done(
         self, now: datetime, passage: records.Passage, *, by_model: bool
@@ -181,7 +185,9 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     return frozenset(name for name in names if ENGLISH.word.findall(fold(name)) != user_words)
 
 
-def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[records.Said]:
+def as_read_messages(
+    entries: Sequence[Entry], others: Collection[str] = ()
+) -> list[records.ReadMessage]:
     """Returns messages as an extraction reads them: words of people and of the assistant alone.
 
     Args:
@@ -194,7 +200,7 @@ def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[reco
         if not text or entry.preservation == "drop":
             continue
         said.append(
-            records.Said(
+            records.ReadMessage(
                 id=entry.id,
                 digest=entry.fingerprint,
                 text=text,

@@ -227,7 +227,7 @@ class SessionOpener:
             tier=tier,
             usage=usage,
             knowledge=stored.knowledge,
-            remembered=facts.facts_of(stored.knowledge, conversation.snapshot),
+            remembered=facts.facts_layer_of(stored.knowledge, conversation.snapshot),
             expected=stored.expected,
             now=now,
             persona_id=request.persona_id,
@@ -281,7 +281,7 @@ class SessionOpener:
             failures.append(conversation.remade)
         failures += self._background_failures(scope)
         failures += conversation.table.told_untimed()
-        for line in self.workspace.learning.told(scope):
+        for line in self.workspace.learning.problems_of(scope):
             failures.append(f"learning about the user: {line}")
         return failures
 

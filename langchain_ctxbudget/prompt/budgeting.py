@@ -176,7 +176,7 @@ def _facts_tokens(plan: Plan) -> tuple[int, int]:
     """
     count = plan.counter.count_text
     remembered = plan.request.remembered
-    versions = [remembered.shown]
+    versions = [remembered.shown_facts]
     if remembered.learned_since:
         versions.append(remembered.all)
     all_tokens = by_hand_tokens = 0
@@ -326,7 +326,7 @@ def with_preferences(plan: Plan) -> Plan:
 
     most_facts = None if most_memories is None else most_memories - len(memories)
     lines, facts_shown = facts.fact_fragments(
-        remembered.shown, count, tokens_left, titled=bool(memories), most=most_facts
+        remembered.shown_facts, count, tokens_left, titled=bool(memories), most=most_facts
     )
     chosen = Preferences(
         shown=(*preferences, *memories, *lines), facts=facts_shown, remembered=remembered

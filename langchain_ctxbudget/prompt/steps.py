@@ -65,7 +65,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         expected=request.expected,
         count=plan.counter.count_text,
     )
-    detected = subjects.within(detected, request.tier, plan.counter.count_text)
+    detected = subjects.within_tier(detected, request.tier, plan.counter.count_text)
     return plan.with_parts(detected=detected).with_failures(*problems)
 
 
@@ -337,7 +337,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
     built = settled.built
     remembered = plan.preferences.remembered
     snapshot = None
-    if remembered.due:
+    if remembered.is_snapshot_due:
         snapshot = facts.snapshot_of(plan.preferences.facts, remembered.edited)
     used: dict[str, bool] = {}
     for texts in plan.compiled.values():

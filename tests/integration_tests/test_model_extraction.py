@@ -14,7 +14,7 @@ from langchain_ctxbudget.knowledge.records import (
     LearnedEntity,
     LearnedFact,
     LearnedTopic,
-    Said,
+    ReadMessage,
 )
 from tests.integration_tests.openai_server import OpenAIServer, says
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 MESSAGES = (
-    Said(id="m7", digest="d7", text="I moved to Lisbon last week.", speaker="Ada", at=NOW),
-    Said(
+    ReadMessage(id="m7", digest="d7", text="I moved to Lisbon last week.", speaker="Ada", at=NOW),
+    ReadMessage(
         id="m8",
         digest="d8",
         text="Sarah, my sister, helps me with the oak chairs.",

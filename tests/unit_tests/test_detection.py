@@ -32,7 +32,7 @@ def detector_of(names):
 
 
 def named(message, *names):
-    return detector_of(names).named(message)
+    return detector_of(names).named_ids(message)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_neither_writing_nor_the_order_of_things_matters(names, message, random)
     other_spacing = message.replace(" ", " \n\t")
     other_composition = unicodedata.normalize("NFD", message)
 
-    assert detector.named(message.upper()) == detector.named(message)
-    assert detector.named(other_spacing) == detector.named(message)
-    assert detector.named(other_composition) == detector.named(message)
+    assert detector.named_ids(message.upper()) == detector.named_ids(message)
+    assert detector.named_ids(other_spacing) == detector.named_ids(message)
+    assert detector.named_ids(other_composition) == detector.named_ids(message)
     assert shuffled.detect(message) == detector.detect(message)

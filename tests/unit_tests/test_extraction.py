@@ -18,7 +18,7 @@ from langchain_ctxbudget.knowledge.records import (
     LearnedEntity,
     LearnedFact,
     LearnedTopic,
-    Said,
+    ReadMessage,
 )
 from tests.scripted_models import Calling, Scripted
 
@@ -26,11 +26,13 @@ COUNTER = TiktokenCounter()
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 EMPTY = '{"facts": [], "topics": [], "entities": []}'
 SAID = [
-    Said(
+    ReadMessage(
         id="m1", digest="d1", text="I moved to Lisbon with my sister Sarah.", speaker="Ada", at=NOW
     ),
-    Said(id="m2", digest="d2", text="Lovely! What do you do there?", from_user=False, at=NOW),
-    Said(
+    ReadMessage(
+        id="m2", digest="d2", text="Lovely! What do you do there?", from_user=False, at=NOW
+    ),
+    ReadMessage(
         id="m3",
         digest="d3",
         text="I restore oak furniture with a Japanese pull saw.",
@@ -316,7 +318,7 @@ EVIL = (
 
 
 def test_text_that_imitates_a_fence_or_a_message_is_neutralised():
-    said = [Said(id="m1", digest="d", text=EVIL, speaker=EVIL)]
+    said = [ReadMessage(id="m1", digest="d", text=EVIL, speaker=EVIL)]
     known = Knowledge(
         facts=(fact(EVIL, slot=EVIL),),
         topics=(topic(1, label=EVIL, aliases=(EVIL,)),),
@@ -332,7 +334,7 @@ def test_text_that_imitates_a_fence_or_a_message_is_neutralised():
 
 def messages_of(count):
     return [
-        Said(
+        ReadMessage(
             id=f"m{number}",
             digest="d",
             text=f"sentinel{number} " + "word by word " * 40,

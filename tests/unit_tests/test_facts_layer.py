@@ -12,7 +12,7 @@ from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, 
 from langchain_ctxbudget.knowledge.facts import (
     as_candidates,
     fact_fragments,
-    facts_of,
+    facts_layer_of,
     facts_tokens,
     left_out,
     memory_fragments,
@@ -185,29 +185,33 @@ def knowing(*facts, edited="e1"):
 
 
 def test_a_new_conversation_shows_all_facts():
-    layer = facts_of(knowing(TEA, BOAT), None)
+    layer = facts_layer_of(knowing(TEA, BOAT), None)
 
-    assert layer == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
+    assert layer == FactsLayer(shown_facts=(TEA, BOAT), is_snapshot_due=True, edited="e1")
 
 
 def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
-    layer = facts_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
 
-    assert layer == FactsLayer(shown=(SURER_TEA,), learned_since=(BOAT,), due=False, edited="e1")
+    assert layer == FactsLayer(
+        shown_facts=(SURER_TEA,), learned_since=(BOAT,), is_snapshot_due=False, edited="e1"
+    )
 
 
 def test_a_renewed_snapshot_shows_what_was_learned():
-    layer = facts_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
 
-    assert layer.renewed() == FactsLayer(shown=(SURER_TEA, BOAT), due=True, edited="e1")
+    assert layer.renewed() == FactsLayer(
+        shown_facts=(SURER_TEA, BOAT), is_snapshot_due=True, edited="e1"
+    )
 
 
 def test_while_knowledge_is_unread_no_fact_is_shown():
-    layer = facts_of(Knowledge(is_read=False), SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(Knowledge(is_read=False), SNAPSHOT_OF_TEA)
 
     assert layer.all == ()
-    assert not layer.due
-    assert not layer.renewed().due
+    assert not layer.is_snapshot_due
+    assert not layer.renewed().is_snapshot_due
 
 
 @pytest.mark.parametrize(
@@ -225,10 +229,10 @@ def test_while_knowledge_is_unread_no_fact_is_shown():
     ],
 )
 def test_a_snapshot_is_renewed_when_what_it_shows_is_no_longer_so(knowledge):
-    layer = facts_of(knowledge, SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(knowledge, SNAPSHOT_OF_TEA)
 
-    assert layer.due
-    assert layer.shown == knowledge.facts
+    assert layer.is_snapshot_due
+    assert layer.shown_facts == knowledge.facts
     assert layer.learned_since == ()
 
 

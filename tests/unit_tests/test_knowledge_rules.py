@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, Said
+from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, ReadMessage
 from langchain_ctxbudget.knowledge.rules import (
     MOST_CHARACTERS,
     MOST_KEPT,
@@ -24,12 +24,12 @@ from langchain_ctxbudget.knowledge.rules import (
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def messages_of(*texts: str, first: int = 1, at_once: bool = False) -> list[Said]:
+def messages_of(*texts: str, first: int = 1, at_once: bool = False) -> list[ReadMessage]:
     """Messages m1, m2, ... of the user, a day apart or all at once."""
     messages = []
     for number, text in enumerate(texts, first):
         day = START if at_once else START + timedelta(days=number - first)
-        messages.append(Said(id=f"m{number}", digest=f"d{number}", text=text, at=day))
+        messages.append(ReadMessage(id=f"m{number}", digest=f"d{number}", text=text, at=day))
     return messages
 
 

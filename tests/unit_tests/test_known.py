@@ -191,7 +191,7 @@ STATE = Knowledge(
     topics=(topic("t"),),
     entities=(entity("e"),),
     bundles={"t": bundle("t")},
-    ended=(ended(1),),
+    ended_facts=(ended(1),),
     links={("t", "c1"): link("t", "c1")},
     phrases=(phrase("p"),),
 )
@@ -297,7 +297,7 @@ def killed(request: pytest.FixtureRequest) -> Killed:
     after = replace(
         before,
         facts=(NEW_FACT,),
-        ended=(*before.ended, SUPERSEDED_FACT),
+        ended_facts=(*before.ended_facts, SUPERSEDED_FACT),
         topics=(),
         bundles={},
         links={},
@@ -313,8 +313,8 @@ def test_a_kill_at_any_write_loses_no_fact(killed: Killed) -> None:
     """A fact that supersedes another comes only after that one is gone."""
     knowledge = read_elsewhere(killed.store)
 
-    assert "f" in ids(knowledge.facts) | ids(knowledge.ended)
-    assert not ids(knowledge.facts) & ids(knowledge.ended)
+    assert "f" in ids(knowledge.facts) | ids(knowledge.ended_facts)
+    assert not ids(knowledge.facts) & ids(knowledge.ended_facts)
     assert ids(knowledge.facts) != {"f", "new"}
 
 

@@ -17,7 +17,7 @@ from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.knowledge.known import MOST_ITEMS, Kept
 from langchain_ctxbudget.knowledge.merging import updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
-from langchain_ctxbudget.knowledge.work import Work, as_said, others_in
+from langchain_ctxbudget.knowledge.work import Work, as_read_messages, others_in
 from langchain_ctxbudget.messages import time_of
 from tests.conversations import COUNTER, SCOPE, opened
 
@@ -58,7 +58,7 @@ def test_what_a_removed_message_superseded_counts_again() -> None:
 
     after = after_removal(facts=(newer,), ended=(older,))
 
-    assert after.ended == ()
+    assert after.ended_facts == ()
     assert after.facts == (fact("a", FIRST),)
 
 
@@ -134,7 +134,7 @@ def test_of_too_many_topics_the_least_important_go_with_their_links() -> None:
         first=0,
         progress=knowledge.ProgressRecord(),
         there=None,
-        kept=Kept(),
+        kept_before=Kept(),
     )
 
     after = updated(before, work, Learned(), NOW)
@@ -154,13 +154,13 @@ def test_of_too_many_topics_the_least_important_go_with_their_links() -> None:
     ids=["tool", "function", "block"],
 )
 def test_a_result_of_a_tool_is_not_read(result: BaseMessage) -> None:
-    [read] = as_said(opened(result, AIMessage("b")).table)
+    [read] = as_read_messages(opened(result, AIMessage("b")).table)
 
     assert read.text == "b"
 
 
 def test_what_the_assistant_says_is_not_the_users() -> None:
-    [read] = as_said(opened(AIMessage("b")).table)
+    [read] = as_read_messages(opened(AIMessage("b")).table)
 
     assert not read.from_user
 
@@ -180,14 +180,14 @@ def test_what_the_assistant_says_is_not_the_users() -> None:
     ],
 )
 def test_what_says_nothing_or_is_not_the_users_is_not_read(message: BaseMessage) -> None:
-    assert as_said(opened(message).table) == []
+    assert as_read_messages(opened(message).table) == []
 
 
 def users(user_id: str, *names: str | None) -> list[str | None]:
     """Of messages with these names, the names of those that are the user's."""
     entries = opened(*[HumanMessage("text", name=name) for name in names]).table
 
-    messages = as_said(entries, others_in(entries, user_id))
+    messages = as_read_messages(entries, others_in(entries, user_id))
 
     own_ids = {message.id for message in messages if message.from_user}
     return [entry.message.name for entry in entries if entry.id in own_ids]

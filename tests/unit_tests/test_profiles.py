@@ -195,7 +195,7 @@ def counted(state: Knowledge, first: int = 0) -> Knowledge:
         first=first,
         progress=ProgressRecord(),
         there=None,
-        kept=Kept(),
+        kept_before=Kept(),
     )
     return updated(state, work, Learned(), NOW)
 
