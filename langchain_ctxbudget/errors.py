@@ -204,7 +204,7 @@ def require_kind(name: str, value: object, kind: type) -> None:
         raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggestion_for(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - not needed where nothing is misspelt
 
@@ -238,7 +238,7 @@ def require_names(
         )
     listed = ", ".join(names) or "none"
     raise InvalidSettingsError(
-        f"{where} has no argument {name!r}{meant(name, known)}; it has {listed}"
+        f"{where} has no argument {name!r}{suggestion_for(name, known)}; it has {listed}"
     )
 
 

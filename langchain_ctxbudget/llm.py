@@ -54,7 +54,7 @@ def wait_after(failures: int) -> timedelta:
     return min(LONGEST_WAIT, wait)
 
 
-def told(time: datetime) -> str:
+def time_text(time: datetime) -> str:
     """Returns a time as reports tell it: UTC, to the second."""
     return time.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
 

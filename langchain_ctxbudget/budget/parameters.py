@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from langchain_ctxbudget.errors import InvalidSettingsError, meant
+from langchain_ctxbudget.errors import InvalidSettingsError, suggestion_for
 
 
 def _require_text(text: str) -> str:
@@ -82,7 +82,7 @@ def _place_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
 def _message_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
     """Returns what is wrong, with the value that was given or the names that there are."""
     if problem["type"] == "extra_forbidden":
-        nearest = meant(str(problem["loc"][-1]), kind.model_fields)
+        nearest = suggestion_for(str(problem["loc"][-1]), kind.model_fields)
         names = ", ".join(sorted(kind.model_fields))
         return f"is no setting of {kind.__name__}{nearest}; known are {names}"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")

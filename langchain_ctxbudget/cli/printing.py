@@ -14,7 +14,7 @@ from rich.text import Text
 
 from langchain_ctxbudget.messages import plain_text
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.report import plural, shown
+from langchain_ctxbudget.report import plural, with_visible_controls
 
 Row: TypeAlias = Sequence[str | Text]
 PREVIEW_LINES = 14
@@ -26,7 +26,7 @@ LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
 def printable(text: str) -> str:
     """Returns a text whose control characters, lines and tabs apart, are shown, not obeyed."""
     parts = re.split(r"([\n\t])", text)
-    return "".join(part if part in "\n\t" else shown(part) for part in parts)
+    return "".join(part if part in "\n\t" else with_visible_controls(part) for part in parts)
 
 
 def tell(text: str, *, style: str = "", stderr: bool = False) -> None:

@@ -63,7 +63,7 @@ def exact(prompt: Prompt) -> list[Shown]:
     """Returns the messages of a prompt that was just made, word for word."""
     plan = prompt.plan
     messages = prompt.context.messages
-    previous = plan.cached.messages if plan.cached else ()
+    previous = plan.cached_prompt.messages if plan.cached_prompt else ()
     cached_lengths = _cached_lengths(messages, previous)
     shown: list[Shown] = []
     for message, pieces, cached in zip(messages, _pieces(prompt), cached_lengths, strict=True):
@@ -138,7 +138,7 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
         background: Sequence[Fragment] = ()
         if layer == Layer.HISTORY:
             background = content.backgrounds.get(group.positions[0], ())
-        elif content.asked in group.positions:
+        elif content.question_position in group.positions:
             background = (*content.volatile, *content.turn_work)
         name = JOINED.join(message.id or message.type for message in group.messages)
         for number, message in enumerate(group.messages):

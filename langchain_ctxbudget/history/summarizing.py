@@ -540,7 +540,7 @@ class Summarizing:
         known.waits_until = self._owner.clock() + llm.wait_after(known.failed)
         failure = str(error)
         if known.lacks(request.key):
-            failure += f"; it is asked again, not before {llm.told(known.waits_until)}"
+            failure += f"; it is asked again, not before {llm.time_text(known.waits_until)}"
         known.failures[request.key] = failure
 
     def _store(

@@ -238,7 +238,7 @@ def build_context_graph(
         run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])
         run = run.under(engine.settings)
         request = run.request(config, agent_request, state)
-        run_engine = engine.over(run.store if runtime_store else None)
+        run_engine = engine.over_store(run.store if runtime_store else None)
         session, update = yield from run_engine.run_node(
             name, run.scope, state["messages"], request, state=state
         )

@@ -249,7 +249,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             get_config(), self._default_user, runtime, agent=self._agent, messages=messages
         )
         run = run.under(self.pipeline.settings)
-        return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
+        return run, self.pipeline.engine.over_store(run.store if self._runtime_store else None)
 
     def _with_recall(
         self, request: types.ModelRequest[Any]

@@ -164,7 +164,7 @@ class BudgetedRetriever(BaseRetriever):
         )
         if not query.strip():
             return []
-        engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
+        engine = self.pipeline.engine.over_store(run.store if self.runtime_store else None)
         ranked = yield from self._ranked(engine, run, query, max(RANKED_DOCUMENTS, k or 0))
         count = self.pipeline.token_counter.count_text
         documents = _fitting(ranked, count, k, max_tokens)

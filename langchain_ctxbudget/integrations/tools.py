@@ -102,7 +102,7 @@ def create_recall_tool(
         )
         if bool(query) == bool(reference):
             return USAGE
-        engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
+        engine = pipeline.engine.over_store(run.store) if runtime_store else pipeline.engine
 
         def body(conversation: Conversation) -> Flow[Recalled]:
             transcript = Transcript.of(conversation, state_messages, tool=name)
@@ -161,7 +161,7 @@ def create_compaction_tool(
         run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime)).under(
             pipeline.settings
         )
-        engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
+        engine = pipeline.engine.over_store(run.store) if runtime_store else pipeline.engine
         yield from engine.workspace.ask_for_rebuild(run.scope, thread=run.thread)
         return "From your next step on, older messages stand in short."
 

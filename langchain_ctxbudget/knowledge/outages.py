@@ -77,5 +77,7 @@ def waiting_in_words(first: int, until: datetime) -> str:
         first: The position of the first of them.
         until: The time at which the model is asked again.
     """
-    again = f"it reads everything from message {first + 1} on again, not before {llm.told(until)}"
+    again = (
+        f"it reads everything from message {first + 1} on again, not before {llm.time_text(until)}"
+    )
     return f"{again}; rules learn meanwhile"

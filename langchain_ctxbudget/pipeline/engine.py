@@ -64,9 +64,9 @@ class Engine:
         self._of_runs: LruCache[Engine] = LruCache()
         self._is_loaded = False
 
-    def over(self, store: BaseStore | None) -> "Engine":
+    def over_store(self, store: BaseStore | None) -> "Engine":
         """Returns the same over the store that a run brought along; None is the engine's own."""
-        workspace = self.workspace.over(store)
+        workspace = self.workspace.over_store(store)
         if workspace is self.workspace:
             return self
         return self._of_runs.find(id(workspace), lambda: self._same(workspace, self.target))
@@ -317,8 +317,8 @@ class Engine:
         for name, step in STEPS.items():
             plan = yield from step(plan, session.access)
             channel = prompts.CHANNELS[name]
-            decided = session.given.get(name)
-            if decided is not None and decided != channel.written(plan):
+            decided = session.decisions.get(name)
+            if decided is not None and decided != channel.data_of(plan):
                 plan = channel.taken(plan, decided)
         return prompts.assemble(plan)
 
@@ -348,7 +348,7 @@ class _Node:
         conversation.under_way = session
         before = self._steps_before()
         decided = self._decided()
-        session.given = {step: decided[step] for step in before if decided[step] is not None}
+        session.decisions = {step: decided[step] for step in before if decided[step] is not None}
 
         for step in before:
             is_needed = decided[step] is None or not is_live
@@ -362,7 +362,7 @@ class _Node:
             return session, {}
         return session, self._written(session, before, decided)
 
-    def _asked(self) -> object:
+    def _request_key(self) -> object:
         return (self.engine, self.messages, self.request)
 
     def _steps_before(self) -> list[str]:
@@ -374,14 +374,14 @@ class _Node:
 
     def _goes_on(self, session: object) -> bool:
         """Returns whether a session has run the steps before, as the channels say of them."""
-        if not isinstance(session, Session) or session.asked != self._asked():
+        if not isinstance(session, Session) or session.request_key != self._request_key():
             return False
         if self.name in session.timings_ms:
             return False
         ran = [step for step in self._steps_before() if step in session.timings_ms]
         decided = self._decided()
         for step in ran[:-1]:
-            written = prompts.CHANNELS[step].written(session.plan)
+            written = prompts.CHANNELS[step].data_of(session.plan)
             if decided[step] is not None and decided[step] != written:
                 return False
         is_unchanged = session.conversation.table.digest() == session.plan.conversation.digest
@@ -392,14 +392,14 @@ class _Node:
         failures = (*self.request.failures, *unsent_extras_of(self.messages))
         request = replace(self.request, failures=failures)
         session = yield from self.engine.open_session(conversation, turn, history, request)
-        session.asked = self._asked()
+        session.request_key = self._request_key()
         return session
 
     def _written(
         self, session: Session, before: list[str], decided: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Returns what the channels are to say now, where that is not what they say."""
-        now = {step: prompts.CHANNELS[step].written(session.plan) for step in (*before, self.name)}
+        now = {step: prompts.CHANNELS[step].data_of(session.plan) for step in (*before, self.name)}
         changed: dict[str, Any] = {}
         for step, channel in prompts.CHANNELS.items():
             if step == self.name or now.get(step) != decided[step]:
@@ -410,5 +410,5 @@ class _Node:
 def _take_up_decision(session: Session, step: str, decided: object) -> None:
     """Makes the plan of a session say what the channel of a step says."""
     channel = prompts.CHANNELS[step]
-    if decided is not None and decided != channel.written(session.plan):
+    if decided is not None and decided != channel.data_of(session.plan):
         session.plan = channel.taken(session.plan, decided)

@@ -389,7 +389,7 @@ def context_runnable(
         return context.messages
 
     def engine_of(run: Run) -> Engine:
-        return engine.over(run.store if runtime_store else None)
+        return engine.over_store(run.store if runtime_store else None)
 
     async def ainvoke(step_input: object, config: RunnableConfig) -> list[BaseMessage]:
         return await adrive(flow(step_input, config))

@@ -62,11 +62,11 @@ class Session:
     conversation: OpenConversation
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
-    asked: object = None
+    request_key: object = None
     """What it is made for, where it is made step by step."""
     begun: Plan | None = None
     """The plan before the first step, from which the prompt can be made again."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    decisions: Mapping[str, Any] = field(default_factory=dict)
     """What the channels of a state say of its steps, where they have decided otherwise."""
 
     @property

@@ -158,7 +158,7 @@ class Workspace:
         """The embeddings of retrieval; None where none were given and none are installed."""
         return self._embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
 
-    def over(self, store: BaseStore | None) -> "Workspace":
+    def over_store(self, store: BaseStore | None) -> "Workspace":
         """Returns the same over the store that a run brought along; None is this one."""
         if store is None or store is self._store:
             return self

@@ -309,7 +309,7 @@ def is_squeezed(settled: Settled) -> bool:
     """Tells whether something of the stable zone had to be left out or shortened for this turn."""
     content = settled.content
     view = settled.plan.history
-    chosen: list[Fragment] = [*settled.plan.preferences.shown, *view.arc, *view.summary]
+    chosen: list[Fragment] = [*settled.plan.preferences.shown_fragments, *view.arc, *view.summary]
     stable = [part for part in content.fragments if part.layer in assembly.STABLE_LAYERS]
     return stable != chosen or content.history != view.groups
 
@@ -381,7 +381,7 @@ def _stability(settled: Settled) -> report.Stability:
             prompt_share = shared_tokens / messages_tokens
 
     cached_tokens = all_cached_tokens = 0
-    if last is not None and plan.cached is not None:
+    if last is not None and plan.cached_prompt is not None:
         cached_tokens = shared_tokens + (extras_tokens if shared_tokens else 0)
         all_cached_tokens = min(all_tokens, last.whole_tokens)
     return report.Stability(

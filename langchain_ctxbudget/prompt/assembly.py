@@ -46,7 +46,7 @@ class Content:
     """The line behind the summary, or in its place, that says that messages are left out."""
     history: tuple[Group, ...] = ()
     turn: tuple[Group, ...] = ()
-    asked: int | None = None
+    question_position: int | None = None
     """The position in the turn of the message that it is about; None where it has no human
     message."""
     bare: Mapping[int, BaseMessage] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def _turn_messages(content: Content, background: str) -> list[BaseMessage]:
     """Returns the messages of the turn, the one that it is about with the background."""
     messages: list[BaseMessage] = []
     for group in content.turn:
-        is_asked = len(group.messages) == 1 and group.positions[0] == content.asked
+        is_asked = len(group.messages) == 1 and group.positions[0] == content.question_position
         if is_asked and background:
             messages.append(with_background(group.messages[0], background))
         else:

@@ -329,10 +329,12 @@ def with_preferences(plan: Plan) -> Plan:
         remembered.shown_facts, count, tokens_left, titled=bool(memories), most=most_facts
     )
     chosen = Preferences(
-        shown=(*preferences, *memories, *lines), facts=facts_shown, remembered=remembered
+        shown_fragments=(*preferences, *memories, *lines), facts=facts_shown, remembered=remembered
     )
 
-    left_out = [part for part in (*all_preferences, *all_memories) if part not in chosen.shown]
+    left_out = [
+        part for part in (*all_preferences, *all_memories) if part not in chosen.shown_fragments
+    ]
     is_limited = most_facts is not None and len(facts_shown) >= most_facts
     left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
     return plan.with_parts(preferences=replace(chosen, left_out=tuple(left_out)))

@@ -85,7 +85,7 @@ class Channel(NamedTuple):
 
     name: str
     kind: Any
-    written: Callable[[Plan], Any]
+    data_of: Callable[[Plan], Any]
     """Returns what a plan has decided, as data."""
     read: Callable[[Plan, Any], Plan]
     """Returns a plan that is decided as valid data say."""

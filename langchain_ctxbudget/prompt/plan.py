@@ -232,7 +232,7 @@ class PlannedTurn:
 class Preferences:
     """The first layer: preferences, memories and facts about the user."""
 
-    shown: tuple[Fragment, ...] = ()
+    shown_fragments: tuple[Fragment, ...] = ()
     left_out: tuple[Fragment, ...] = ()
     facts: tuple[Fact, ...] = ()
     """The facts that are shown."""
@@ -358,7 +358,7 @@ class Plan:
         """
         used = facts.bundles_used(
             self.preferences.facts,
-            self.preferences.shown,
+            self.preferences.shown_fragments,
             self.request.persona_id,
             self.request.knowledge.bundles,
         )
@@ -419,7 +419,7 @@ class Plan:
         return self.request.model, self.request.system_prompt, tuple(sorted(self.extras.items()))
 
     @property
-    def cached(self) -> LastPrompt | None:
+    def cached_prompt(self) -> LastPrompt | None:
         """The last prompt, where a cache still holds it.
 
         It does if that was sent to the same model with the same system prompt and tools, not longer
@@ -454,14 +454,14 @@ class Plan:
         background = self.chosen if has_human(self.turn.groups) else ()
         return Content(
             system_prompt=self.request.system_prompt,
-            fragments=(*self.preferences.shown, *view.arc, *view.summary, *background),
+            fragments=(*self.preferences.shown_fragments, *view.arc, *view.summary, *background),
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
             bare={at: self.conversation.entries[at].sent_message for at in view.backgrounds},
             backgrounds={at: background.fragments for at, background in view.backgrounds.items()},
             turn=self.turn.groups,
-            asked=asking(self.request.turn),
+            question_position=asking(self.request.turn),
             turn_note=self.turn.note,
             turn_work=self.turn.work,
             layout=self.request.settings.layout,

@@ -17,4 +17,4 @@ from langchain_ctxbudget.report.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.report.wording import JOINED, plural, shown
+from langchain_ctxbudget.report.wording import JOINED, plural, with_visible_controls

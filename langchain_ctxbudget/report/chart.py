@@ -11,7 +11,7 @@ from langchain_ctxbudget.report.colours import (
     colours_of,
     label_of,
 )
-from langchain_ctxbudget.report.wording import facts, plural, shown
+from langchain_ctxbudget.report.wording import facts, plural, with_visible_controls
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem
@@ -131,7 +131,7 @@ class _Chart:
         from rich.text import Text  # noqa: PLC0415
 
         for label, text in facts(self._report):
-            one_line = Text(shown(" ".join(text.split())))
+            one_line = Text(with_visible_controls(" ".join(text.split())))
             wrapped = one_line.wrap(Console(), self._columns - FACT_COLUMNS)
             for number, part in enumerate(wrapped):
                 beginning = label if number == 0 else ""
@@ -142,7 +142,7 @@ def _fitted(text: str, columns: int) -> str:
     """Returns a text that takes exactly so many columns, with an ellipsis where it is cut."""
     from rich.text import Text  # noqa: PLC0415 - when something is drawn
 
-    label = Text(shown(text))
+    label = Text(with_visible_controls(text))
     label.truncate(columns, overflow="ellipsis", pad=True)
     return label.plain
 
@@ -154,7 +154,7 @@ def _item_rows(report: "ContextReport") -> Iterator[str]:
         mark = _layer_mark(layer, colours[layer.layer])
         for item in layer.items:
             cells = escape(_item_cells(item))
-            yield f"<div title='{escape(shown(item.id))}'>{mark}{cells}</div>"
+            yield f"<div title='{escape(with_visible_controls(item.id))}'>{mark}{cells}</div>"
         for reason, count in layer.more_omitted.items():
             yield f"<div>{mark}omitted  {count:,} more: {reason.replace('_', ' ')}</div>"
 
@@ -166,4 +166,4 @@ def _layer_mark(layer: "LayerReport", colour: str) -> str:
 def _item_cells(item: "ReportItem") -> str:
     reason = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
     why = _fitted(reason, LABEL_COLUMNS)
-    return f"{item.status:<9}{why}{item.tokens:>7,}  {shown(item.preview)}"
+    return f"{item.status:<9}{why}{item.tokens:>7,}  {with_visible_controls(item.preview)}"

@@ -36,7 +36,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {nouns}"
 
 
-def shown(text: str) -> str:
+def with_visible_controls(text: str) -> str:
     r"""Returns a text with its control characters made visible, an escape as `␛` for instance."""
     return _UNPRINTABLE.sub(lambda match: _PICTURES.get(match[0], f"\\u{ord(match[0]):04x}"), text)
 
@@ -208,7 +208,7 @@ def explained(report: "ContextReport", subject: str | int) -> list[str]:
             # The results of a call are one item with it, so an item may have several ids.
             if item_name in (item.id, *item.id.split(JOINED)):
                 lines += _item_lines(layer, item)
-    return [shown(line) for line in lines]
+    return [with_visible_controls(line) for line in lines]
 
 
 def _message_lines(report: "ContextReport", position: int) -> list[str]:

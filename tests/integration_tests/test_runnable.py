@@ -115,7 +115,7 @@ RESULT = ToolMessage("nothing", id="r", tool_call_id="1")
 
 def background_of_the_last_prompt(pipeline: ContextPipeline) -> dict[str, Any]:
     """Returns the background as an agent's state holds it."""
-    [conversation] = pipeline.engine.over(None).workspace.open_conversations.all().values()
+    [conversation] = pipeline.engine.over_store(None).workspace.open_conversations.all().values()
     assert conversation.last is not None
     assert conversation.last.background is not None
     return conversation.last.background.to_dict()

@@ -85,7 +85,10 @@ def content(*turn: BaseMessage, history: tuple[BaseMessage, ...] = (), **parts: 
     """What a prompt is built of; without a turn, the user asks for a colour."""
     messages = turn or (QUESTION,)
     return Content(
-        history=grouped(*history), turn=grouped(*messages), asked=asking(messages), **parts
+        history=grouped(*history),
+        turn=grouped(*messages),
+        question_position=asking(messages),
+        **parts,
     )
 
 
@@ -166,7 +169,7 @@ def check_stable_zone(chosen: Content) -> None:
     """The stable zone is the same in another turn without a background."""
     prompt = build(chosen)
     stable = tuple(part for part in chosen.fragments if part not in chosen.volatile)
-    other = build(replace(chosen, fragments=stable, turn=grouped(QUESTION), asked=0))
+    other = build(replace(chosen, fragments=stable, turn=grouped(QUESTION), question_position=0))
 
     assert other.messages[: prompt.stable] == prompt.messages[: prompt.stable]
     if chosen.layout == "system_first" and chosen.volatile:

@@ -57,7 +57,7 @@ TURN = groups_of(HumanMessage("And  now?"))
 def after(last: str, excess_tokens: int = 1_000, **parts: Any) -> Content:
     """A content after the steps up to one, while it is over its budget by some tokens."""
     excesses = iter([excess_tokens] * (STEPS.index(last) + 1))
-    content = Content(turn=TURN, asked=0, **parts)
+    content = Content(turn=TURN, question_position=0, **parts)
     return reduce(content, COUNTER, lambda _: next(excesses, 0))[0]
 
 
