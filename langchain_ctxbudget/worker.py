@@ -29,9 +29,10 @@ AFTER_FORK = (
 _mutexes: WeakSet[Any] = WeakSet()
 PATIENCE_SECONDS = 5.0
 """The longest that a job is put off, that an idle thread is kept, and that closing waits for
-what is still to be written."""
+what is still to be written, or for a job that has begun."""
 PAUSE_SECONDS = 0.25
-"""Jobs that can wait begin once nobody has asked for something else for so long."""
+"""Jobs that can wait, such as learning, begin once nobody has asked for something else for so
+long."""
 _POLL_SECONDS = 0.005
 _MOST_FAILURES = 256
 

@@ -39,7 +39,7 @@ from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, still_ther
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
-from langchain_ctxbudget.worker import Cancelled, Worker
+from langchain_ctxbudget.worker import PATIENCE_SECONDS, PAUSE_SECONDS, Cancelled, Worker
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
 P = TypeVar("P", TopicProfile, EntityProfile)
-CLOSING_SECONDS = 5.0
-"""The longest that closing waits for a job that has begun."""
-PAUSE_SECONDS = 0.25
-"""Nothing is learned before so much time without a prompt."""
 
 
 class _Owner(Owner, Protocol):
@@ -176,7 +172,7 @@ class Learning:
         # An event loop is not held up, as the job may be waiting for it.
         if not self._is_asking and running_loop() is None:
             with suppress(BlockedLoopError):  # the job itself closes the pipeline
-                self.worker.flush(CLOSING_SECONDS)
+                self.worker.flush(PATIENCE_SECONDS)
         self.worker.close()
 
     # What is known of a user
