@@ -19,6 +19,7 @@ from typing import NamedTuple
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.backgrounds import with_headings
 from langchain_ctxbudget.messages import (
+    CHARACTERS_PER_TOKEN,
     Count,
     begins_in_the_middle,
     cached_until_forgotten,
@@ -32,8 +33,6 @@ from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 MOST_KEPT = 16
 """Sentences that a digest keeps, and names."""
-CHARACTERS_PER_TOKEN = 4
-"""About so many characters are one token."""
 CHARACTERS_PER_NODE = 900 * CHARACTERS_PER_TOKEN
 """Characters of the sentences that a digest of a higher level keeps."""
 KNOWN_LINES = 256

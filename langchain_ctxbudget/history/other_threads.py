@@ -15,11 +15,10 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import editing, log, segments
 from langchain_ctxbudget.history.columns import MessageIndex
 from langchain_ctxbudget.history.conversation import OpenConversation
-from langchain_ctxbudget.history.extractive import CHARACTERS_PER_TOKEN
 from langchain_ctxbudget.history.log import message_reference
 from langchain_ctxbudget.history.other_listing import ListedConversation
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.messages import time_of
+from langchain_ctxbudget.messages import CHARACTERS_PER_TOKEN, time_of
 from langchain_ctxbudget.search import Kind
 from langchain_ctxbudget.settings import Source
 

@@ -21,7 +21,6 @@ from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.extractive import (
-    CHARACTERS_PER_TOKEN,
     ENGLISH,
     Digest,
     Kind,
@@ -33,7 +32,16 @@ from langchain_ctxbudget.history.extractive import (
 )
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
-from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
+from langchain_ctxbudget.messages import (
+    CHARACTERS_PER_TOKEN,
+    CONTEXT,
+    SUMMARY,
+    fences,
+    fold,
+    one_line,
+    sentences,
+    terms,
+)
 from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, put_of
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker

@@ -72,6 +72,7 @@ from langchain_ctxbudget.messages.claims import (
     words_of_thing,
 )
 from langchain_ctxbudget.messages.text import (
+    CHARACTERS_PER_TOKEN,
     MARKS,
     STOP_WORDS,
     UNSPACED,

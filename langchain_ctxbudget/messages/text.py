@@ -267,6 +267,8 @@ def iso_date(created_at: object) -> str | None:
 LINE_CHARACTERS = 120
 """A longer line is told by its beginning or in parts, and a longer name is no name. A sentence that
 begins with "It" or "That" is read with the one before it while both have less than two lines."""
+CHARACTERS_PER_TOKEN = 4
+"""About the characters of a token, where it is not worth counting."""
 LABEL_CHARACTERS = 60
 """Characters of a name or a time in a line that tells of something else."""
 

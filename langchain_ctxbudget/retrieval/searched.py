@@ -20,12 +20,10 @@ from langchain_ctxbudget.history import (
     searched_text,
     short_digest,
 )
-from langchain_ctxbudget.messages import cached_until_forgotten, terms
+from langchain_ctxbudget.messages import CHARACTERS_PER_TOKEN, cached_until_forgotten, terms
 
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
-_CHARACTERS_PER_TOKEN = 4
-"""About the characters of a token, where it is not worth counting."""
 MOST_CHARACTERS_PER_TOKEN = 16
 """A text with more characters for each token of room is not tokenized: it is far too long."""
 _first_person = cached_until_forgotten(REMEMBERED_TEXTS)(search.first_person)
@@ -122,7 +120,7 @@ def tokens_of(other: Other) -> int:
     """Returns about the tokens of a text."""
     if isinstance(other, OtherMessage):
         return other.tokens
-    return len(other.text) // _CHARACTERS_PER_TOKEN + 1
+    return len(other.text) // CHARACTERS_PER_TOKEN + 1
 
 
 def first_person_of(other: Other) -> float:
