@@ -91,9 +91,12 @@ def cost_in(
     """Returns a function of a position: what its message costs as a prompt of a budget shows it."""
     if media_from is None:
         media_from = first_with_media(conversation, budget_tokens)
-    return lambda position: message_in_prompt(
-        conversation, position, budget_tokens, cleared, media_from
-    )[1]
+
+    def cost(position: int) -> int:
+        _, tokens = message_in_prompt(conversation, position, budget_tokens, cleared, media_from)
+        return tokens
+
+    return cost
 
 
 def first_with_media(conversation: Conversation, budget_tokens: int) -> int:

@@ -59,7 +59,7 @@ def stored_value(part: bytes) -> dict[str, str]:
     return {"data": b64encode_as_string(part)}
 
 
-def checked(item: object, expected_hash: str) -> bytes:
+def checked_part(item: object, expected_hash: str) -> bytes:
     """Returns a stored part; nothing where it is not what the head names."""
     if not isinstance(item, Item):
         return b""

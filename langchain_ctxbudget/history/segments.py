@@ -36,7 +36,7 @@ from langchain_ctxbudget.history.segment_parts import (
     TIMES,
     VECTORS,
     Range,
-    checked,
+    checked_part,
     hash_of,
     key_of,
     part_of,
@@ -175,7 +175,7 @@ class _Opening:
         """Takes in the parts of the next segment, unless one is missing or damaged."""
         segment = self.head.segments[number]
         named = zip(self._wanted(number), items, strict=True)
-        parts = {name: checked(item, segment.parts[name]) for name, item in named}
+        parts = {name: checked_part(item, segment.parts[name]) for name, item in named}
         if self.is_damaged or not all(parts.values()):
             self.is_damaged = True
             return

@@ -149,7 +149,7 @@ def _compiled(
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class KeptKnowledge:
     """The knowledge of one user in this process.
 
     An erasure of something of the user makes another one.
@@ -160,12 +160,12 @@ class Kept:
     """How often which bundle was a hit (True) or a miss since that was written last."""
 
 
-_stores: WeakKeyDictionary[BaseStore, LRUCache[str, Kept]] = WeakKeyDictionary()
+_stores: WeakKeyDictionary[BaseStore, LRUCache[str, KeptKnowledge]] = WeakKeyDictionary()
 _mutex = new_mutex()
 _locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 
 
-def kept_of(store: BaseStore, user_id: str) -> Kept:
+def kept_of(store: BaseStore, user_id: str) -> KeptKnowledge:
     """Returns the cache of a user.
 
     Work that was begun with an earlier cache must not be written.
@@ -174,7 +174,7 @@ def kept_of(store: BaseStore, user_id: str) -> Kept:
         users = _stores.get(store)
         if users is None:
             users = _stores[store] = LRUCache(KEPT_USERS)
-        return users.setdefault(user_id, Kept())
+        return users.setdefault(user_id, KeptKnowledge())
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:

@@ -57,7 +57,7 @@ class Work:
     there: Mapping[str, str] | None
     """The fingerprints of all messages by id; None: those that were learned from have not
     changed."""
-    kept_before: known.Kept
+    kept_before: known.KeptKnowledge
     """What was kept of the user when they were taken up."""
     passage: records.Passage = records.NO_PASSAGE
     """The game that is being played when they begin."""
@@ -73,14 +73,14 @@ class Work:
 
     def messages_read(self) -> list[records.ReadMessage]:
         """Returns the messages as an extraction reads them."""
-        return self._as_said(self.entries[self.first :])
+        return self._as_read(self.entries[self.first :])
 
     def messages_before(self) -> list[records.ReadMessage]:
         """Returns the few messages right before them, which are not learned from."""
         start = max(0, self.first - LEARNING_POLICY.messages_before)
-        return self._as_said(self.entries[start : self.first])
+        return self._as_read(self.entries[start : self.first])
 
-    def _as_said(self, entries: Sequence[Entry]) -> list[records.ReadMessage]:
+    def _as_read(self, entries: Sequence[Entry]) -> list[records.ReadMessage]:
         start = max(0, self.first - LEARNING_POLICY.look_back)
         others = others_in(self.entries[start:], self.scope.user_id)
         return as_read_messages(

@@ -62,9 +62,8 @@ class StaleResults:
         result = self.results.get(call_id)
         if result is None or result.status == "error":
             return
-        use = work_state.ToolUse.of(call["name"], call["args"], self._tool_kinds).as_shown_by(
-            result
-        )
+        use = work_state.ToolUse.of(call["name"], call["args"], self._tool_kinds)
+        use = use.as_shown_by(result)
         if use.kind not in DONE_AGAIN:
             return
         if use.kind == "read":

@@ -224,7 +224,7 @@ class _Findings:
     texts: tuple[retrieval.Other, ...] = ()
     elsewhere: history.Elsewhere = history.NOWHERE
     """What is known of other conversations."""
-    named_documents: tuple[retrieval.Named, ...] = ()
+    named_documents: tuple[retrieval.NamedDocument, ...] = ()
     """The documents whose names were said."""
 
 

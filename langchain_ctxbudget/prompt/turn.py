@@ -278,7 +278,7 @@ class GrowingTurn:
         What is shown in short is made from these."""
         self.human = {number: group for number, group in enumerate(groups) if has_human([group])}
         """The human messages by the numbers of their groups, also those not read so far."""
-        self.shown: dict[int, Group] = {}
+        self.shown_groups: dict[int, Group] = {}
         self.costs: dict[int, int] = {}
         self.total_tokens = 0
         """What the shown groups cost together."""
@@ -316,7 +316,7 @@ class GrowingTurn:
 
         if self.total_tokens <= self.limits.most_tokens:
             return _planned(
-                groups, self.shown, self.groups_when_shortened, self.work_when_shortened
+                groups, self.shown_groups, self.groups_when_shortened, self.work_when_shortened
             )
         smallest = self._smallest(groups)
         if isinstance(smallest, int):
@@ -358,13 +358,13 @@ class GrowingTurn:
         """Shows a group, in whole or in short, in place of what was shown of it."""
         tokens = group_tokens(group, self.counter)
         self.total_tokens += tokens - self.costs.get(number, 0)
-        self.shown[number] = group
+        self.shown_groups[number] = group
         self.costs[number] = tokens
 
     def _leave_out(self, number: int) -> None:
         """Shows nothing of a round any more."""
         self.total_tokens -= self.costs.pop(number)
-        del self.shown[number]
+        del self.shown_groups[number]
         self.has_left_out = True
 
     @property
@@ -417,7 +417,7 @@ class GrowingTurn:
         """Shortens rounds until there is room for the next ones: the newest, then older ones."""
         self.groups_when_shortened = newest + 1
         older = sorted(
-            number for number in self.shown if number != newest and number not in self.human
+            number for number in self.shown_groups if number != newest and number not in self.human
         )
         for number in older:
             self._mark_stale(number)
@@ -456,14 +456,14 @@ class GrowingTurn:
 
         Rounds for which there is no room even in short are left out.
         """
-        staying = _newest_and_last_call(self.shown, [*older, newest])
+        staying = _newest_and_last_call(self.shown_groups, [*older, newest])
         in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
         may_go = [number for number in in_order if number not in staying]
         self._leave_out_until_rest_can_fit(older, may_go, target_tokens)
 
         for number in in_order:
             excess_tokens = self.total_tokens - target_tokens
-            is_shortenable = number in self.shown and number not in self.fully_shortened
+            is_shortenable = number in self.shown_groups and number not in self.fully_shortened
             if excess_tokens > 0 and is_shortenable:
                 most_tokens = self.costs[number] - excess_tokens
                 self._shorten(number, most_tokens, TURN_POLICY.old_result_tokens)
@@ -471,7 +471,7 @@ class GrowingTurn:
         # Some texts are hardly shorter in short. What they cost more is taken from the next rounds
         # (`ahead_tokens`), as long as that is enough.
         for number in may_go:
-            if self.total_tokens > target_tokens + ahead_tokens and number in self.shown:
+            if self.total_tokens > target_tokens + ahead_tokens and number in self.shown_groups:
                 self._leave_out(number)
 
     def _leave_out_until_rest_can_fit(
@@ -493,7 +493,7 @@ class GrowingTurn:
     def _least_tokens(self, number: int) -> int:
         """Returns what an older round costs once its results are in short."""
         least_tokens = self.costs[number]
-        for message in self.shown[number].messages:
+        for message in self.shown_groups[number].messages:
             if isinstance(message, ToolMessage):
                 tokens = self.counter.count_message(message)
                 shorter_tokens = min(tokens, TURN_POLICY.old_result_tokens)
@@ -509,8 +509,8 @@ class GrowingTurn:
         The lines of such a file are chosen for the work state.
         """
         self.whole[number] = self._without_stale(self.whole[number])
-        shown = self._without_stale(self.shown[number])
-        if shown is not self.shown[number]:
+        shown = self._without_stale(self.shown_groups[number])
+        if shown is not self.shown_groups[number]:
             self._show(number, shown)
 
     def _without_stale(self, group: Group) -> Group:
@@ -704,7 +704,7 @@ class GrowingTurn:
     def _work_now(self) -> TurnWorkState:
         """Returns the work state, with those lines of files that are worth most and not shown."""
         lines_shown: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
-        for message in messages_of(self.shown.values()):
+        for message in messages_of(self.shown_groups.values()):
             lines_shown[self._file_of(message)] |= known_files.said_lines(message.text)
         count = self.counter.count_text
         code = known_files.chosen_lines(

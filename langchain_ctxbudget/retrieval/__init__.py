@@ -1,7 +1,7 @@
 """Just-in-time retrieval: candidates of every kind, ranked, and quoted within their budget."""
 
 from langchain_ctxbudget.retrieval.filling import MIXED_SECTION, OWN_SECTION
-from langchain_ctxbudget.retrieval.pool import Named, Pool, gather, pooled
+from langchain_ctxbudget.retrieval.pool import NamedDocument, Pool, gather, pooled
 from langchain_ctxbudget.retrieval.recall import (
     IS_RECALL,
     USAGE,

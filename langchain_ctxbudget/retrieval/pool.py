@@ -40,7 +40,7 @@ BEST_PER_SCORE = 512
 of their meaning, of their session and of their date. As many more are a sample of all messages."""
 BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
 """How many of the best of these have their neighbours ranked, too."""
-Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
+NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names: all of it (None if that is too large), and its summary."""
 
 
@@ -76,7 +76,7 @@ class Pool:
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
     """Of each text from elsewhere: its cosine to the question or, without vectors, the share of the
     question's words that it has; 0 to 1."""
-    named_documents: tuple[Named, ...] = ()
+    named_documents: tuple[NamedDocument, ...] = ()
     """The documents that the message names; they are quoted before all ranked texts."""
     other_conversations: Elsewhere = NOWHERE
     """The search through other conversations, from which some of the texts are."""

@@ -21,7 +21,7 @@ from langchain_ctxbudget.history import (
     message_reference,
 )
 from langchain_ctxbudget.messages import fold
-from langchain_ctxbudget.retrieval.pool import Named, Pool, gather
+from langchain_ctxbudget.retrieval.pool import NamedDocument, Pool, gather
 from langchain_ctxbudget.retrieval.searched import Other, Searched, without_names
 from langchain_ctxbudget.retrieval.selecting import SELECTION
 from langchain_ctxbudget.search import PRIORITIES, Candidate, Vectors
@@ -112,7 +112,7 @@ class Sources:
 
     def read_named(
         self, texts: Sequence[str], max_tokens: int, failures: list[str]
-    ) -> Flow[tuple[Named, ...]]:
+    ) -> Flow[tuple[NamedDocument, ...]]:
         """Returns the documents that messages name, the last one first.
 
         Args:

@@ -14,7 +14,7 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget import knowledge
-from langchain_ctxbudget.knowledge.known import MOST_ITEMS, Kept
+from langchain_ctxbudget.knowledge.known import MOST_ITEMS, KeptKnowledge
 from langchain_ctxbudget.knowledge.merging import updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
 from langchain_ctxbudget.knowledge.work import Work, as_read_messages, others_in
@@ -134,7 +134,7 @@ def test_of_too_many_topics_the_least_important_go_with_their_links() -> None:
         first=0,
         progress=knowledge.ProgressRecord(),
         there=None,
-        kept_before=Kept(),
+        kept_before=KeptKnowledge(),
     )
 
     after = updated(before, work, Learned(), NOW)

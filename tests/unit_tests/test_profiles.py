@@ -16,7 +16,7 @@ from langchain_ctxbudget.knowledge import (
     TopicProfile,
     profiles,
 )
-from langchain_ctxbudget.knowledge.known import Kept
+from langchain_ctxbudget.knowledge.known import KeptKnowledge
 from langchain_ctxbudget.knowledge.merging import updated
 from langchain_ctxbudget.knowledge.records import (
     Learned,
@@ -195,7 +195,7 @@ def counted(state: Knowledge, first: int = 0) -> Knowledge:
         first=first,
         progress=ProgressRecord(),
         there=None,
-        kept_before=Kept(),
+        kept_before=KeptKnowledge(),
     )
     return updated(state, work, Learned(), NOW)
 

@@ -14,7 +14,7 @@ from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.retrieval import (
     MIXED_SECTION,
     OWN_SECTION,
-    Named,
+    NamedDocument,
     Searched,
     gather,
     select,
@@ -59,7 +59,7 @@ class Case:
 
     messages: list[BaseMessage]
     others: list[Candidate]
-    named: list[Named]
+    named: list[NamedDocument]
     budget: int
     end: int
     shown: set[int]
