@@ -268,7 +268,7 @@ def test_why_tells_of_changed_and_lost_messages_of_an_ended_fact(
     ended = LEARNED.facts[0].model_copy(
         update={"id": "fact/old", "sources": sources, "ended": "expired"}
     )
-    save(pipeline, ended=(ended,))
+    save(pipeline, ended_facts=(ended,))
 
     changed, lost = pipeline.knowledge.why("fact/old", **ADA)
 

@@ -56,7 +56,7 @@ def test_what_a_removed_message_superseded_counts_again() -> None:
     newer = fact("b", REMOVED)
     older = fact("a", FIRST, ended="superseded", ended_at=NOW, superseded_by="b")
 
-    after = after_removal(facts=(newer,), ended=(older,))
+    after = after_removal(facts=(newer,), ended_facts=(older,))
 
     assert after.ended_facts == ()
     assert after.facts == (fact("a", FIRST),)

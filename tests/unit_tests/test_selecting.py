@@ -110,7 +110,7 @@ def retrieved(
 ):
     """Returns what is quoted; without an `end`, all messages may be."""
     view = conversation(messages, counter)
-    pool = replace(gathered(view, others, embeddings, query), named=tuple(named))
+    pool = replace(gathered(view, others, embeddings, query), named_documents=tuple(named))
     if end is None:
         end = len(view.entries)
     return select(view, pool, end, budget, limits=RetrievalSettings(), **how)
