@@ -178,7 +178,7 @@ def test_a_span_may_go_on_into_the_next_year():
     ("part", "changed", "question", "sign"),
     [
         ("length", {"costs": [20, 20, 20, 20, 90, 20]}, ASKED, -1),
-        ("variety", {"distinct": [5, 5, 5, 5, 9, 5]}, ASKED, 1),
+        ("variety", {"distinct_terms": [5, 5, 5, 5, 9, 5]}, ASKED, 1),
         ("first_person", {"first_person": [0, 0, 0, 0, 0.5, 0]}, ASKED, 1),
         ("speaker", {"speaker": [0, 0, 0, 0, 1, 0]}, Question((), frozenset({1})), 1),
         (
