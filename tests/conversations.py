@@ -6,7 +6,13 @@ from dataclasses import replace
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversation, editing
+from langchain_ctxbudget.history import (
+    Conversation,
+    LastPrompt,
+    OpenConversation,
+    SentWith,
+    editing,
+)
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
@@ -24,6 +30,7 @@ NO_PROMPT = LastPrompt(
     background=None,
     settings=ContextSettings(),
     coverage=None,
+    sent_with=SentWith(model="", system_prompt="", tools=()),
 )
 
 

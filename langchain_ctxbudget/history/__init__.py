@@ -22,6 +22,7 @@ from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryVi
 from langchain_ctxbudget.history.conversation import (
     Conversation,
     LastPrompt,
+    SentWith,
     MessagePage,
     OpenConversation,
     OpenConversations,

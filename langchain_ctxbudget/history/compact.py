@@ -119,7 +119,7 @@ class HistoryPlan:
     """What the summary may cost even if verbatim messages fill the room."""
     grows: bool = False
     """True if later prompts extend this one."""
-    goes_on: bool = False
+    extends_last: bool = False
     """True if the prompt extends the last one; else it is rebuilt."""
     clips_new: bool = False
     """True where messages since the last rebuilt prompt are clipped, too, as there is no room for
@@ -196,7 +196,7 @@ class HistoryPlan:
 
     def _stays(self, record: CutRecord) -> bool:
         """Returns whether the cut of the last prompt stays where it is."""
-        if self.goes_on:
+        if self.extends_last:
             return True
         return not self.grows and not self._is_due(record)
 

@@ -53,6 +53,16 @@ WITHOUT_MEDIA = -1
 tokens."""
 
 
+@dataclass(frozen=True, slots=True)
+class SentWith:
+    """What a provider's cache tells prompts apart by, besides their messages."""
+
+    model: str
+    system_prompt: str
+    tools: tuple[tuple[str, int], ...]
+    """The tokens of the tools and of the response format, by their names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastPrompt:
     """What a conversation remembers of its last prompt."""
@@ -76,8 +86,7 @@ class LastPrompt:
     """Returns its ledger; None where messages have changed since."""
     at: datetime | None = None
     """When it was sent."""
-    sent_with: object = None
-    """The model, the system prompt and the tools that it was sent with."""
+    sent_with: SentWith
 
 
 class Conversation:

@@ -351,7 +351,7 @@ def _with_background(plan: Plan, access: Access, in_state: object) -> Flow[Plan]
         background = yield from _stored_or_chosen(plan, access, first, problems)
         plan = plan.with_failures(*problems)
     request = replace(plan.request, background=background)
-    return plan.with_parts(request=request).with_background(background)
+    return replace(plan, request=request).with_background(background)
 
 
 def _background_for(
@@ -397,4 +397,4 @@ def _plan_as_it_began(plan: Plan, access: Access, first: int) -> Flow[Plan]:
             began = yield from step(began, access)
         return prompts.settle(began).plan
     except BudgetError:  # the prompt itself tells what it needs
-        return began.with_parts(background=None)
+        return replace(began, background=None)

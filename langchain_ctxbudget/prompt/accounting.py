@@ -13,9 +13,11 @@ from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import Content, Measure, positions_of
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
-from langchain_ctxbudget.prompt.growing import next_rebuild, whole_tokens
+from langchain_ctxbudget.prompt.growing import next_rebuild
+from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
+from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
 
 
@@ -25,15 +27,13 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
     measured = settled.measured
     uncorrected_tokens = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):
-        uncorrected = plan.with_parts(counter=plan.counter.inner)
+        uncorrected = replace(plan, counter=plan.counter.inner)
         uncorrected_tokens = uncorrected.counter.count_messages(settled.built.messages)
         uncorrected_tokens += sum(counted_extras(uncorrected).values())
     make = partial(
         _report,
         # Without what is large and of no use to a report.
-        plan.with_parts(
-            pool=None, conversation=plan.conversation.with_parts(last=None, cuts={}, clips={})
-        ),
+        replace(plan, pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={})),
         settled.content,
         measured,
         stability=_stability(settled),
@@ -334,7 +334,9 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
         return True
     if is_rebuilt:
         return same < max(last.stable, settled.built.stable)
-    return same < last.stable and (plan.clips_new or _is_squeezed_otherwise(settled, last))
+    return same < last.stable and (
+        plan.growth.mode is Mode.CLIPPED or _is_squeezed_otherwise(settled, last)
+    )
 
 
 def _is_squeezed_otherwise(settled: Settled, last: LastPrompt) -> bool:

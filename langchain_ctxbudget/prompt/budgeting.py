@@ -34,6 +34,7 @@ from langchain_ctxbudget.prompt.assembly import (
     messages_of,
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
+from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.retrieval import recall_tool
@@ -51,9 +52,9 @@ def allocate(plan: Plan) -> Plan:
 
     Where what must be sent does not fit in that, all of the limit is divided.
     """
-    plan = plan.with_parts(extras=counted_extras(plan))
+    plan = replace(plan, extras=counted_extras(plan))
     identity_tokens = _identity_tokens(plan)
-    lowered = plan.with_parts(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
+    lowered = replace(plan, limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
     try:
         return _allocated(lowered, identity_tokens)
     except errors.BudgetError:
@@ -80,7 +81,7 @@ def _identity_tokens(plan: Plan) -> int:
 def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     """Fits the turn into its room, and asks the strategy what every layer gets."""
     framing_tokens = _framing_tokens(plan, has_system_prompt=identity_tokens > 0)
-    plan = plan.with_parts(turn=planned_turn(plan, identity_tokens, framing_tokens))
+    plan = replace(plan, turn=planned_turn(plan, identity_tokens, framing_tokens))
     exchanges = newest_exchanges(plan.conversation)
     keep, keep_tokens = _kept_messages(plan, exchanges)
     situation = _situation(
@@ -103,7 +104,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     tokens = dict(allocation.tokens)
     tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
     tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
-    return plan.with_parts(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+    return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
 def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:
@@ -143,7 +144,7 @@ def _situation(
     memory_tokens = facts_tokens + sum(part.tokens for part in memories) + heading_tokens
     overhead_tokens = framing_tokens + fences_tokens + sum(plan.extras.values()) + turn.work_tokens
     return Situation(
-        total_tokens=plan.level_tokens or plan.limit_tokens,
+        total_tokens=plan.growth.level_tokens or plan.limit_tokens,
         overhead_tokens=overhead_tokens,
         identity_tokens=identity_tokens,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
@@ -269,7 +270,7 @@ def with_bundles(plan: Plan) -> Plan:
     """
     if plan.fixed is not None or not has_human(plan.turn.groups):
         return plan
-    return plan.with_parts(bundles=bundles_within(plan, plan.allocated.tokens))
+    return replace(plan, bundles=bundles_within(plan, plan.allocated.tokens))
 
 
 def bundles_within(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
@@ -309,7 +310,9 @@ def with_preferences(plan: Plan) -> Plan:
     settings = plan.request.settings
     count = plan.counter.count_text
     remembered = plan.request.remembered
-    if plan.history.is_rebuilt and not plan.only_adds:  # the cached prompt is lost in any case
+    if (
+        plan.history.is_rebuilt and not plan.growth.adds_background
+    ):  # the cached prompt is lost in any case
         remembered = remembered.renewed()
     all_preferences = facts.preference_fragments(settings, count)
     all_memories = facts.memory_fragments(settings, count)
@@ -337,7 +340,7 @@ def with_preferences(plan: Plan) -> Plan:
     ]
     is_limited = most_facts is not None and len(facts_shown) >= most_facts
     left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
-    return plan.with_parts(preferences=replace(chosen, left_out=tuple(left_out)))
+    return replace(plan, preferences=replace(chosen, left_out=tuple(left_out)))
 
 
 def _most_memories(plan: Plan) -> int | None:
@@ -370,7 +373,7 @@ def _preferences_room(plan: Plan) -> int:
     """
     tokens = plan.allocated.tokens[Layer.PREFERENCES]
     cut = plan.history.record
-    if plan.goes_on and cut is not None:
+    if plan.growth.extends_last and cut is not None:
         return max(tokens, cut.preferences_tokens)
     return tokens
 
@@ -379,7 +382,7 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget; from it the history decides where it is cut."""
     allocation = plan.allocated
     work_tokens = plan.turn.work_tokens + plan.turn.own_work_tokens
-    summary_share = COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE
+    summary_share = COLD_SUMMARY_SHARE if plan.growth.is_cold else SUMMARY_SHARE
     return compact.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
@@ -392,8 +395,8 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         keep=allocation.keep_messages or 0,
         summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
         grows=plan.grows,
-        goes_on=plan.goes_on,
-        clips_new=plan.clips_new,
+        extends_last=plan.growth.extends_last,
+        clips_new=plan.growth.mode is Mode.CLIPPED,
         most_messages=plan.request.tier.history_messages,
         recall_tool=recall_tool(plan.request.tools),
     )
@@ -411,7 +414,7 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work:
         turn = _with_work(plan, turn, _work_of_turn(plan, view))
-    return with_preferences(plan.with_parts(turn=turn, history=view))
+    return with_preferences(replace(plan, turn=turn, history=view))
 
 
 def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> PlannedTurn:

@@ -19,6 +19,7 @@ from langchain_ctxbudget.knowledge import Bundles, subjects
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.growing import divide_budget
+from langchain_ctxbudget.prompt.mode import Growth, Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.retrieval import MIXED_SECTION, Retrieved
 from langchain_ctxbudget.stores import CutRecord
@@ -123,10 +124,8 @@ def _detected(plan: Plan) -> DetectedTopics:
 def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
     confidences = {Layer.TOPICS: data.get("topics", {}), Layer.ENTITIES: data.get("entities", {})}
     request = plan.request
-    detected = subjects.with_subjects(
-        plan.detected, confidences, request.settings, request.knowledge
-    )
-    return plan.with_parts(detected=detected)
+    detected = subjects.named(plan.detected, confidences, request.settings, request.knowledge)
+    return replace(plan, detected=detected)
 
 
 # The budget
@@ -140,9 +139,9 @@ def _budget(plan: Plan) -> BudgetShares:
         "limit_tokens": plan.limit_tokens,
         "layers": {str(layer): tokens for layer, tokens in allocation.tokens.items()},
         "keep_messages": allocation.keep_messages,
-        "goes_on": plan.goes_on,
-        "cold": plan.cold,
-        "afforded_tokens": plan.afforded_tokens,
+        "goes_on": plan.growth.extends_last,
+        "cold": plan.growth.is_cold,
+        "afforded_tokens": plan.growth.afforded_tokens,
     }
 
 
@@ -152,16 +151,16 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
     The budget is divided again if the data decide otherwise than now whether the prompt extends the
     last one: time may have passed.
     """
-    flags = {name: data[name] for name in ("goes_on", "cold", "afforded_tokens") if name in data}
-    is_same = all(getattr(plan, name) == flag for name, flag in flags.items())
-    if plan.allocation is None or not is_same:
-        begun = Plan.begin(plan.conversation, plan.request).with_parts(
+    if plan.allocation is None or not _agrees(plan.growth, data):
+        begun = replace(
+            Plan.begin(plan.conversation, plan.request),
+            growth=_growth_of(data),
             detected=plan.detected,
             embedded_query=plan.embedded_query,
             failures=plan.failures,
             uses_known_costs=plan.uses_known_costs,
         )
-        plan = divide_budget(begun.with_parts(**flags, is_redone=bool(flags)))
+        plan = divide_budget(begun)
 
     allocation = plan.allocated
     tokens = dict(allocation.tokens)
@@ -169,7 +168,38 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
         if layer in tokens and layer not in (Layer.IDENTITY, Layer.MESSAGE):
             tokens[layer] = layer_tokens
     keep = data.get("keep_messages", allocation.keep_messages)
-    return plan.with_parts(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+    return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+
+
+def _decisions(growth: Growth) -> dict[str, Any]:
+    """Returns what the data of a budget say of a prompt's mode."""
+    return {
+        "goes_on": growth.extends_last,
+        "cold": growth.is_cold,
+        "afforded_tokens": growth.afforded_tokens,
+    }
+
+
+def _agrees(growth: Growth, data: BudgetShares) -> bool:
+    """Tells whether data decide nothing else about the mode than a plan has."""
+    return all(
+        data[name] == decision  # type: ignore[literal-required]
+        for name, decision in _decisions(growth).items()
+        if name in data
+    )
+
+
+def _growth_of(data: BudgetShares) -> Growth:
+    """Returns the mode that data decide on; it is found out where they say nothing of it."""
+    if not any(name in data for name in _decisions(Growth())):
+        return Growth()
+    mode = Mode.EXTENDED if data.get("goes_on") else Mode.REBUILT
+    return Growth(
+        mode=mode,
+        is_cold=data.get("cold", True),
+        is_given=True,
+        afforded_tokens=data.get("afforded_tokens"),
+    )
 
 
 # The items of the background
@@ -185,7 +215,7 @@ def _items(plan: Plan, *, retrieved: bool) -> list[Item]:
 def _with_quotes(plan: Plan, data: Sequence[Item]) -> Plan:
     parts = _fragments(plan, data, "found", {str(Layer.RETRIEVAL): MIXED_SECTION})
     if plan.fixed is None:
-        return plan.with_parts(retrieved=Retrieved(parts))
+        return replace(plan, retrieved=Retrieved(parts))
     others = [part for part in plan.fixed if part.layer != Layer.RETRIEVAL]
     return _with_fixed(plan, (*others, *parts))
 
@@ -198,7 +228,7 @@ def _with_bundles(plan: Plan, data: Sequence[Item]) -> Plan:
     if plan.fixed is None:
         detected = plan.detected
         bundles = Bundles(parts, detected.omitted, detected.more_omitted, is_given=True)
-        return plan.with_parts(bundles=bundles)
+        return replace(plan, bundles=bundles)
     quotes = [part for part in plan.fixed if part.layer == Layer.RETRIEVAL]
     return _with_fixed(plan, (*parts, *quotes))
 

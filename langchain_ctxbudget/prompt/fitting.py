@@ -102,7 +102,7 @@ def fit_prompt(plan: Plan) -> Settled:
         excess = excess_tokens(plan, content)
     if excess > 0:
         content, removed = pruned(plan, content, _layers_by_priority(plan))
-        plan = plan.with_parts(pruned=(*plan.pruned, *removed))
+        plan = replace(plan, pruned=(*plan.pruned, *removed))
 
     extras_tokens = sum(plan.extras.values())
     built = assembly.build(content)
@@ -131,13 +131,14 @@ def _by_last_resort(
     history = without_large(content.history, plan.counter, excess, limit)
     if history != content.history:
         content = replace(content, history=history)
-        plan = plan.with_parts(last_resort=(*plan.last_resort, LARGE_BLOCKS))
+        plan = replace(plan, last_resort=(*plan.last_resort, LARGE_BLOCKS))
         excess = excess_tokens(plan, content)
     if excess > _small_excess(limit):
         content, taken, removed = reduce(
             content, plan.counter, lambda smaller: excess_tokens(plan, smaller)
         )
-        plan = plan.with_parts(
+        plan = replace(
+            plan,
             last_resort=(*plan.last_resort, *taken),
             pruned=(*plan.pruned, *_omitted(removed, Reason.COMPRESSED)),
         )

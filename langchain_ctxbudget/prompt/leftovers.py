@@ -1,7 +1,7 @@
 """Filling what is left of a budget: with quotes, and with other layers that have more to say."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget.budget import Layer, LayerSpec, Reason
@@ -56,7 +56,7 @@ def with_leftovers(plan: Plan) -> Plan:
             room = _wider_room(plan, spec, rooms[spec.layer], used_before + tokens_left)
             if room is not None:
                 rooms[spec.layer] = room
-                plan = plan.with_parts(bundles=bundles_within(plan, rooms))
+                plan = replace(plan, bundles=bundles_within(plan, rooms))
         tokens_left -= _used_tokens(plan, spec.layer) - used_before
     return plan
 
@@ -65,12 +65,12 @@ def _leftover_tokens(plan: Plan) -> int:
     """Returns the tokens that the background may still take."""
     content = plan.content
     tokens = -excess_tokens(plan, content)
-    if plan.only_adds:
+    if plan.growth.adds_background:
         layers = {part.layer for part in content.volatile}
         used = sum(_used_tokens(plan, layer) for layer in layers)
-        tokens = min(tokens, plan.most_background_tokens - used)
-    elif plan.level_tokens:  # up to the limit, the next prompts are to grow
-        tokens -= plan.limit_tokens - plan.level_tokens
+        tokens = min(tokens, plan.growth.most_background_tokens - used)
+    elif plan.growth.level_tokens:  # up to the limit, the next prompts are to grow
+        tokens -= plan.limit_tokens - plan.growth.level_tokens
     if not content.volatile:
         tokens -= sum(map(plan.counter.count_text, CONTEXT_FRAME))
     return max(0, tokens - JOIN_TOKENS)
@@ -131,7 +131,7 @@ def with_shrunk_background(plan: Plan) -> Plan:
     layers = {part.layer for part in plan.fixed or ()}
     order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
     content, removed = pruned(plan, plan.content, order)
-    return plan.with_parts(fixed=content.volatile, pruned=(*plan.pruned, *removed))
+    return replace(plan, fixed=content.volatile, pruned=(*plan.pruned, *removed))
 
 
 # Quotes
@@ -147,7 +147,9 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
     heading_tokens = max(map(plan.counter.count_text, (OWN_SECTION, MIXED_SECTION)))
     shown = {position for position in positions_of(history.groups) if position < history.cut}
     quoted_before = {part.id for part in fragments_of(history.backgrounds.values())}
-    is_cold_rebuild = plan.grows and plan.cold and not (plan.only_adds or plan.turn.stage)
+    growth = plan.growth
+    is_rebuild = not growth.adds_background
+    is_cold_rebuild = plan.grows and growth.is_cold and is_rebuild and not plan.turn.stage
     retrieved = select(
         plan.conversation,
         pool,
@@ -162,7 +164,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         is_numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
-    return plan.with_parts(retrieved=retrieved)
+    return replace(plan, retrieved=retrieved)
 
 
 def _quotes_tokens(plan: Plan, pool: Pool, budget_tokens: int) -> int:
@@ -192,5 +194,6 @@ def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
     settings = plan.request.settings
     worth = QUOTING_POLICY.least_worth[settings.emphasis]
     price = worth / budgets.DEPTH_FACTOR[settings.depth] / plan.limit_tokens
-    is_free = plan.cold and not plan.only_adds and not pool.evidence.is_weak
+    is_rebuild = not plan.growth.adds_background
+    is_free = plan.growth.is_cold and is_rebuild and not pool.evidence.is_weak
     return (0.0 if is_free else price), price

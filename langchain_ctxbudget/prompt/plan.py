@@ -14,6 +14,7 @@ from langchain_ctxbudget.history import (
     Conversation,
     HistoryView,
     LastPrompt,
+    SentWith,
     TurnWorkState,
 )
 from langchain_ctxbudget.knowledge import (
@@ -27,6 +28,7 @@ from langchain_ctxbudget.knowledge import (
 )
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
+from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, Retrieved
 from langchain_ctxbudget.settings import ContextSettings
@@ -254,29 +256,8 @@ class Plan:
     counter: TokenCounter
     limit_tokens: int = 0
 
-    # Whether it extends the last prompt or is rebuilt
-
-    goes_on: bool = False
-    """True if the prompt extends the last one; else it is rebuilt, and everything is chosen
-    anew."""
-    clips_new: bool = False
-    """True if it extends the last one, but shows large messages since the rebuild in short."""
-    repeats_rebuild: bool = False
-    """True if it is the last rebuild again, because nothing was said since; its background is
-    chosen as for that."""
-    cold: bool = True
-    """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
-    is_redone: bool = False
-    """True if the same prompt was made before: `goes_on` and `cold` are then given, not found
-    out."""
-    level_tokens: int = 0
-    """The most that a rebuilt prompt fills, so that the next ones can grow from there; 0 where
-    `limit_tokens` alone counts."""
-    afforded_tokens: int | None = None
-    """What a rebuild may cost: what the prompts since the last rebuild have saved, compared with
-    sending everything. None until it is known."""
-    most_background_tokens: int = 0
-    """The most tokens for the background of a prompt that extends the last one."""
+    growth: Growth = field(default_factory=Growth)
+    """Whether it extends the last prompt or is rebuilt, and what follows from that."""
 
     # What the steps have found and chosen
 
@@ -328,10 +309,6 @@ class Plan:
             failures=request.failures,
         )
         return plan.with_background(request.background)
-
-    def with_parts(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
-        """Returns the plan with some of its parts replaced."""
-        return replace(self, **changes)
 
     def with_failures(self, *problems: str) -> "Plan":
         """Returns the plan with more problems to report."""
@@ -394,14 +371,6 @@ class Plan:
         return [self.conversation.cuts.get(self._cut_key_at(stage)) for stage in (0, 1)]
 
     @property
-    def only_adds(self) -> bool:
-        """Tells whether its background comes on top of those that earlier messages still have.
-
-        It does where the prompt extends the last one, and is not the last rebuild again.
-        """
-        return self.goes_on and not self.repeats_rebuild
-
-    @property
     def grows(self) -> bool:
         """Tells whether prompts like this only grow between two rebuilds.
 
@@ -414,9 +383,13 @@ class Plan:
         return settings.emphasis != "recall" and self.request.tier.history_messages is None
 
     @property
-    def sent_with(self) -> object:
-        """What a cache tells prompts apart by: the model, the system prompt and the tools."""
-        return self.request.model, self.request.system_prompt, tuple(sorted(self.extras.items()))
+    def sent_with(self) -> SentWith:
+        """What a cache tells prompts apart by, besides their messages."""
+        return SentWith(
+            model=self.request.model,
+            system_prompt=self.request.system_prompt,
+            tools=tuple(sorted(self.extras.items())),
+        )
 
     @property
     def cached_prompt(self) -> LastPrompt | None:

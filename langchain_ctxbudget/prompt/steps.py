@@ -25,7 +25,9 @@ from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
-from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
+from langchain_ctxbudget.prompt.growing import divide_budget
+from langchain_ctxbudget.prompt.last_prompt import prefix_of
+from langchain_ctxbudget.prompt.mode import Growth, Mode
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.prompt.provider_cache import MOST_MARKERS, with_cache_markers
 from langchain_ctxbudget.prompt.recount import (
@@ -34,6 +36,7 @@ from langchain_ctxbudget.prompt.recount import (
     require_recount,
     without_caches,
 )
+from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import LayerRequest
@@ -65,8 +68,8 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         expected=request.expected,
         count=plan.counter.count_text,
     )
-    detected = subjects.within_tier(detected, request.tier, plan.counter.count_text)
-    return plan.with_parts(detected=detected).with_failures(*problems)
+    detected = subjects.within(detected, request.tier, plan.counter.count_text)
+    return replace(plan, detected=detected).with_failures(*problems)
 
 
 def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flow[Plan]:
@@ -76,7 +79,7 @@ def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flo
     query = retrieval.without_names(plan.query, list(plan.conversation.names))
     embedding = embed_query(access.embeddings, query)
     vector = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
-    return plan if vector is None else plan.with_parts(embedded_query=(query, vector))
+    return plan if vector is None else replace(plan, embedded_query=(query, vector))
 
 
 def _query_vector(plan: Plan, access: Access, problems: list[str]) -> NDArray[np.float32] | None:
@@ -122,7 +125,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
     problems: list[str] = []
     layers = plan.request.settings.layers if plan.fixed is None else ()
     left_tokens = plan.turn.free_tokens
-    if layers and plan.goes_on:
+    if layers and plan.growth.extends_last:
         left_tokens = max(0, -excess_tokens(plan, plan.content))
     for layer in layers:
         request = LayerRequest(
@@ -134,7 +137,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
-    return budgeting.with_bundles(plan.with_parts(own_items=items).with_failures(*problems))
+    return budgeting.with_bundles(replace(plan, own_items=items).with_failures(*problems))
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
@@ -142,13 +145,13 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 
     A prompt that extends the last one has its history already.
     """
-    if not plan.goes_on:
+    if not plan.growth.extends_last:
         view, problems = yield from choose_history(budgeting.history_plan(plan), access)
         return budgeting.with_history(plan, view).with_failures(*problems)
 
     record = plan.history.record
     has_news = False
-    if plan.repeats_rebuild and record is not None:
+    if plan.growth.mode is Mode.REPEATED and record is not None:
         has_news = yield from _has_news(plan.conversation, record, access)
     if record is None or not has_news:
         return plan.with_failures(*_summary_failures(plan.conversation, plan.history))
@@ -213,7 +216,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     is_cut = bool(plan.history.cut or plan.history.shortened)
     if is_cut or findings.texts or findings.named_documents:
         pool = yield from _pool(plan, access, query, findings, problems)
-        plan = plan.with_parts(pool=pool)
+        plan = replace(plan, pool=pool)
     return leftovers.with_leftovers(plan.with_failures(*problems))
 
 
@@ -298,7 +301,7 @@ def settle(plan: Plan) -> Settled:
     if background is not None and plan.grows:
         # At every call of a loop: a long one keeps the cache warm.
         background = replace(background, at=plan.request.now)
-    return replace(settled, plan=plan.with_parts(background=background))
+    return replace(settled, plan=replace(plan, background=background))
 
 
 def assemble(plan: Plan) -> Prompt:
@@ -368,7 +371,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
     """Returns the cut of a prompt; that of a rebuild with what the next prompts must know of it."""
     plan = settled.plan
     cut = plan.history.record
-    is_rebuild = plan.history.is_rebuilt and plan.grows and not plan.only_adds
+    is_rebuild = plan.history.is_rebuilt and plan.grows and not plan.growth.adds_background
     if cut is None or not is_rebuild:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
@@ -377,8 +380,8 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
         update={
             "prefix": prefix_of(plan),
             "at": plan.request.now,
-            "saved_tokens": (plan.afforded_tokens or 0) - spent_tokens,
-            "level_tokens": plan.level_tokens,
+            "saved_tokens": (plan.growth.afforded_tokens or 0) - spent_tokens,
+            "level_tokens": plan.growth.level_tokens,
             "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
             "long": plan.turn.stage,
             "turn_tokens": plan.turn.room_tokens,
@@ -417,7 +420,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
     if not uses_known_costs:
         plan = without_caches(plan)
     plan = budgeting.with_bundles(divide_budget(plan))
-    if not plan.goes_on:
+    if not plan.growth.extends_last:
         planned = budgeting.history_plan(plan)
         plan = budgeting.with_history(plan, planned.view(planned.decide()))
     if plan.fixed is not None:
@@ -427,7 +430,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         # Nobody holds the conversation's lock: an index of its own, and words alone.
         searched = retrieval.Searched.of(plan.conversation, history.MessageIndex())
         pool = retrieval.pooled(searched, plan.query)
-    return leftovers.with_leftovers(plan.with_parts(pool=pool))
+    return leftovers.with_leftovers(replace(plan, pool=pool))
 
 
 def _begun_for(prompt: Prompt, budget: int) -> Plan:
@@ -448,11 +451,14 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
         texts_counted_before=before.conversation.counter.calls,
         failures=before.failures,
     )
-    return Plan.begin(conversation, request).with_parts(
+    return replace(
+        Plan.begin(conversation, request),
         detected=before.detected,
         own_items=before.own_items,
-        goes_on=before.goes_on,
-        cold=before.cold,
-        afforded_tokens=before.afforded_tokens,
-        is_redone=True,
+        growth=Growth(
+            mode=before.growth.mode,
+            is_cold=before.growth.is_cold,
+            is_given=True,
+            afforded_tokens=before.growth.afforded_tokens,
+        ),
     )

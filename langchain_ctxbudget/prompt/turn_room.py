@@ -124,7 +124,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
     """
     whole_tokens = sum(plan.turn.costs)
     usual_cut, long_cut = _cuts_of_turn(plan)
-    if plan.goes_on and usual_cut is None and long_cut is None:
+    if plan.growth.extends_last and usual_cut is None and long_cut is None:
         # The rebuild was in an earlier turn, so this turn grows at the prompt's end as it can.
         return TurnRoom(whole_tokens)
 
@@ -134,7 +134,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
         if whole_tokens <= usual_tokens:
             return TurnRoom(usual_tokens)
         return _larger_room(plan, prompt_tokens, first_stage=1)
-    if plan.goes_on and (whole_tokens <= planned.tokens or planned.is_last_stage):
+    if plan.growth.extends_last and (whole_tokens <= planned.tokens or planned.is_last_stage):
         return planned
     return _larger_room(plan, prompt_tokens, first_stage=planned.stage)
 

@@ -1,0 +1,192 @@
+"""The mode of a prompt: whether it extends the last one or is rebuilt, and why.
+
+`decide` is the whole decision, as one pure function over a small frozen value. `growing.py`
+measures that value and makes the prompt that was decided on.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Mode(StrEnum):
+    """What a prompt is, compared with the last one."""
+
+    EXTENDED = "extended"
+    """The last prompt, and more at its end."""
+    REPEATED = "repeated"
+    """The last rebuilt prompt once more, because nothing was said since."""
+    SHORTENED = "shortened"
+    """The last prompt without messages in its middle, and more at its end."""
+    CLIPPED = "clipped"
+    """The last prompt with large messages since its rebuild in short, and more at its end."""
+    REBUILT = "rebuilt"
+    """Everything in it is chosen anew."""
+
+    @property
+    def extends_last(self) -> bool:
+        """Tells whether the prompt begins as the last one, so that a cache holds that part."""
+        return self is not Mode.REBUILT
+
+    @property
+    def adds_background(self) -> bool:
+        """Tells whether its background comes on top of those that earlier messages still have."""
+        return self not in (Mode.REBUILT, Mode.REPEATED)
+
+
+class Cause(StrEnum):
+    """Why a prompt has its mode; `meaning` says it in words."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Takes the code and its meaning."""
+        cause = str.__new__(cls, value)
+        cause._value_ = value
+        cause.meaning = meaning
+        return cause
+
+    HAS_ROOM = "has_room", "there is room at its end"
+    NOTHING_SAID = "nothing_said", "nothing was said since the last rebuild"
+    FULL = "full", "the last prompt is full"
+    UNPAID = "unpaid", "it is full, and what was saved so far does not pay for a rebuild"
+    NOT_GROWING = "not_growing", "with these settings every prompt is chosen anew"
+    FIRST = "first", "there is no prompt that it could extend, or an edit has ended it"
+    COLD = "cold", "no cache holds the last prompt any more"
+    TURN_OUTGROWN = "turn_outgrown", "the turn has outgrown the room that was planned for it"
+    OTHER_MODEL = "other_model", "the last prompt went to another model"
+    OTHER_TOOLS = "other_tools", "the last prompt had other tools, or another response format"
+    EDITED = "edited", "what stands before the messages has changed"
+
+
+class Room(StrEnum):
+    """How much room a prompt that extends the last one leaves, once its turn takes all of its."""
+
+    FREE = "free"
+    """Enough for the background that a message gets at least."""
+    TIGHT = "tight"
+    """It is within its limit, but not with a background."""
+    OVER = "over"
+    """It is over its limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What the mode of a prompt depends on.
+
+    The defaults speak for an extension. So what is measured first can rule one out before the rest
+    is measured: see `decide`.
+    """
+
+    grows: bool = True
+    """True if prompts with these settings only grow between two rebuilds."""
+    has_last: bool = True
+    """True if there is a last prompt that still holds."""
+    is_cold: bool = False
+    """True if no cache holds it any more."""
+    turn_goes_on: bool = True
+    """True if the turn can be sent as the last prompt has sent it, and more at its end."""
+    change: Cause | None = None
+    """What has changed before the messages since the last prompt; None if nothing has."""
+    was_something_said: bool = True
+    """False if nothing was said since the last rebuild."""
+    is_in_loop: bool = False
+    """True if the turn has results of calls already; then its background is chosen."""
+    room: Room = Room.FREE
+    """The room that the last prompt leaves when it is extended with all that was said since."""
+    pays_for_rebuild: bool = False
+    """True if what was saved so far pays for a rebuild."""
+    can_lose_middle: bool = False
+    """True if a middle can be left out that makes enough room."""
+    room_if_clipped: Room = Room.OVER
+    """The room that it leaves if large messages since the rebuild are shown in short."""
+
+
+Decision = tuple[Mode, Cause]
+
+
+def decide(case: Case) -> Decision:
+    """Returns the mode of a prompt, and why it has that mode."""
+    cause = _cause_of_rebuild(case)
+    if cause is not None:
+        return Mode.REBUILT, cause
+    if not case.was_something_said:
+        return Mode.REPEATED, Cause.NOTHING_SAID
+    if case.room is Room.FREE:
+        return Mode.EXTENDED, Cause.HAS_ROOM
+    if case.is_in_loop:
+        return _decide_in_loop(case)
+    return _decide_when_full(case)
+
+
+def _decide_when_full(case: Case) -> Decision:
+    """Returns the mode where the last prompt has no room for a background."""
+    if case.can_lose_middle:
+        return Mode.SHORTENED, Cause.FULL
+    if case.room is Room.TIGHT and not case.pays_for_rebuild:
+        return Mode.EXTENDED, Cause.UNPAID
+    if case.room is Room.OVER and _is_clipping_enough(case):
+        return Mode.CLIPPED, Cause.FULL
+    return Mode.REBUILT, Cause.FULL if case.pays_for_rebuild else Cause.UNPAID
+
+
+def _cause_of_rebuild(case: Case) -> Cause | None:
+    """Returns why the last prompt cannot be extended, however much room it has."""
+    if not case.grows:
+        return Cause.NOT_GROWING
+    if not case.has_last:
+        return Cause.FIRST
+    if case.is_cold:
+        return Cause.COLD
+    if not case.turn_goes_on:
+        return Cause.TURN_OUTGROWN
+    return case.change
+
+
+def _decide_in_loop(case: Case) -> Decision:
+    """Returns the mode within a loop of calls: it needs no more room for a background."""
+    if case.room is Room.TIGHT:
+        return Mode.EXTENDED, Cause.HAS_ROOM
+    if case.room_if_clipped is not Room.OVER:
+        return Mode.CLIPPED, Cause.FULL
+    return Mode.REBUILT, Cause.FULL
+
+
+def _is_clipping_enough(case: Case) -> bool:
+    """Tells whether large messages in short make enough room.
+
+    A rebuild that is paid for is given up only where there is room for a background, too.
+    """
+    if case.pays_for_rebuild:
+        return case.room_if_clipped is Room.FREE
+    return case.room_if_clipped is not Room.OVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """The mode of a prompt, and what follows from it for its size."""
+
+    mode: Mode = Mode.REBUILT
+    cause: Cause = Cause.NOT_GROWING
+    is_cold: bool = True
+    """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
+    is_given: bool = False
+    """True if the same prompt was made before: its mode is then given, not found out."""
+    level_tokens: int = 0
+    """The most that a rebuilt prompt fills, so that the next ones can grow from there; 0 where the
+    limit alone counts."""
+    afforded_tokens: int | None = None
+    """What a rebuild may cost: what the prompts since the last rebuild have saved, compared with
+    sending everything. None until it is known."""
+    most_background_tokens: int = 0
+    """The most tokens for the background of a prompt that extends the last one."""
+
+    @property
+    def extends_last(self) -> bool:
+        """Tells whether the prompt begins as the last one."""
+        return self.mode.extends_last
+
+    @property
+    def adds_background(self) -> bool:
+        """Tells whether its background comes on top of those of earlier messages."""
+        return self.mode.adds_background
