@@ -170,14 +170,15 @@ def _turn_items(plan: Plan, content: Content) -> list[report.ReportItem]:
     counter = plan.counter
     items: list[report.ReportItem] = []
     for group in content.turn:
-        if group.positions[0] in turn.clipped:
+        if group.positions[0] in turn.fitted.clipped:
             items.append(_group_item(group, counter, Status.SHRUNK, Reason.CLIPPED))
         else:
             items.append(_group_item(group, counter, Status.INCLUDED, Reason.REQUIRED))
     items += [
-        _group_item(group, counter, Status.OMITTED, Reason.NO_ROOM) for group in turn.left_out
+        _group_item(group, counter, Status.OMITTED, Reason.NO_ROOM)
+        for group in turn.fitted.left_out
     ]
-    known = positions_of((*turn.groups, *turn.left_out))
+    known = positions_of((*turn.groups, *turn.fitted.left_out))
     for position, message in enumerate(plan.request.turn):
         if position not in known:
             name = message.id or message.type
@@ -328,8 +329,8 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     if last is None:
         return was_longer or (is_rebuilt and plan.history.cut > 0)
 
-    _, last_groups_when_shortened = last.turn_state
-    gave_way = was_longer or plan.turn.groups_when_shortened != last_groups_when_shortened
+    _, last_groups_when_shortened = last.long_turn
+    gave_way = was_longer or plan.turn.fitted.groups_when_shortened != last_groups_when_shortened
     if gave_way and same < len(last.messages):
         return True
     if is_rebuilt:
@@ -342,7 +343,7 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
 def _is_squeezed_otherwise(settled: Settled, last: LastPrompt) -> bool:
     """Tells whether this prompt or the last one had to make room for its turn."""
     turn = settled.plan.turn
-    is_other_turn = (turn.stage, turn.groups_when_shortened) != last.turn_state
+    is_other_turn = (turn.stage, turn.fitted.groups_when_shortened) != last.long_turn
     # A zone that was squeezed for one turn is another one at the next.
     return is_other_turn or last.squeezed or is_squeezed(settled)
 

@@ -102,8 +102,8 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     # A report counts both work states as arc. The strategy saw that of the stored messages as
     # overhead, and that of the turn as free room of the turn.
     tokens = dict(allocation.tokens)
-    tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
-    tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
+    tokens[Layer.ARC] += plan.turn.work.most_tokens
+    tokens[Layer.MESSAGE] -= plan.turn.work.own_tokens
     return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
@@ -142,7 +142,9 @@ def _situation(
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     heading_tokens = count(budgets.MEMORIES_HEADING) if memories else 0
     memory_tokens = facts_tokens + sum(part.tokens for part in memories) + heading_tokens
-    overhead_tokens = framing_tokens + fences_tokens + sum(plan.extras.values()) + turn.work_tokens
+    overhead_tokens = (
+        framing_tokens + fences_tokens + sum(plan.extras.values()) + turn.work.stored_tokens
+    )
     return Situation(
         total_tokens=plan.growth.level_tokens or plan.limit_tokens,
         overhead_tokens=overhead_tokens,
@@ -381,7 +383,6 @@ def _preferences_room(plan: Plan) -> int:
 def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget; from it the history decides where it is cut."""
     allocation = plan.allocated
-    work_tokens = plan.turn.work_tokens + plan.turn.own_work_tokens
     summary_share = COLD_SUMMARY_SHARE if plan.growth.is_cold else SUMMARY_SHARE
     return compact.HistoryPlan(
         conversation=plan.conversation,
@@ -390,8 +391,8 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         cut_key=plan.cut_key,
         budget_tokens=plan.limit_tokens,
         history_tokens=allocation.tokens[Layer.HISTORY],
-        arc_tokens=allocation.tokens[Layer.ARC] - work_tokens,
-        work_tokens=plan.turn.work_tokens,
+        arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work.most_tokens,
+        work_tokens=plan.turn.work.stored_tokens,
         keep=allocation.keep_messages or 0,
         summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
         grows=plan.grows,
@@ -412,7 +413,7 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     )
     repairs = joined_repairs(plan.turn.repairs, repairs)
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
-    if not turn.work:
+    if not turn.work.lines:
         turn = _with_work(plan, turn, _work_of_turn(plan, view))
     return with_preferences(replace(plan, turn=turn, history=view))
 
@@ -424,7 +425,9 @@ def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> Pla
     lines = "".join(with_headings(work))
     text = f"{fences.opening(fences.ARC)}{lines}{fences.closing(fences.ARC)}"
     free_tokens = max(0, turn.free_tokens - plan.counter.count_text(text))
-    return replace(turn, note=turn.note + text, work=work, free_tokens=free_tokens)
+    return replace(
+        turn, note=turn.note + text, work=replace(turn.work, lines=work), free_tokens=free_tokens
+    )
 
 
 def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
@@ -434,15 +437,15 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     send the same ones.
     """
     turn = plan.turn
-    work = turn.work_when_shortened
+    work = turn.fitted.work_when_shortened
     count = plan.counter.count_text
     frame = (fences.opening(fences.ARC), fences.closing(fences.ARC))
-    most_tokens = turn.own_work_tokens - sum(map(count, frame))
+    most_tokens = turn.work.own_tokens - sum(map(count, frame))
     if work is None or most_tokens <= 0 or not has_human(turn.groups):
         return ()
     # Rounds that came later do not count as said elsewhere: the lines must stay the same until
     # rounds give way again.
-    later = {group.positions for group in turn.whole[turn.groups_when_shortened :]}
+    later = {group.positions for group in turn.given.groups[turn.fitted.groups_when_shortened :]}
     earlier = [group for group in turn.groups if group.positions not in later]
     shown_text = "".join(part.text for part in view.arc)
     shown_text += work_state.text_with_calls(messages_of((*view.groups, *earlier)))

@@ -17,16 +17,16 @@ from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_
 from langchain_ctxbudget.prompt.last_prompt import change_since, is_cold
 from langchain_ctxbudget.prompt.middle import without_middle
 from langchain_ctxbudget.prompt.mode import Case, Cause, Growth, Mode, Room, decide
-from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens
-from langchain_ctxbudget.prompt.turn_room import whole_turn
+from langchain_ctxbudget.prompt.turn_room import given_turn
 from langchain_ctxbudget.stores import CutRecord
 
 
 def divide_budget(plan: Plan) -> Plan:
     """Measures what must be sent, refuses what cannot fit, and divides the rest."""
     plan = _with_limit(plan)
-    plan = replace(plan, turn=whole_turn(plan))
+    plan = replace(plan, turn=PlannedTurn(given=given_turn(plan)))
     if plan.growth.is_given and not plan.growth.extends_last:
         return _rebuilt(allocate(plan))
 
@@ -120,7 +120,7 @@ def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
         # This is the turn of the rebuild: it has outgrown nothing, or still has the room of then.
         as_planned = (turn.stage, turn.room_tokens) == (record.long, record.turn_tokens)
         return not turn.stage or as_planned
-    return not turn.stage and not turn.groups_when_shortened
+    return not turn.stage and not turn.fitted.groups_when_shortened
 
 
 def _measured_at_its_end(case: Case, extended: Plan, whole: Extension) -> _Attempt:

@@ -169,65 +169,84 @@ def merged_settings(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTurn:
-    """The current turn as it was given and as it is sent, and the room that is kept for it.
+class GivenTurn:
+    """The current turn as it was given.
 
     Its groups are human messages and rounds: an assistant's message with calls, and their results.
     """
 
-    # As it was given
-
-    whole: tuple[Group, ...] = ()
-    """All its groups."""
+    groups: tuple[Group, ...] = ()
     costs: tuple[int, ...] = ()
     """The tokens of each of these groups."""
     round_costs: tuple[int, ...] = ()
     """The tokens of each of its last rounds, from which the size of the next ones is estimated."""
     human_tokens: int = 0
     """The tokens of its human messages together."""
-    given_repairs: tuple[Repair, ...] = ()
-    """The repairs of the given messages."""
+    repairs: tuple[Repair, ...] = ()
+    """The repairs of its messages."""
     places: Mapping[object, int] = field(default_factory=dict)
     """The place of each message in the turn, by its key, see `key_in_turn`."""
 
-    # As it is sent
+    @property
+    def tokens(self) -> int:
+        """The tokens of all its groups."""
+        return sum(self.costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedTurn:
+    """What is sent of a turn: its groups, in whole or in short."""
 
     groups: tuple[Group, ...] = ()
-    """The groups that are sent, in whole or in short."""
     left_out: tuple[Group, ...] = ()
     """The groups of which nothing is sent."""
     clipped: frozenset[int] = frozenset()
     """The positions of the groups that are sent in short."""
+    groups_when_shortened: int = 0
+    """How many groups it had when older ones gave way last; 0 if none has."""
+    work_when_shortened: TurnWorkState | None = None
+    """Its work state when older rounds gave way last; it is told until they do again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnWork:
+    """What a prompt tells of the work state, and the room for it."""
+
+    stored_tokens: int = 0
+    """The most that the work state of the stored messages may cost; it is told in the arc."""
+    own_tokens: int = 0
+    """The most that the work state of this turn may cost; it is told in the turn's note."""
+    lines: tuple[Fragment, ...] = ()
+    """The lines of the note that tell the work state of this turn."""
+
+    @property
+    def most_tokens(self) -> int:
+        """The most that both may cost."""
+        return self.stored_tokens + self.own_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTurn:
+    """The current turn as it was given and as it is sent, and the room that is kept for it."""
+
+    given: GivenTurn = field(default_factory=GivenTurn)
+    fitted: FittedTurn = field(default_factory=FittedTurn)
+    groups: tuple[Group, ...] = ()
+    """The groups that are sent, with ids that differ from those of the history."""
     repairs: tuple[Repair, ...] = ()
     """The repairs of the given messages, and those that the history makes necessary."""
     note: str = ""
     """The text in place of rounds that gave way: how many are left out, and the work state that
     they have left behind."""
+    work: TurnWork = field(default_factory=TurnWork)
     tokens: int = 0
     """The tokens of what is sent, without the work state."""
-
-    # Its room
-
     room_tokens: int = 0
     """The tokens that are kept for it, including those that it has taken."""
     free_tokens: int = 0
     """The tokens that are kept free for the calls and results that it may still get."""
     stage: int = 0
     """How many times it has outgrown the room that was planned for it."""
-    groups_when_shortened: int = 0
-    """How many groups it had when older ones gave way last; 0 if none has."""
-
-    # The work state
-
-    work_tokens: int = 0
-    """The most that the work state of the stored messages may cost; it is told in the arc."""
-    own_work_tokens: int = 0
-    """The most that the work state of this turn may cost; it is told in `note`."""
-    work_when_shortened: TurnWorkState | None = None
-    """The work state of this turn when older rounds gave way last; it is told until they do
-    again."""
-    work: tuple[Fragment, ...] = ()
-    """The lines of `note` that tell the work state of this turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,7 +455,7 @@ class Plan:
             turn=self.turn.groups,
             question_position=asking(self.request.turn),
             turn_note=self.turn.note,
-            turn_work=self.turn.work,
+            turn_work=self.turn.work.lines,
             layout=self.request.settings.layout,
         )
 

@@ -353,7 +353,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             messages=built.messages,
             costs=settled.measured.costs,
             stable=built.stable,
-            turn_state=(plan.turn.stage, plan.turn.groups_when_shortened),
+            long_turn=(plan.turn.stage, plan.turn.fitted.groups_when_shortened),
             squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,
@@ -385,7 +385,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
             "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
             "long": plan.turn.stage,
             "turn_tokens": plan.turn.room_tokens,
-            "turn_groups": len(plan.turn.whole),
+            "turn_groups": len(plan.turn.given.groups),
         }
     )
 

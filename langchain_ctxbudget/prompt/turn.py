@@ -26,7 +26,7 @@ from langchain_ctxbudget.messages import (
     without_media,
 )
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, messages_of
-from langchain_ctxbudget.prompt.plan import PlannedTurn
+from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn
 from langchain_ctxbudget.prompt.shortening import (
     Place,
     RecallName,
@@ -138,8 +138,8 @@ class ReadTurn:
     It is kept between the calls of a loop, so that only the new messages at its end are read.
     """
 
-    planned: PlannedTurn = field(default_factory=PlannedTurn)
-    seen_messages: messages.SeenMessages = field(default_factory=messages.SeenMessages)
+    given: GivenTurn = field(default_factory=GivenTurn)
+    seen: messages.SeenMessages = field(default_factory=messages.SeenMessages)
     used_ids: messages.Used = ({}, set())
     """The ids of its calls and items: those of later messages must differ."""
     longest_call_id: int | None = None
@@ -182,8 +182,8 @@ class ReadTurn:
         )
         groups, repairs = messages.group(unread, used_ids, read_until, self.longest_call_id)
         return ReadTurn(
-            planned=_with_groups(
-                self.planned,
+            given=_with_groups(
+                self.given,
                 groups=groups,
                 repairs=messages.joined_repairs(id_repairs, repairs),
                 places={key_in_turn(it): at for at, it in enumerate(unread, read_until)},
@@ -197,22 +197,22 @@ class ReadTurn:
 
 
 def _with_groups(
-    turn: PlannedTurn,
+    turn: GivenTurn,
     *,
     groups: Sequence[Group],
     repairs: Sequence[messages.Repair],
     places: Mapping[object, int],
     counter: TokenCounter,
-) -> PlannedTurn:
+) -> GivenTurn:
     """Returns a turn as it was given, with more groups at its end."""
     costs = [group_tokens(group, counter) for group in groups]
     round_costs = [
         cost for group, cost in zip(groups, costs, strict=True) if not has_human([group])
     ]
-    return PlannedTurn(
-        whole=(*turn.whole, *groups),
+    return GivenTurn(
+        groups=(*turn.groups, *groups),
         costs=(*turn.costs, *costs),
-        given_repairs=(*turn.given_repairs, *repairs),
+        repairs=(*turn.repairs, *repairs),
         round_costs=(*turn.round_costs, *round_costs)[-TURN_POLICY.next_rounds :],
         human_tokens=turn.human_tokens + sum(costs) - sum(round_costs),
         places={**turn.places, **places},
@@ -301,7 +301,7 @@ class GrowingTurn:
         for number, group in self.human.items():
             self._show(number, group)
 
-    def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
+    def fitted(self, groups: Sequence[Group]) -> FittedTurn | int:
         """Returns what is sent of a turn; groups from earlier calls are not looked at again.
 
         Where even the human messages and the newest round do not fit, returns how many tokens these
@@ -315,13 +315,11 @@ class GrowingTurn:
             self._read(number, groups[number])
 
         if self.total_tokens <= self.limits.most_tokens:
-            return _planned(
-                groups, self.shown_groups, self.groups_when_shortened, self.work_when_shortened
-            )
+            return _fitted(groups, self.shown, self.groups_when_shortened, self.work_when_shortened)
         smallest = self._smallest(groups)
         if isinstance(smallest, int):
             return smallest
-        return _planned(groups, smallest, len(groups), None)
+        return _fitted(groups, smallest, len(groups), None)
 
     # Adding groups
 
@@ -717,15 +715,14 @@ class GrowingTurn:
         return TurnWorkState(self.work.copy(), self.code_tokens, code)
 
 
-def _planned(
+def _fitted(
     groups: Sequence[Group],
     shown: Mapping[int, Group],
     groups_when_shortened: int,
     work_when_shortened: TurnWorkState | None,
-) -> PlannedTurn:
+) -> FittedTurn:
     """Returns a turn of which the groups in `shown` are sent, as they stand there."""
-    return PlannedTurn(
-        whole=tuple(groups),
+    return FittedTurn(
         groups=tuple(shown[number] for number in sorted(shown)),
         left_out=tuple(group for number, group in enumerate(groups) if number not in shown),
         clipped=frozenset(

@@ -6,7 +6,7 @@ older rounds give way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from langchain_core.messages import BaseMessage
 
@@ -14,7 +14,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.history import Conversation, work_state
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
 from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, advice, floors
-from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
+from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn, Plan, PlannedTurn, TurnWork
 from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
     GrowingTurn,
@@ -54,7 +54,7 @@ class TurnRoom:
         return self.stage == TURN_POLICY.last_stage
 
 
-def whole_turn(plan: Plan) -> PlannedTurn:
+def given_turn(plan: Plan) -> GivenTurn:
     """Returns the turn as it was given, in groups with their costs.
 
     Calls before have read its beginning already; the conversation keeps what they have read.
@@ -63,7 +63,7 @@ def whole_turn(plan: Plan) -> PlannedTurn:
     before: ReadTurn = columns.turn_read or ReadTurn()
     read = before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
     columns.turn_read = read
-    return read.planned
+    return read.given
 
 
 def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:
@@ -75,11 +75,10 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     prompt_tokens = plan.limit_tokens - identity_tokens - framing_tokens - sum(plan.extras.values())
     room = _room_of_turn(plan, prompt_tokens)
     limits = _limits_of_turn(plan, room, prompt_tokens)
-    whole_tokens = sum(plan.turn.costs)
-    if limits.work_tokens or whole_tokens > limits.budget_tokens:
+    given = plan.turn.given
+    fitted: FittedTurn | int = FittedTurn(groups=given.groups)
+    if limits.work_tokens or given.tokens > limits.budget_tokens:
         fitted = _fitted(plan, limits)
-    else:
-        fitted = PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
         needs = floors(identity_tokens, fitted, plan.extras, framing_tokens)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needs, advice(plan))
@@ -87,29 +86,24 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     tokens = sum(group_tokens(group, plan.counter) for group in fitted.groups)
     note, note_tokens = _note(plan, fitted, prompt_tokens - tokens)
     tokens += note_tokens
-    own_work_tokens = limits.work_tokens
-    if fitted.work_when_shortened is not None:
-        own_work_tokens += fitted.work_when_shortened.code_tokens
     free_tokens = 0
     # A turn over the whole prompt is clipped to fit it: what that leaves is no room for rounds.
-    if whole_tokens <= prompt_tokens or room.stage:
+    if given.tokens <= prompt_tokens or room.stage:
         free_tokens = max(0, limits.budget_tokens - tokens)
-    return replace(
-        plan.turn,
+    return PlannedTurn(
+        given=given,
+        fitted=fitted,
         groups=fitted.groups,
-        left_out=fitted.left_out,
-        clipped=fitted.clipped,
-        groups_when_shortened=fitted.groups_when_shortened,
-        work_when_shortened=fitted.work_when_shortened,
-        work=(),
-        repairs=plan.turn.given_repairs,
+        repairs=given.repairs,
         note=note,
+        work=TurnWork(
+            stored_tokens=_stored_work_tokens(plan, room, prompt_tokens),
+            own_tokens=_own_work_tokens(fitted, limits, room.tokens - tokens),
+        ),
         tokens=tokens,
         room_tokens=limits.budget_tokens,
         free_tokens=free_tokens,
         stage=room.stage,
-        work_tokens=_work_tokens(plan, room, prompt_tokens),
-        own_work_tokens=own_work_tokens if tokens + own_work_tokens <= room.tokens else 0,
     )
 
 
@@ -122,7 +116,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
     The usual room is its human messages and the reserve for calls. A turn that has outgrown it gets
     a larger one, with what its next rounds will need, and keeps that until they have taken it.
     """
-    whole_tokens = sum(plan.turn.costs)
+    whole_tokens = plan.turn.given.tokens
     usual_cut, long_cut = _cuts_of_turn(plan)
     if plan.growth.extends_last and usual_cut is None and long_cut is None:
         # The rebuild was in an earlier turn, so this turn grows at the prompt's end as it can.
@@ -130,7 +124,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
 
     planned = _room_of_cut(plan, long_cut)
     if planned is None:
-        usual_tokens = plan.turn.human_tokens + _reserve_tokens(plan, prompt_tokens)
+        usual_tokens = plan.turn.given.human_tokens + _reserve_tokens(plan, prompt_tokens)
         if whole_tokens <= usual_tokens:
             return TurnRoom(usual_tokens)
         return _larger_room(plan, prompt_tokens, first_stage=1)
@@ -152,7 +146,7 @@ def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
     """Returns the larger room that was planned for a turn at a cut; None if it does not stay."""
     if cut is None or not plan.grows:
         return None
-    if cut.turn_groups > len(plan.turn.whole):  # the turn was cut back since
+    if cut.turn_groups > len(plan.turn.given.groups):  # the turn was cut back since
         return None
     return TurnRoom(cut.turn_tokens, cut.long, cut.turn_groups)
 
@@ -161,12 +155,12 @@ def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
     """Returns the tokens that are kept free for calls and results; 0 where none are expected."""
     expects_calls = (
         bool(plan.request.tools)
-        or bool(plan.turn.round_costs)
+        or bool(plan.turn.given.round_costs)
         or estimated_calls(plan.conversation, RECENT_MESSAGES) > 0
     )
     if not expects_calls:
         return 0
-    tokens_left = max(0, prompt_tokens - plan.turn.human_tokens)
+    tokens_left = max(0, prompt_tokens - plan.turn.given.human_tokens)
     return int(tokens_left * plan.request.settings.tool_reserve)
 
 
@@ -177,8 +171,8 @@ def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
     prompts grow, an earlier room is no larger than the turn needs with its next rounds, or than one
     and a half times the turn if that is more.
     """
-    turn = plan.turn
-    whole_tokens = sum(turn.costs)
+    turn = plan.turn.given
+    whole_tokens = turn.tokens
     ahead_tokens = 0
     if plan.grows:
         ahead_tokens = TURN_POLICY.next_rounds_tokens(turn.round_costs, prompt_tokens)
@@ -190,7 +184,7 @@ def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
         tokens = _stage_tokens(stage, prompt_tokens, other_tokens)
     if plan.grows and stage < TURN_POLICY.last_stage:
         tokens = min(tokens, whole_tokens + max(ahead_tokens, whole_tokens // 2))
-    return TurnRoom(tokens, stage, len(turn.whole) if plan.grows else 0)
+    return TurnRoom(tokens, stage, len(turn.groups) if plan.grows else 0)
 
 
 def _stage_tokens(stage: int, prompt_tokens: int, other_tokens: int) -> int:
@@ -231,7 +225,7 @@ def _limits_of_turn(plan: Plan, room: TurnRoom, prompt_tokens: int) -> TurnLimit
     budget_tokens = min(room.tokens, prompt_tokens)
     work_tokens = code_tokens = 0
     if room.is_last_stage:
-        tokens_left = max(0, budget_tokens - plan.turn.human_tokens)
+        tokens_left = max(0, budget_tokens - plan.turn.given.human_tokens)
         # As for very many calls: how many there are must not change it from call to call.
         work_tokens = work_state.most_tokens(LONGEST_WALK, tokens_left)
         code_tokens = TURN_POLICY.most_code_tokens(tokens_left)
@@ -246,7 +240,15 @@ def _limits_of_turn(plan: Plan, room: TurnRoom, prompt_tokens: int) -> TurnLimit
     )
 
 
-def _work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
+def _own_work_tokens(fitted: FittedTurn, limits: TurnLimits, tokens_left: int) -> int:
+    """Returns the most that the turn's own work state may cost; 0 if there is no room for it."""
+    tokens = limits.work_tokens
+    if fitted.work_when_shortened is not None:
+        tokens += fitted.work_when_shortened.code_tokens
+    return tokens if tokens <= tokens_left else 0
+
+
+def _stored_work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
     """Returns the most that the work state of the stored messages may cost.
 
     It is 0 where all of them have room beside the turn, and where the turn tells a work state.
@@ -260,7 +262,7 @@ def _work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
 # What is sent
 
 
-def _fitted(plan: Plan, limits: TurnLimits) -> PlannedTurn | int:
+def _fitted(plan: Plan, limits: TurnLimits) -> FittedTurn | int:
     """Fits the turn into its room, going on where the last call of a loop has left it.
 
     Returns the tokens that the turn needs at least if it cannot fit.
@@ -279,13 +281,13 @@ def _fitted(plan: Plan, limits: TurnLimits) -> PlannedTurn | int:
                 entry.sent_message for entry in conversation.entries[-RECENT_MESSAGES:]
             ],
         )
-    turn.recall_name = _recall_names(plan.turn, stored)
-    fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)
+    turn.recall_name = _recall_names(plan.turn.given, stored)
+    fitted: FittedTurn | int = turn.fitted(plan.turn.given.groups)
     keep_newest(kept_turns, key, turn, TURN_POLICY.kept_turns)
     return fitted
 
 
-def _recall_names(turn: PlannedTurn, stored: int) -> Callable[[BaseMessage], str | None]:
+def _recall_names(turn: GivenTurn, stored: int) -> Callable[[BaseMessage], str | None]:
     """Returns a function that names messages of a turn for the recall tool.
 
     The names are their numbers, which go on behind those of the `stored` messages.
@@ -298,7 +300,7 @@ def _recall_names(turn: PlannedTurn, stored: int) -> Callable[[BaseMessage], str
     return recall_name
 
 
-def _note(plan: Plan, fitted: PlannedTurn, tokens_left: int) -> tuple[str, int]:
+def _note(plan: Plan, fitted: FittedTurn, tokens_left: int) -> tuple[str, int]:
     """Returns the line that tells how many rounds are left out, if there is room, and its cost."""
     if not fitted.left_out or not has_human(fitted.groups):
         return "", 0

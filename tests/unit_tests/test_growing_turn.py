@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import group_tokens
-from langchain_ctxbudget.prompt.plan import PlannedTurn
+from langchain_ctxbudget.prompt.plan import FittedTurn
 from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
     GrowingTurn,
@@ -52,15 +52,15 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
     return group(messages)[0]
 
 
-def planned(turn: GrowingTurn, groups: Sequence[Group]) -> PlannedTurn:
+def planned(turn: GrowingTurn, groups: Sequence[Group]) -> FittedTurn:
     plan = turn.fitted(groups)
-    assert isinstance(plan, PlannedTurn)
+    assert isinstance(plan, FittedTurn)
     return plan
 
 
 def fitted(
     groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False
-) -> PlannedTurn:
+) -> FittedTurn:
     rooms = TurnLimits(budget, room or budget, clip_human=clip_human)
     return planned(GrowingTurn(COUNTER, rooms), groups)
 
@@ -83,7 +83,7 @@ def room_of_whole(groups: Sequence[Group]) -> int:
     return room
 
 
-def short_of(groups: Sequence[Group], missing_tokens: int) -> PlannedTurn:
+def short_of(groups: Sequence[Group], missing_tokens: int) -> FittedTurn:
     """The turn in a room that has so many tokens less than it needs with its next steps."""
     room = room_of_whole(groups) - missing_tokens
     rooms = TurnLimits(room, 10**6, groups_at_rebuild=len(groups))
@@ -93,7 +93,7 @@ def short_of(groups: Sequence[Group], missing_tokens: int) -> PlannedTurn:
 def test_a_turn_that_fits_is_sent_as_it_is() -> None:
     groups = turn_of("Go on.", *[[1_000]] * 6)
 
-    assert short_of(groups, 0) == PlannedTurn(whole=tuple(groups), groups=tuple(groups))
+    assert short_of(groups, 0) == FittedTurn(groups=tuple(groups))
 
 
 def test_one_token_too_few_shortens_the_oldest_results_alone() -> None:
@@ -142,13 +142,13 @@ def test_a_result_clipped_again_tells_what_is_left_out_of_all_of_it() -> None:
     assert whole - kept <= left_out <= whole - kept + 40
 
 
-def note_tokens(plan: PlannedTurn) -> int:
+def note_tokens(plan: FittedTurn) -> int:
     if plan.left_out:
         return TURN_POLICY.note_tokens
     return 0
 
 
-def check_whole_groups(plan: PlannedTurn, groups: Sequence[Group], budget: int) -> None:
+def check_whole_groups(plan: FittedTurn, groups: Sequence[Group], budget: int) -> None:
     """A plan fits, and shows the question, the newest round, and of the others whole groups."""
     sizes = {part.positions: len(part.messages) for part in groups}
 
@@ -159,7 +159,7 @@ def check_whole_groups(plan: PlannedTurn, groups: Sequence[Group], budget: int) 
     assert all(len(part.messages) == sizes[part.positions] for part in plan.groups)
 
 
-def check_extended(before: PlannedTurn, now: PlannedTurn, newest: Group, budget: int) -> None:
+def check_extended(before: FittedTurn, now: FittedTurn, newest: Group, budget: int) -> None:
     """What was shown stays until a turn is rebuilt, and a small round is shown whole."""
     room = budget - cost(before.groups) - note_tokens(before)
     if cost([newest]) <= room * TURN_POLICY.new_share:
@@ -183,7 +183,7 @@ def test_a_turn_fits_and_what_was_shown_stays_until_it_is_rebuilt(
     turn = GrowingTurn(COUNTER, TurnLimits(budget, budget))
     whole = turn_of("What did we decide about the roof?", *rounds)
 
-    before: PlannedTurn | None = None
+    before: FittedTurn | None = None
     for end in range(2, len(whole) + 1):
         groups = whole[:end]
         now = fitted(groups, budget)
@@ -383,4 +383,4 @@ def test_a_turn_that_is_read_in_parts_is_the_same_as_read_whole(
         in_parts = in_parts.read(turn[:end], COUNTER)
     in_parts = in_parts.read(turn, COUNTER)
 
-    assert in_parts.planned == ReadTurn().read(turn, COUNTER).planned
+    assert in_parts.given == ReadTurn().read(turn, COUNTER).given
