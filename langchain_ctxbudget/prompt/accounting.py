@@ -33,7 +33,9 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
     make = partial(
         _report,
         # Without what is large and of no use to a report.
-        replace(plan, pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={})),
+        replace(
+            plan, pool=None, conversation=plan.conversation.with_parts(last=None, cuts={}, clips={})
+        ),
         settled.content,
         measured,
         stability=_stability(settled),
@@ -329,7 +331,7 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     if last is None:
         return was_longer or (is_rebuilt and plan.history.cut > 0)
 
-    _, last_groups_when_shortened = last.long_turn
+    _, last_groups_when_shortened = last.turn_state
     gave_way = was_longer or plan.turn.fitted.groups_when_shortened != last_groups_when_shortened
     if gave_way and same < len(last.messages):
         return True
@@ -343,7 +345,7 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
 def _is_squeezed_otherwise(settled: Settled, last: LastPrompt) -> bool:
     """Tells whether this prompt or the last one had to make room for its turn."""
     turn = settled.plan.turn
-    is_other_turn = (turn.stage, turn.fitted.groups_when_shortened) != last.long_turn
+    is_other_turn = (turn.stage, turn.fitted.groups_when_shortened) != last.turn_state
     # A zone that was squeezed for one turn is another one at the next.
     return is_other_turn or last.squeezed or is_squeezed(settled)
 

@@ -124,7 +124,9 @@ def _detected(plan: Plan) -> DetectedTopics:
 def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
     confidences = {Layer.TOPICS: data.get("topics", {}), Layer.ENTITIES: data.get("entities", {})}
     request = plan.request
-    detected = subjects.named(plan.detected, confidences, request.settings, request.knowledge)
+    detected = subjects.with_subjects(
+        plan.detected, confidences, request.settings, request.knowledge
+    )
     return replace(plan, detected=detected)
 
 

@@ -28,7 +28,7 @@ def _last_sent_at(plan: Plan) -> datetime | None:
     """Returns when the last prompt like this was sent, as far as it is stored."""
     conversation = plan.conversation
     times = [cut.at for cut in plan.cuts if cut is not None]
-    for position, background in conversation.sent.items():
+    for position, background in conversation.backgrounds.items():
         if position < len(conversation.entries):
             times.append(background.at)
     return max((time for time in times if time is not None), default=None)

@@ -60,7 +60,7 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
     for middle in middles:
         is_affordable = affordable.pays(middle.price) or middle is middles[-1]
         if is_affordable and _is_enough(full.plan, middle, most_left_out):
-            kept = full.plan.conversation.kept
+            kept = full.plan.conversation.kept_positions
             if any(middle.start <= position < middle.end for position in kept):
                 return None
             return _leaving_out(full, middle, affordable.less(middle.price))

@@ -79,7 +79,7 @@ def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
     key = plan.cut_key
     return [
         background
-        for position, background in plan.conversation.sent.items()
+        for position, background in plan.conversation.backgrounds.items()
         if position in uncounted and background.cut_key == key
     ]
 

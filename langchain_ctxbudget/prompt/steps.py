@@ -68,7 +68,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         expected=request.expected,
         count=plan.counter.count_text,
     )
-    detected = subjects.within(detected, request.tier, plan.counter.count_text)
+    detected = subjects.within_tier(detected, request.tier, plan.counter.count_text)
     return replace(plan, detected=detected).with_failures(*problems)
 
 
@@ -353,7 +353,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             messages=built.messages,
             costs=settled.measured.costs,
             stable=built.stable,
-            long_turn=(plan.turn.stage, plan.turn.fitted.groups_when_shortened),
+            turn_state=(plan.turn.stage, plan.turn.fitted.groups_when_shortened),
             squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,

@@ -139,7 +139,7 @@ class ReadTurn:
     """
 
     given: GivenTurn = field(default_factory=GivenTurn)
-    seen: messages.SeenMessages = field(default_factory=messages.SeenMessages)
+    seen_messages: messages.SeenMessages = field(default_factory=messages.SeenMessages)
     used_ids: messages.Used = ({}, set())
     """The ids of its calls and items: those of later messages must differ."""
     longest_call_id: int | None = None
@@ -315,7 +315,9 @@ class GrowingTurn:
             self._read(number, groups[number])
 
         if self.total_tokens <= self.limits.most_tokens:
-            return _fitted(groups, self.shown, self.groups_when_shortened, self.work_when_shortened)
+            return _fitted(
+                groups, self.shown_groups, self.groups_when_shortened, self.work_when_shortened
+            )
         smallest = self._smallest(groups)
         if isinstance(smallest, int):
             return smallest
