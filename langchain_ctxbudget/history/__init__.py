@@ -2,7 +2,6 @@
 
 from langchain_ctxbudget.history import (
     segments,
-    compact,
     editing,
     known_files,
     log,
@@ -18,7 +17,17 @@ from langchain_ctxbudget.history.columns import (
     searched_text,
     short_digest,
 )
-from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
+from langchain_ctxbudget.history.clipping import history_tokens, keep_share, newest_costs
+from langchain_ctxbudget.history.compact import history_view
+from langchain_ctxbudget.history.cut_choice import CutChoice, choose_cut
+from langchain_ctxbudget.history.cutting import safe_at
+from langchain_ctxbudget.history.history_plan import (
+    Follows,
+    HistoryPlan,
+    HistoryRoom,
+    pinned_tokens,
+)
+from langchain_ctxbudget.history.view import HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation,
     LastPrompt,

@@ -11,7 +11,14 @@ from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
+from langchain_ctxbudget.history import (
+    CONTEXT_INTRO,
+    Conversation,
+    HistoryPlan,
+    HistoryRoom,
+    keep_share,
+    newest_costs,
+)
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
@@ -216,20 +223,22 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
     """Returns the plan of a window's history."""
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
-    newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
-    newest_tokens = int(max_tokens * compact.keep_share(max_tokens))
+    newest = newest_costs(conversation, settings.keep_messages, max_tokens)
+    newest_tokens = int(max_tokens * keep_share(max_tokens))
     # Calls and results stay together: what stands behind the newest place for a cut is kept.
     behind_last_cut = _messages_behind_last_cut(conversation)
     return HistoryPlan(
         conversation=conversation,
         settings=settings,
-        fits_whole=conversation.total_tokens <= room,
+        room=HistoryRoom(
+            total_tokens=max_tokens,
+            history_tokens=room - arc,
+            arc_tokens=arc,
+            fits_whole=conversation.total_tokens <= room,
+            keep=max(behind_last_cut, newest_that_fit(newest, newest_tokens)),
+        ),
         # A prompt of the same budget has less room for history, and another cut.
         cut_key=f"a window, {prompts.cut_key(settings, max_tokens, conversation.counter)}",
-        budget_tokens=max_tokens,
-        history_tokens=room - arc,
-        arc_tokens=arc,
-        keep=max(behind_last_cut, newest_that_fit(newest, newest_tokens)),
     )
 
 

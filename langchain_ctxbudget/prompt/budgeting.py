@@ -10,12 +10,11 @@ from itertools import chain
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget import budget as budgets
-from langchain_ctxbudget import errors
+from langchain_ctxbudget import errors, history
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Situation
 from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
     Conversation,
-    compact,
     with_headings,
     work_state,
 )
@@ -97,7 +96,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     is_limited = plan.request.tier.history_messages is not None
     if allocation.keep_messages is not None and not is_limited:
         # The strategy has its own wish: as many of those as fit what it gave the history.
-        costs = compact.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
+        costs = history.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
         keep = newest_that_fit(costs, allocation.tokens[Layer.HISTORY])
     # A report counts both work states as arc. The strategy saw that of the stored messages as
     # overhead, and that of the turn as free room of the turn.
@@ -154,9 +153,9 @@ def _situation(
         learned_tokens=learned_tokens,
         message_tokens=turn.tokens + turn.free_tokens,
         message_count=len(conversation.entries),
-        history_tokens=compact.history_tokens(conversation, plan.limit_tokens),
+        history_tokens=history.history_tokens(conversation, plan.limit_tokens),
         keep_tokens=keep_tokens,
-        pinned_tokens=compact.pinned_tokens(
+        pinned_tokens=history.pinned_tokens(
             conversation, plan.limit_tokens, settings.keep_important
         ),
         exchanges=exchanges,
@@ -227,14 +226,14 @@ def _kept_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[int, int]
     wanted = plan.request.settings.keep_messages
     # So many exchanges are `wanted` messages where none has calls, and more where some have.
     sizes = [exchange.messages for exchange in exchanges[: wanted // 2]]
-    costs = compact.newest_costs(plan.conversation, max(wanted, sum(sizes)), plan.limit_tokens)
+    costs = history.newest_costs(plan.conversation, max(wanted, sum(sizes)), plan.limit_tokens)
     keep = min(wanted, exchanges[0].messages) if exchanges else 0
     if sizes:
         last_exchange_tokens = sum(costs[len(costs) - sizes[0] :])
         if last_exchange_tokens <= plan.limit_tokens * LAST_EXCHANGE_SHARE:
             keep = sizes[0]
     if plan.request.tier.history_messages is None:
-        share = compact.keep_share(plan.limit_tokens)
+        share = history.keep_share(plan.limit_tokens)
         keep = max(keep, newest_that_fit(costs, int(plan.limit_tokens * share)))
     return keep, sum(costs[len(costs) - keep :])
 
@@ -380,30 +379,34 @@ def _preferences_room(plan: Plan) -> int:
     return tokens
 
 
-def history_plan(plan: Plan) -> compact.HistoryPlan:
+def history_plan(plan: Plan) -> history.HistoryPlan:
     """Returns the history's part of the budget; from it the history decides where it is cut."""
     allocation = plan.allocated
     summary_share = COLD_SUMMARY_SHARE if plan.growth.is_cold else SUMMARY_SHARE
-    return compact.HistoryPlan(
+    return history.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
-        fits_whole=allocation.fits_whole,
+        room=history.HistoryRoom(
+            total_tokens=plan.limit_tokens,
+            history_tokens=allocation.tokens[Layer.HISTORY],
+            arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work.most_tokens,
+            work_tokens=plan.turn.work.stored_tokens,
+            summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
+            fits_whole=allocation.fits_whole,
+            keep=allocation.keep_messages or 0,
+            most_messages=plan.request.tier.history_messages,
+        ),
+        follows=history.Follows(
+            grows=plan.grows,
+            extends_last=plan.growth.extends_last,
+            clips_new=plan.growth.mode is Mode.CLIPPED,
+        ),
         cut_key=plan.cut_key,
-        budget_tokens=plan.limit_tokens,
-        history_tokens=allocation.tokens[Layer.HISTORY],
-        arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work.most_tokens,
-        work_tokens=plan.turn.work.stored_tokens,
-        keep=allocation.keep_messages or 0,
-        summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
-        grows=plan.grows,
-        extends_last=plan.growth.extends_last,
-        clips_new=plan.growth.mode is Mode.CLIPPED,
-        most_messages=plan.request.tier.history_messages,
         recall_tool=recall_tool(plan.request.tools),
     )
 
 
-def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
+def with_history(plan: Plan, view: history.HistoryView) -> Plan:
     """Returns the plan with its history, and with all that depends on what the history shows.
 
     These are the ids of calls in the turn, the turn's work state, and the preferences.
@@ -430,7 +433,7 @@ def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> Pla
     )
 
 
-def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
+def _work_of_turn(plan: Plan, view: history.HistoryView) -> tuple[Fragment, ...]:
     """Returns lines that tell the turn's work state as it was when rounds gave way last.
 
     What the prompt says elsewhere is left out. The lines are kept, so that the next calls of a loop
@@ -453,4 +456,4 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
     if work.key != key:  # the kept lines were written for another place
         work.lines = work.state.lines(count, most_tokens - work.code_tokens, shown_text, work)
         work.key = key
-    return compact.fragments(Layer.ARC, work.lines, count)
+    return history.fragments(Layer.ARC, work.lines, count)

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.history import Decision, compact
+from langchain_ctxbudget.history import CutChoice, history_view, safe_at
 from langchain_ctxbudget.knowledge import Bundles, subjects
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
@@ -324,7 +324,7 @@ def _with_history(plan: Plan, data: dict[str, Any]) -> Plan:
     is_new = cut is None or _cut_data(cut) != data
     if cut is None or is_new:
         cut = _cut_of(plan, data)
-    view = history_plan(plan).view(Decision(cut.position, cut.cleared, record=cut))
+    view = history_view(history_plan(plan), CutChoice(cut.position, cut.cleared, record=cut))
     return with_history(plan, replace(view, is_rebuilt=is_new))
 
 
@@ -332,7 +332,7 @@ def _cut_of(plan: Plan, data: dict[str, Any]) -> CutRecord:
     """Returns the cut that data describe, at a safe place within the conversation."""
     conversation = plan.conversation
     end = len(conversation.entries)
-    position = compact.safe_at(conversation.safe, min(data.get("position", 0), end))
+    position = safe_at(conversation.safe, min(data.get("position", 0), end))
     cleared = min(data.get("cleared", 0), end)
     read_until = max(position, cleared)
     kept = [at for at in {*data.get("kept", ())} if 0 <= at < position]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
+from langchain_ctxbudget.history import choose_cut, history_view
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS
 from langchain_ctxbudget.prompt.budgeting import history_plan, newest_exchanges, with_history
 from langchain_ctxbudget.prompt.fitting import excess_tokens
@@ -94,8 +95,8 @@ class Extension:
 
 def with_last_history(plan: Plan) -> Plan:
     """Returns the plan with the history of the last prompt, and what was said since."""
-    history = history_plan(plan)
-    return with_history(plan, history.view(history.decide()))
+    planned = history_plan(plan)
+    return with_history(plan, history_view(planned, choose_cut(planned)))
 
 
 def turn_tokens(plan: Plan) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from langchain_core.messages import HumanMessage
 
-from langchain_ctxbudget.history import Decision
+from langchain_ctxbudget.history import CutChoice, history_view
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.prompt.assembly import group_tokens
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
@@ -87,7 +87,7 @@ def _middles(full: Extension) -> list[_Middle]:
     start, tokens_before = _beginning(full)
     if not tokens_before:
         return []
-    kept_from = history_plan(plan).kept_from
+    kept_from = history_plan(plan).sizes.kept_from
     costs = plan.conversation.costs
     tokens_behind = turn_tokens(plan)
     middles: list[_Middle] = []
@@ -141,17 +141,17 @@ def _leaving_out(full: Extension, middle: _Middle, savings: Savings) -> Plan:
     `savings` is what is left of them.
     """
     conversation = full.plan.conversation
-    history = history_plan(full.plan)
+    planned = history_plan(full.plan)
     record = full.record.model_copy(
         update={
             "left_out": (middle.start, middle.end),
             "digest": conversation.entries[middle.end - 1].digest,
             "preserved": conversation.table.preserved(middle.end),
             "saved_tokens": savings.tokens,
-            "saved_until": history.end,
+            "saved_until": len(conversation.entries),
         }
     )
-    view = history.view(Decision(record.position, record.cleared, record=record))
+    view = history_view(planned, CutChoice(record.position, record.cleared, record=record))
     growth = replace(full.plan.growth, mode=Mode.SHORTENED)
     shorter = with_history(replace(full.plan, growth=growth), view)
     tokens_left = -excess_tokens(shorter, shorter.content)

@@ -156,23 +156,23 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     if record is None or not has_news:
         return plan.with_failures(*_summary_failures(plan.conversation, plan.history))
     # Nothing of the last rebuild was answered yet, so its summary may change; its cut stays.
-    decision = history.Decision(
+    choice = history.CutChoice(
         cut=record.position, cleared=record.cleared, media_from=record.media_from
     )
-    return budgeting.with_history(plan, budgeting.history_plan(plan).view(decision))
+    return budgeting.with_history(plan, history.history_view(budgeting.history_plan(plan), choice))
 
 
 def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
     """Chooses the verbatim part of a history; also returns problems for the report."""
-    decision = planned.decide()
+    choice = history.choose_cut(planned)
     problems: list[str] = []
     conversation = planned.conversation
     summaries = conversation.table.span_digests
-    if summaries.maker and not decision.whole and decision.record is None:
-        _, waiting = conversation.spans(planned.settings.span_messages).before(decision.cut)
+    if summaries.maker and not choice.whole and choice.record is None:
+        _, waiting = conversation.spans(planned.settings.span_messages).before(choice.cut)
         look_up = history.look_up(access.store, conversation.scope, summaries, waiting)
         yield from with_fallback(look_up, None, "summaries", problems)  # extraction stands instead
-    view = planned.view(decision)
+    view = history.history_view(planned, choice)
     return view, [*problems, *_summary_failures(conversation, view)]
 
 
@@ -422,7 +422,9 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
     plan = budgeting.with_bundles(divide_budget(plan))
     if not plan.growth.extends_last:
         planned = budgeting.history_plan(plan)
-        plan = budgeting.with_history(plan, planned.view(planned.decide()))
+        plan = budgeting.with_history(
+            plan, history.history_view(planned, history.choose_cut(planned))
+        )
     if plan.fixed is not None:
         return plan
     pool = prompt.plan.pool

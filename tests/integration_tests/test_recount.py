@@ -5,7 +5,7 @@ A wrong total is mended, or is a typed error.
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -117,24 +117,19 @@ def test_a_prompt_with_right_counts_is_made_once() -> None:
 # -- What the package remembers is wrong
 
 
-def with_wrong_costs(view: Callable[..., Any]) -> Callable[..., Any]:
+def poison_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives a history the costs of other messages.
 
     That is what happens where ids of freed objects are taken for theirs.
     """
+    true_costs = compact.known_costs
 
-    def wrong_view(*arguments: Any) -> Any:
-        history_view = view(*arguments)
-        costs = history_view.costs
+    def wrong_costs(*arguments: Any) -> Any:
+        costs = true_costs(*arguments)
         costs._costs = {key: (message, 5) for key, (message, _) in costs._costs.items()}
-        return history_view
+        return costs
 
-    return wrong_view
-
-
-def poison_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = compact.HistoryPlan.view
-    monkeypatch.setattr(compact.HistoryPlan, "view", with_wrong_costs(view))
+    monkeypatch.setattr(compact, "known_costs", wrong_costs)
 
 
 def test_wrong_known_costs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
