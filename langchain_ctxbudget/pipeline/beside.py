@@ -150,8 +150,8 @@ def read_marks(store: BaseStore, conversation: history.OpenConversation) -> Flow
     scope = conversation.scope
     cuts, pins = yield from batch(store, [scope.place(history.CUTS), scope.place(history.PINS)])
     failures: list[str] = []
+    take_up_pins(conversation, pins, failures)  # a cut is valid for the messages as they are pinned
     take_up_cuts(conversation, cuts, [])
-    take_up_pins(conversation, pins, failures)
     if failures:
         raise StoreError(failures[0])
 
