@@ -37,6 +37,12 @@ from langchain_ctxbudget.history.conversation import (
     OpenConversations,
     require_known,
 )
+from langchain_ctxbudget.history.derived_kinds import (
+    clear_derived,
+    erase_derived,
+    hand_over_derived,
+    remade_kinds,
+)
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.elsewhere import (
     NOWHERE,

@@ -13,11 +13,13 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget import stores
-from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
+from langchain_ctxbudget.errors import InputError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import log, segments
 from langchain_ctxbudget.history.backgrounds import SENT, Background, words_of
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
+from langchain_ctxbudget.history.derived import Change
+from langchain_ctxbudget.history.derived_kinds import clear_derived, forget_derived
 from langchain_ctxbudget.history.differences import (
     Difference,
     IdentifiedMessage,
@@ -29,7 +31,6 @@ from langchain_ctxbudget.history.differences import (
     with_fingerprints,
 )
 from langchain_ctxbudget.history.log import CUTS, PINS, Heads, News
-from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.messages import Preservation, is_user
 
 OnRemoval = Literal["archive", "forget"]
@@ -149,14 +150,14 @@ class Editor:
         pins: Mapping[str, Preservation],
         beside: Sequence[PutOp] = (),
     ) -> Flow[list[str]]:
-        """Begins the conversation with messages of another one; returns their ids."""
+        """Begins the conversation with messages of another one; returns their ids.
+
+        What is derived from them is worked out again: nothing of it may tell of messages that are
+        not here.
+        """
 
         def difference() -> Difference:
-            if self.conversation.table or self.conversation.archived:
-                raise InputError(
-                    f"There is a conversation {self.scope.conversation_id!r} already. "
-                    f"Fork to another id"
-                )
+            self._require_new()
             ids = [str(message.id) for message in messages]
             return Difference(ids=ids, appended=with_fingerprints(messages))
 
@@ -164,7 +165,16 @@ class Editor:
         if pins:
             record = stores.PinsRecord(pins=dict(pins))
             puts.insert(0, stores.put_of(self.scope.place(PINS), record))
-        return self._apply(difference, beside=puts)
+        self._require_new()
+        yield from clear_derived(self.store, self.scope)
+        return (yield from self._apply(difference, beside=puts))
+
+    def _require_new(self) -> None:
+        if self.conversation.table or self.conversation.archived:
+            raise InputError(
+                f"There is a conversation {self.scope.conversation_id!r} already. "
+                f"Fork to another id"
+            )
 
     def _apply(
         self,
@@ -291,15 +301,15 @@ class Editor:
         if not changed:
             return
 
-        forgets = on_removal == "forget" and bool(edited or removed)
-        derived = yield from self._deletions_of_derived(changed, forgets=forgets)
+        is_forgotten = on_removal == "forget" and bool(edited or removed)
+        change = self._change_of(changed, is_forgotten=is_forgotten)
         notice = stores.ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
 
         heads = conversation.heads
         conversation.heads = None  # a write that fails half-way is read again
-        puts = [*log.puts(self.store, self.scope, changed), *derived]
-        yield from stores.bulk.write_messages(self.store, puts)
+        yield from forget_derived(self.store, change)
+        yield from stores.bulk.write_messages(self.store, log.puts(self.store, self.scope, changed))
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
 
@@ -335,33 +345,20 @@ class Editor:
             records[record.place.key] = record.model_copy(update={"archived": True})
         return records
 
-    def _deletions_of_derived(
-        self, changed: Collection[str], *, forgets: bool
-    ) -> Flow[list[PutOp]]:
-        """Returns the deletions of what was derived from messages whose records change.
-
-        Args:
-            changed: The keys of the records.
-            forgets: True if nothing may tell of the messages any more.
-        """
-        first = self._first_position(changed)
-        places = [
-            self.scope.place(CUTS),
-            GetOp(self.scope.namespace(segments.SEGMENTS), segments.HEAD),
-        ]
-        cuts, head = yield from batch(self.store, places)
-        deletions = yield from segments.forgotten(self.store, self.scope, head, first, changed)
-        if isinstance(cuts, Item):
-            deletions.append(self._cuts_before(first, cuts))
-
-        # Any background that was sent may quote what is changed.
-        stale = yield from stores.bulk.read_all(self.store, self.scope.namespace(SENT))
-        # Of what a model wrote, what stands before it stays, and all of it where the message may
-        # still be told of: what it says of other messages serves on.
-        if forgets:
-            stale += yield from self._summaries_behind(first)
-        deletions += [PutOp(item.namespace, item.key, None) for item in stale]
-        return deletions
+    def _change_of(self, records: Collection[str], *, is_forgotten: bool) -> Change:
+        """Returns a change of some records, as what is derived from their messages sees it."""
+        first = self._first_position(records)
+        intact: set[str] = set()
+        for tree in self.conversation.table.trees.values():
+            intact.update(tree.key(node) for node in tree.complete(first))
+        intact.discard("")
+        return Change(
+            scope=self.scope,
+            first=first,
+            records=records,
+            is_forgotten=is_forgotten,
+            intact_spans=intact,
+        )
 
     def _first_position(self, keys: Iterable[str]) -> int:
         """Returns where the first of some records' messages stands; the end if none does."""
@@ -372,25 +369,6 @@ class Editor:
             if position is not None:
                 first = min(first, position)
         return first
-
-    def _cuts_before(self, first: int, item: Item) -> PutOp:
-        """Returns the write that keeps the cuts for which only messages before `first` count."""
-        staying: list[stores.CutRecord] = []
-        with suppress(StoreDataError):  # derived: none where it cannot be read
-            record = stores.CutsRecord.of_item(item)
-            cuts = record.cuts if record else ()
-            staying = [cut for cut in cuts if max(cut.position, cut.cleared) <= first]
-        record = stores.CutsRecord(cuts=tuple(staying)) if staying else None
-        return stores.put_of(self.scope.place(CUTS), record)
-
-    def _summaries_behind(self, first: int) -> Flow[list[Item]]:
-        """Returns what a model wrote of spans that do not end before a position."""
-        staying: set[str] = set()
-        for tree in self.conversation.table.trees.values():
-            staying.update(tree.key(node) for node in tree.complete(first))
-        staying.discard("")
-        items = yield from stores.bulk.read_all(self.store, self.scope.namespace(COMPACTIONS))
-        return [item for item in items if item.key.partition("-")[0] not in staying]
 
     def _commit(
         self,

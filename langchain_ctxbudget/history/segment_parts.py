@@ -12,12 +12,12 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
-from langgraph.store.base import Item
 from numpy.typing import NDArray
 from pybase64 import b64decode, b64encode_as_string
 
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.conversation import OpenConversation
+from langchain_ctxbudget.history.derived import Value
 from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.search import PackedTerms
 
@@ -54,17 +54,17 @@ def hash_of(stored: bytes) -> str:
     return f"{zlib.crc32(stored):08x} {len(stored)}"
 
 
-def stored_value(part: bytes) -> dict[str, str]:
-    """Returns a part as the value of an item."""
+def stored_value(part: bytes) -> Value:
+    """Returns a part as it is kept."""
     return {"data": b64encode_as_string(part)}
 
 
-def checked_part(item: object, expected_hash: str) -> bytes:
+def checked_part(value: Value | None, expected_hash: str) -> bytes:
     """Returns a stored part; nothing where it is not what the head names."""
-    if not isinstance(item, Item):
+    if value is None:
         return b""
     try:
-        stored = b64decode(item.value["data"], validate=True)
+        stored = b64decode(value["data"], validate=True)
     except (KeyError, TypeError, ValueError):
         return b""
     return stored if hash_of(stored) == expected_hash else b""

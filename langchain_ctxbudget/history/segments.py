@@ -14,21 +14,21 @@ a whole segment in the end.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore
 from pydantic import Field
 
 from langchain_ctxbudget.errors import StoreDataError
-from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.conversation import OpenConversation
+from langchain_ctxbudget.history.derived import Address, Change, DerivedKind, Value, place_of
 from langchain_ctxbudget.history.extractive import Digest
-from langchain_ctxbudget.history.log import Heads, read_items
+from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.segment_parts import (
     COSTS,
     LOG,
@@ -47,14 +47,7 @@ from langchain_ctxbudget.history.segment_parts import (
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
-from langchain_ctxbudget.stores import (
-    MessageRecord,
-    Record,
-    Scope,
-    SegmentRecord,
-    put_of,
-    read_all,
-)
+from langchain_ctxbudget.stores import MessageRecord, Record, Scope, SegmentRecord
 
 SEGMENTS = "blocks"
 HEAD = "head"
@@ -98,15 +91,15 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 
 def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -> Flow[None]:
     """Fills new conversations from their stored segments, of which a few are read at a time."""
-    places = [GetOp(opened.scope.namespace(SEGMENTS), HEAD) for opened in conversations]
-    items = yield from read_items(store, places)
+    addresses = [Address(opened.scope, SEGMENTS, HEAD) for opened in conversations]
+    values = yield from place_of(store).get(addresses)
     openings: list[_Opening] = []
-    for conversation, item in zip(conversations, items, strict=True):
-        if item is None:
+    for conversation, value in zip(conversations, values, strict=True):
+        if value is None:
             continue
         conversation.remade = REMADE
-        with suppress(StoreDataError):
-            head = Head.read(item.value, "the head of the segments")
+        head = _head_in(value)
+        if head is not None:
             openings.append(_Opening(conversation, head))
 
     waiting: list[_OpeningSegment] = []
@@ -137,12 +130,12 @@ def _read_parts(store: BaseStore, segments: Sequence[_OpeningSegment]) -> Flow[N
     Those behind one that is missing or damaged are not read.
     """
     wanted = [segment for segment in segments if not segment.opening.is_damaged]
-    places: list[GetOp] = []
+    addresses: list[Address] = []
     for opening, number in wanted:
-        places += opening.places(number)
-    items = iter((yield from batch(store, places)))
+        addresses += opening.addresses(number)
+    values = iter((yield from place_of(store).get(addresses)))
     for opening, number in wanted:
-        opening.take(number, [*islice(items, len(opening.places(number)))])
+        opening.take(number, [*islice(values, len(opening.addresses(number)))])
 
 
 class _Opening:
@@ -166,16 +159,16 @@ class _Opening:
         """Returns how many messages a segment has."""
         return self.head.segments[number].end - number * SEGMENT_MESSAGES
 
-    def places(self, number: int) -> list[GetOp]:
+    def addresses(self, number: int) -> list[Address]:
         """Returns where the parts of a segment are that are wanted."""
-        namespace = self.conversation.scope.namespace(SEGMENTS)
-        return [GetOp(namespace, key_of(number, name)) for name in self._wanted(number)]
+        scope = self.conversation.scope
+        return [Address(scope, SEGMENTS, key_of(number, name)) for name in self._wanted(number)]
 
-    def take(self, number: int, items: Sequence[object]) -> None:
+    def take(self, number: int, values: Sequence[Value | None]) -> None:
         """Takes in the parts of the next segment, unless one is missing or damaged."""
         segment = self.head.segments[number]
-        named = zip(self._wanted(number), items, strict=True)
-        parts = {name: checked_part(item, segment.parts[name]) for name, item in named}
+        named = zip(self._wanted(number), values, strict=True)
+        parts = {name: checked_part(value, segment.parts[name]) for name, value in named}
         if self.is_damaged or not all(parts.values()):
             self.is_damaged = True
             return
@@ -312,7 +305,8 @@ class Sealed:
     """Its messages when that was worked out."""
     segments: Sequence[SegmentRecord]
     """All its segments, once it is written."""
-    puts: Sequence[PutOp]
+    parts: Mapping[str, Value]
+    """The new parts, by their keys."""
 
 
 def prepare(
@@ -320,8 +314,7 @@ def prepare(
 ) -> Sealed | None:
     """Works out the next parts of segments that are not stored yet; None where all are."""
     segments = [*conversation.segments]
-    namespace = conversation.scope.namespace(SEGMENTS)
-    puts: list[PutOp] = []
+    new_parts: dict[str, Value] = {}
     missing = lacking(conversation, rests=rests, with_vectors=with_vectors)
     for number, end, names in islice(missing, SEALED_AT_ONCE):
         messages = Range(number * SEGMENT_MESSAGES, end)
@@ -334,10 +327,9 @@ def prepare(
             parts[name] = hash_of(part)
             if name == TEXTS and not rests:
                 conversation.table.keep_sealed(messages.first, end, part)
-            key = key_of(number, name)
-            puts.append(PutOp(namespace, key, stored_value(part), index=False))
+            new_parts[key_of(number, name)] = stored_value(part)
         segments[number] = segments[number].model_copy(update={"parts": parts})
-    return Sealed(conversation.table, segments, puts) if puts else None
+    return Sealed(conversation.table, segments, new_parts) if new_parts else None
 
 
 def _without_parts(conversation: OpenConversation, end: int) -> SegmentRecord:
@@ -381,8 +373,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         ),
         questions=table.questions,
     )
-    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(SEGMENTS), HEAD)])
-    yield from _write(store, conversation.scope, sealed, head, item)
+    yield from _write(store, conversation.scope, sealed, head)
     return True
 
 
@@ -398,11 +389,16 @@ def _keys_of_standing_spans(conversation: OpenConversation) -> set[str]:
 
 def read_head(store: BaseStore, scope: Scope) -> Flow[Head | None]:
     """Returns the head of a conversation's segments; None where there is none that can be read."""
-    [item] = yield from batch(store, [GetOp(scope.namespace(SEGMENTS), HEAD)])
-    if isinstance(item, Item):
-        with suppress(StoreDataError):
-            return Head.read(item.value, "the head of the segments")
-    return None
+    [value] = yield from _SEGMENTS.get(store, scope, [HEAD])
+    return None if value is None else _head_in(value)
+
+
+def _head_in(value: Value) -> Head | None:
+    """Returns a stored head; None for one that is damaged, or of another version."""
+    try:
+        return Head.read(value, "the head of the segments")
+    except StoreDataError:
+        return None
 
 
 def write_resting(
@@ -423,36 +419,33 @@ def write_resting(
         "newest_state": conversation.newest_state,
     }
     head = head_before.model_copy(update=changes) if head_before else Head(**changes)
-    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(SEGMENTS), HEAD)])
-    yield from _write(store, conversation.scope, sealed, head, item)
+    yield from _write(store, conversation.scope, sealed, head)
 
 
-def _write(
-    store: BaseStore, scope: Scope, sealed: Sealed, head: Head, stored: object
-) -> Flow[None]:
+def _write(store: BaseStore, scope: Scope, sealed: Sealed, head: Head) -> Flow[None]:
     """Writes parts of segments, and the head behind them.
 
     Deletes the parts that the stored head alone names.
     """
-    namespace = scope.namespace(SEGMENTS)
     kept = set(_keys_of_parts(head.segments))
-    named = yield from _keys_named(store, namespace, stored)
-    deletions = [PutOp(namespace, key, None) for key in named if key not in kept]
-    yield from batch(store, [*sealed.puts, *deletions])
-    yield from batch(store, [put_of(GetOp(namespace, HEAD), head)])
+    stored = yield from _stored_keys(store, scope)
+    yield from _SEGMENTS.put(store, scope, sealed.parts)
+    yield from _SEGMENTS.forget(store, scope, [key for key in stored if key not in kept])
+    yield from _SEGMENTS.put(store, scope, {HEAD: head.to_value()})
 
 
-def _keys_named(store: BaseStore, namespace: tuple[str, ...], stored: object) -> Flow[list[str]]:
-    """Returns the keys of the parts that a stored head names.
+def _stored_keys(store: BaseStore, scope: Scope) -> Flow[list[str]]:
+    """Returns the keys of the parts that the stored head names.
 
     All there are, where it cannot be read.
     """
-    if not isinstance(stored, Item):
+    [value] = yield from _SEGMENTS.get(store, scope, [HEAD])
+    if value is None:
         return []
-    try:
-        head = Head.read(stored.value, "the head of the segments")
-    except StoreDataError:
-        return [item.key for item in (yield from read_all(store, namespace)) if item.key != HEAD]
+    head = _head_in(value)
+    if head is None:
+        keys = yield from _SEGMENTS.keys(store, scope)
+        return [key for key in keys if key != HEAD]
     return _keys_of_parts(head.segments)
 
 
@@ -464,36 +457,43 @@ def _keys_of_parts(segments: Sequence[SegmentRecord], first: int = 0) -> list[st
     return keys
 
 
-def forgotten(
-    store: BaseStore, scope: Scope, stored: object, first: int, changed: Collection[str]
-) -> Flow[list[PutOp]]:
-    """Returns the writes after which no segment tells of some messages.
+class Segments(DerivedKind):
+    """The segments of a conversation: a head, and their parts.
 
-    Of those behind a position (`first`), and of records that are `changed`.
+    Texts, words, vectors, costs and times are parts. The head has the version of all, and the
+    digest of each.
     """
-    if not isinstance(stored, Item):
-        return []
-    namespace = scope.namespace(SEGMENTS)
-    try:
-        head = Head.read(stored.value, "the head of the segments")
-    except StoreDataError:  # nobody knows what is there
-        items = yield from read_all(store, namespace)
-        return [PutOp(namespace, item.key, None) for item in items]
 
-    kept = [segment for segment in head.segments if segment.end <= first]
-    keys = _keys_of_parts(head.segments[len(kept) :], len(kept))
-    # Somebody who was killed may have left parts of the next segments, which no head names yet.
-    for number in range(len(head.segments), len(head.segments) + SEALED_AT_ONCE):
-        keys += [key_of(number, TEXTS), key_of(number, LOG)]
-    doubles = tuple(record for record in head.doubles if record.place.key not in changed)
-    shortened = head.model_copy(
-        update={
-            "segments": tuple(kept),
-            "doubles": doubles,
-            "trees": (),
-            "extracted": (),
-            "questions": OpenQuestions(),
-        }
-    )
-    deletions = [PutOp(namespace, key, None) for key in keys]
-    return [put_of(GetOp(namespace, HEAD), shortened), *deletions]
+    name = SEGMENTS
+
+    def forget_changed(self, store: BaseStore, change: Change) -> Flow[None]:
+        """Deletes the segments that reach behind the first message that changes."""
+        [value] = yield from self.get(store, change.scope, [HEAD])
+        if value is None:
+            return
+        head = _head_in(value)
+        if head is None:  # nobody knows what is there
+            yield from self.clear(store, change.scope)
+            return
+
+        kept = [segment for segment in head.segments if segment.end <= change.first]
+        keys = _keys_of_parts(head.segments[len(kept) :], len(kept))
+        # Somebody who was killed may have left parts of the next segments, which no head names yet.
+        for number in range(len(head.segments), len(head.segments) + SEALED_AT_ONCE):
+            keys += [key_of(number, TEXTS), key_of(number, LOG)]
+        yield from self.forget(store, change.scope, keys)
+
+        doubles = [record for record in head.doubles if record.place.key not in change.records]
+        shortened = head.model_copy(
+            update={
+                "segments": tuple(kept),
+                "doubles": tuple(doubles),
+                "trees": (),
+                "extracted": (),
+                "questions": OpenQuestions(),
+            }
+        )
+        yield from self.put(store, change.scope, {HEAD: shortened.to_value()})
+
+
+_SEGMENTS = Segments()

@@ -14,12 +14,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
-from langgraph.store.base import BaseStore, GetOp
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
-from langchain_ctxbudget.flow import Flow, T, batch, drive
+from langchain_ctxbudget.flow import Flow, T, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
+from langchain_ctxbudget.history.derived import Change, DerivedKind, digest_in
 from langchain_ctxbudget.history.extractive import (
     ENGLISH,
     Digest,
@@ -30,7 +31,6 @@ from langchain_ctxbudget.history.extractive import (
     importance,
     kind_of,
 )
-from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import (
     CHARACTERS_PER_TOKEN,
@@ -42,7 +42,7 @@ from langchain_ctxbudget.messages import (
     sentences,
     terms,
 )
-from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, put_of
+from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker
 
@@ -381,20 +381,43 @@ class ConversationCompaction(Record):
         )
 
 
+class Summaries(DerivedKind):
+    """What a model wrote of spans.
+
+    By the digest of what a span says, and the version of model and wording.
+    """
+
+    name = COMPACTIONS
+    is_remade = False  # a model is paid for it
+
+    def forget_changed(self, store: BaseStore, change: Change) -> Flow[None]:
+        """Deletes what was written of spans behind the first message that is forgotten.
+
+        Where a message may still be told of, all stays: what it says of others serves on.
+        """
+        if not change.is_forgotten:
+            return
+        keys = yield from self.keys(store, change.scope)
+        behind = [key for key in keys if digest_in(key) not in change.intact_spans]
+        yield from self.forget(store, change.scope, behind)
+
+
+_SUMMARIES = Summaries()
+
+
 def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
     """Reads summaries that other runs or processes have written, once for each span.
 
     Returns True if there is any.
     """
     new = [key for key in keys if key not in known.digests and key not in known.looked_up]
-    items = yield from read_items(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
+    values = yield from _SUMMARIES.get(store, scope, new)
     known.looked_up.update(new)
     before = len(known.digests)
-    for key, item in zip(new, items, strict=True):
-        with suppress(StoreDataError):  # made again
-            compaction = ConversationCompaction.of_item(item)
-            if compaction is not None:
-                known.digests[key] = compaction.digest
+    for key, value in zip(new, values, strict=True):
+        if value is not None:
+            with suppress(StoreDataError):  # made again
+                known.digests[key] = ConversationCompaction.read(value, "a summary").digest
     return len(known.digests) > before
 
 
@@ -570,5 +593,5 @@ class Summarizing:
         known.digests[request.key] = digest
         known.failures.pop(request.key, None)
         record = ConversationCompaction.of(digest, seen, request.key, self._owner.clock())
-        place = GetOp(seen.scope.namespace(COMPACTIONS), record.id)
-        yield from batch(self._owner.store, [put_of(place, record)])
+        summaries = {record.id: record.to_value()}
+        yield from _SUMMARIES.put(self._owner.store, seen.scope, summaries)

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from langchain_ctxbudget.history.columns import Entry
+from langchain_ctxbudget.history.derived import key_of
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 from langchain_ctxbudget.messages import digest
 
@@ -243,7 +244,7 @@ class Spans:
 
     def key(self, node: Node) -> str:
         """Returns the key under which the model's digest of a node is kept."""
-        return f"{self.tree.key(node)}-{self.span_digests.maker}"
+        return key_of(self.tree.key(node), self.span_digests.maker)
 
     def lines(self, node: Node) -> list[Line]:
         """Returns the messages of a node as a summariser reads them."""

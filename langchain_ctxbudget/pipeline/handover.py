@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError
+from langchain_ctxbudget.errors import ForeignUserError, InputError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk, owners
 
-MOVED = (
-    owners.GUESTS,
-    history.log.MESSAGES,
-    history.PINS,
-    history.CUTS,
-    history.summarizing.COMPACTIONS,
-    history.SEGMENTS,
-    history.LANES,
-)
-"""The kinds of records that are handed over, those last that make the others visible.
+MOVED = (owners.GUESTS, history.log.MESSAGES, history.PINS)
+"""The kinds of records that are handed over, before what is derived from messages, and the lanes,
+which make the others visible.
 
 What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other
 conversations, reports."""
@@ -102,11 +95,14 @@ class Handover:
         for copy in self.copies:
             for kind in MOVED:
                 yield from self._copy_kind(copy, kind)
+            yield from history.hand_over_derived(self.store, copy.old, copy.new)
+            yield from self._copy_kind(copy, history.LANES)
         yield from self._note(self.to_user, last_user=self.from_user)
 
     def finish(self) -> Flow[None]:
         """Deletes the records of the user who had them."""
         for copy in self.copies:
+            yield from history.clear_derived(self.store, copy.old)
             yield from bulk.delete_below(
                 self.store, path_of(copy.old), history.LANES, history.JOINED
             )
@@ -138,31 +134,14 @@ class Handover:
         left_over = yield from stores.read_all(self.store, target)
         keys = {item.key for item in items}
         puts = [PutOp(target, item.key, None) for item in left_over if item.key not in keys]
-        puts += [_copied(item, target, kind) for item in items]
+        puts += [_copied(item, target) for item in items]
         yield from bulk.write_messages(self.store, puts)
 
 
-def _copied(item: Item, target: tuple[str, ...], kind: str) -> PutOp:
-    if kind == history.CUTS:
-        return stores.put_of(GetOp(target, item.key), _begun_anew(item))
+def _copied(item: Item, target: tuple[str, ...]) -> PutOp:
     if stores.SAID in item.value:
         return PutOp(target, item.key, item.value, index=[stores.SAID])
     return PutOp(target, item.key, item.value, index=False)
-
-
-def _begun_anew(item: Item) -> stores.CutsRecord | None:
-    """Returns cuts from which the next prompt is rebuilt.
-
-    It would else repeat what was shown of the former owner.
-    """
-    try:
-        record = stores.CutsRecord.of_item(item)
-    except StoreDataError:  # derived: they are chosen again
-        return None
-    if record is None:
-        return None
-    cuts = tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts)
-    return stores.CutsRecord(cuts=cuts)
 
 
 def path_of(scope: stores.Scope) -> bulk.Namespace:

@@ -23,6 +23,7 @@ def clear(workspace: Workspace, scope: stores.Scope) -> Flow[None]:
         yield from stores.owners.release(workspace.store, scope)
         yield from workspace.libraries.forget(scope)
         try:
+            yield from history.clear_derived(workspace.store, scope)
             yield from stores.bulk.delete_below(
                 workspace.store, handover.path_of(scope), history.LANES, history.JOINED
             )
@@ -72,9 +73,10 @@ def _erase_once(workspace: Workspace, user_id: str) -> Flow[int]:
     store = workspace.store
     known.interrupted(store, user_id)
     count = yield from stores.owners.release_all(store, user_id)
+    count += yield from history.erase_derived(store, user_id)
     path = (stores.ROOT, stores.label(user_id))
     deletion = stores.bulk.delete_below(
-        store, path, history.LANES, history.JOINED, derived=history.SEGMENTS
+        store, path, history.LANES, history.JOINED, uncounted=history.remade_kinds()
     )
     count += yield from locked(known.lock_of(store, user_id), deletion)
     return count

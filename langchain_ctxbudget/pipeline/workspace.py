@@ -487,7 +487,7 @@ class Workspace:
     def export(self, user_id: str) -> Flow[list[str]]:
         """Returns all that is stored of a user; see `ContextPipeline.export_user`."""
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        return stores.bulk.export_below(self.store, path, without=history.SEGMENTS)
+        return stores.bulk.export_below(self.store, path, without=history.remade_kinds())
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
         maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -139,18 +139,23 @@ def deletions_of(items: Iterable[Item]) -> list[PutOp]:
 
 
 def delete_below(
-    store: BaseStore, path: Namespace, last: str, first_key: str, *, derived: str = ""
+    store: BaseStore,
+    path: Namespace,
+    last: str,
+    first_key: str,
+    *,
+    uncounted: Collection[str] = (),
 ) -> Flow[int]:
     """Deletes every item of every namespace that begins with a path.
 
-    Returns how many items there were, without those of derived namespaces.
+    Returns how many items there were, without those of uncounted namespaces.
 
     Args:
         store: where they are.
         path: the labels that the namespaces begin with; `*` stands for any label.
         last: the label of namespaces that go after the others.
         first_key: the key of the item of those namespaces that goes before all others.
-        derived: the label of namespaces whose items are made from others.
+        uncounted: the labels of namespaces whose items are made from others.
     """
     count = 0
     while True:
@@ -166,7 +171,7 @@ def delete_below(
             items = yield from read_all(store, namespace)
             yield from write(store, deletions_of(items))
             deleted += len(items)
-            if derived not in namespace:
+            if not set(namespace).intersection(uncounted):
                 count += len(items)
         if not deleted:  # what somebody wrote at the same moment is deleted, too
             return count
@@ -175,7 +180,7 @@ def delete_below(
 # Exporting
 
 
-def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
+def export_below(store: BaseStore, path: Namespace, *, without: Collection[str]) -> Flow[list[str]]:
     """Returns every item below a path as a line of JSON.
 
     A line says in words what it is, and of which conversation. Messages come first, in their order,
@@ -184,10 +189,11 @@ def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[lis
     Args:
         store: where they are.
         path: the labels that their namespaces begin with.
-        without: the label of namespaces that are left out.
+        without: the labels of namespaces that are left out.
     """
     items = yield from read_below(store, path)
-    exported = [_exported(item, path) for item in items if without not in item.namespace]
+    kept = [item for item in items if not set(item.namespace).intersection(without)]
+    exported = [_exported(item, path) for item in kept]
     exported.sort(key=lambda line: line.sort_key)
     return [line.text for line in exported]
 

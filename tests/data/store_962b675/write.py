@@ -1,7 +1,7 @@
 """Writes the stores of this folder, with the code of commit 962b675.
 
-One after the other: `records.jsonl.gz`, what an `InMemoryStore` held, an item a line; `folder.tar.xz`,
-the folder of a `ChromaStore`. In a working tree of that commit:
+`records.jsonl.gz` is what an `InMemoryStore` held, an item a line; `folder.tar.xz` is the folder of
+a `ChromaStore`. In a working tree of that commit:
 
     PYTHONPATH=. python write.py FOLDER
 """

@@ -1,0 +1,111 @@
+"""Every kind of derived data, and what happens to all of them.
+
+Whoever adds a kind adds it to `KINDS`; then edits, removals, clearing, erasing, handing over,
+exports and forks know it.
+"""
+
+from collections.abc import Sequence
+
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget.errors import StoreDataError
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.history.backgrounds import SENT
+from langchain_ctxbudget.history.derived import Change, DerivedKind, Value
+from langchain_ctxbudget.history.log import CUTS
+from langchain_ctxbudget.history.segments import Segments
+from langchain_ctxbudget.history.summarizing import Summaries
+from langchain_ctxbudget.stores import CutsRecord, Scope
+
+
+class Cuts(DerivedKind):
+    """The cuts of a conversation, in one record."""
+
+    name = CUTS
+    is_remade = False  # another one could be chosen, and a restart would go on with another prompt
+
+    def forget_changed(self, store: BaseStore, change: Change) -> Flow[None]:
+        """Keeps the cuts for which only messages before the change count."""
+        [value] = yield from self.get(store, change.scope, [CUTS])
+        if value is None:
+            return
+        record = _cuts_in(value)
+        cuts = record.cuts if record else ()
+        staying = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= change.first)
+        if staying:
+            value = CutsRecord(cuts=staying).to_value()
+            yield from self.put(store, change.scope, {CUTS: value})
+        else:
+            yield from self.forget(store, change.scope, [CUTS])
+
+    def handed_over(self, value: Value) -> Value | None:
+        """Returns cuts from which the next prompt is rebuilt.
+
+        It would else repeat what was shown of the former owner.
+        """
+        record = _cuts_in(value)
+        if record is None:
+            return None
+        cuts = tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts)
+        return CutsRecord(cuts=cuts).to_value()
+
+
+def _cuts_in(value: Value) -> CutsRecord | None:
+    """Returns stored cuts; None where they cannot be read: they are chosen again."""
+    try:
+        return CutsRecord.read(value, "the cuts")
+    except StoreDataError:
+        return None
+
+
+class Backgrounds(DerivedKind):
+    """The backgrounds with which messages were sent, by the positions of the messages."""
+
+    name = SENT
+    is_remade = False  # what was sent once cannot be chosen again
+
+    def forget_changed(self, store: BaseStore, change: Change) -> Flow[None]:
+        """Deletes all of them: any may quote what is changed."""
+        return self.clear(store, change.scope)
+
+    def handed_over(self, value: Value) -> None:
+        """Returns nothing: it has quotes of the former owner's other conversations."""
+
+
+KINDS: Sequence[DerivedKind] = (Cuts(), Summaries(), Backgrounds(), Segments())
+
+
+def forget_derived(store: BaseStore, change: Change) -> Flow[None]:
+    """Deletes all that is derived from messages that are about to change."""
+    for kind in KINDS:
+        yield from kind.forget_changed(store, change)
+
+
+def clear_derived(store: BaseStore, scope: Scope) -> Flow[None]:
+    """Deletes all that is derived from the messages of a conversation."""
+    for kind in KINDS:
+        yield from kind.clear(store, scope)
+
+
+def erase_derived(store: BaseStore, user_id: str) -> Flow[int]:
+    """Deletes all that is derived from a user's messages.
+
+    Returns how many records of the user there were: those that are not made again at no cost.
+    """
+    count = 0
+    for kind in KINDS:
+        erased = yield from kind.place(store).erase(user_id, kind.name)
+        if not kind.is_remade:
+            count += erased
+    return count
+
+
+def hand_over_derived(store: BaseStore, old: Scope, new: Scope) -> Flow[None]:
+    """Copies to the next owner of a conversation what is derived from its messages."""
+    for kind in KINDS:
+        yield from kind.hand_over(store, old, new)
+
+
+def remade_kinds() -> frozenset[str]:
+    """Returns the names of the kinds that are made again at no cost; no export has them."""
+    return frozenset(kind.name for kind in KINDS if kind.is_remade)
