@@ -9,7 +9,6 @@ from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import ForeignUserError, InputError
 from langchain_ctxbudget.flow import Flow, T, locked
 from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.messages import forget_texts
 from langchain_ctxbudget.pipeline import handover
 from langchain_ctxbudget.pipeline.workspace import Workspace
 
@@ -30,8 +29,7 @@ def clear(workspace: Workspace, scope: stores.Scope) -> Flow[None]:
         finally:
             # Wherever it ends, what is left is read again; nothing may wait for a lock here.
             yield from workspace.forget(conversation)
-            forget_texts()
-            workspace.vectors.clear()
+            workspace.forget_by_text()
         # A prompt of another conversation may have read it meanwhile.
         yield from workspace.libraries.forget(scope)
 
@@ -55,11 +53,10 @@ def erase(workspace: Workspace, user_id: str) -> Flow[int]:
 
     workspace.catalogue.forget(user)
     yield from workspace.libraries.erase(user_id)
-    workspace.vectors.clear()
+    workspace.forget_by_text()
     workspace.recent.forget(lambda scope: scope.user_id == user_id)
     for scope in _open_scopes_of(workspace, user_id):
         workspace.open_conversations.drop(scope)
-    forget_texts()
     for other in workspace.of_runs():
         count += yield from erase(other, user_id)
     return count
@@ -141,7 +138,7 @@ def _hand_over_here(
         finally:  # wherever it ends, what is there is read again
             for conversation in opened:
                 yield from workspace.forget(conversation)
-            workspace.vectors.clear()
+            workspace.forget_by_text()
 
     # Whoever needs several conversations takes them in one order.
     scopes: list[stores.Scope] = []

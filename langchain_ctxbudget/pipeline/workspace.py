@@ -324,7 +324,7 @@ class Workspace:
             if on_removal is not None and (surely or not is_only_extended):
                 yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
-                    forget_texts()
+                    self.forget_by_text()
             table.read_ahead(length, self.settings.span_messages)
             self.learning.note(conversation)
             self.note_segments(conversation)
@@ -447,6 +447,11 @@ class Workspace:
         yield from ()
         conversation.reset()
         self.recent.forget(lambda scope: scope == conversation.scope)
+
+    def forget_by_text(self) -> None:
+        """Lets go of what is kept by texts, of whichever conversation: their forms and vectors."""
+        forget_texts()
+        self.vectors.clear()
 
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
@@ -113,6 +114,21 @@ GOES: dict[str, Callable[[ContextPipeline], object]] = {
     "erase": lambda pipeline: pipeline.erase_user(user_id="ada"),
     "hand over": lambda pipeline: pipeline.hand_over("c1", from_user="ada", to_user="bob"),
 }
+
+
+@pytest.mark.parametrize(
+    "go",
+    [*GOES.values(), lambda pipeline: pipeline.remove_messages("m0", on_removal="forget", **ADA)],
+    ids=[*GOES, "forget"],
+)
+def test_vectors_of_texts_in_memory_go_with_the_texts(
+    pipeline: ContextPipeline, go: Callable[[ContextPipeline], object]
+) -> None:
+    fill(pipeline)
+    vectors = pipeline.engine.workspace.vectors
+    vectors[b"a text"] = np.zeros(4, np.float32)
+    go(pipeline)
+    assert not vectors
 
 
 def test_every_kind_is_tested() -> None:
