@@ -1,6 +1,6 @@
 """What happens to derived data, of every kind and at every place, when messages go."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, ListNamespacesOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
@@ -256,6 +256,27 @@ def test_the_records_of_a_user_are_counted_without_what_is_made_again(
     fill(pipeline)
     lines = len(pipeline.export_user(user_id="ada"))
     assert pipeline.erase_user(user_id="ada") == lines
+
+
+class Busy(InMemoryStore):
+    """Somebody writes a piece that is made again, once a user's namespaces are listed."""
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if any(isinstance(op, ListNamespacesOp) for op in todo) and not self.is_written:
+            self.is_written = True
+            super().batch([PutOp(SCOPE.namespace("blocks"), "0 texts", {"data": ""})])
+        return super().batch(todo)
+
+    is_written = False
+
+
+def test_what_is_written_while_a_user_is_erased_goes_and_is_not_counted() -> None:
+    store = Busy()
+    with closing(new_pipeline(store)) as pipeline:
+        assert pipeline.erase_user(user_id="ada") == 0
+    assert store.is_written
+    assert store.search(()) == []
 
 
 def test_what_is_made_again_is_kept_at_the_other_place_alone(tmp_path: Path) -> None:
