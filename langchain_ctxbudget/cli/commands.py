@@ -272,7 +272,7 @@ def _learn(
         pipeline.end_session(user_id=user, conversation_id=conversation_id)
         pipeline.flush()
         progress.advance(task)
-        worker = pipeline.engine.workspace.learning.worker
+        worker = pipeline.engine.workspace.workers.learning.worker
         failure = worker.failure_of(Scope(user, conversation_id))
         if failure:
             yield failure

@@ -36,7 +36,9 @@ from langchain_ctxbudget.messages import Preservation, plain_text, time_of
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     ContextSnapshot,
+    Prompter,
     SnapshotBook,
+    StoredConversation,
     replay_last_turns,
 )
 from langchain_ctxbudget.prompt import NO_OPTIONS, Request, merged_settings
@@ -251,12 +253,13 @@ class DashboardService:
 
     async def _read(self, scope: Scope) -> MessageTable:
         workspace = self._pipeline.engine.workspace
+        stored = StoredConversation(workspace, scope)
 
         def read(conversation: OpenConversation) -> Flow[MessageTable]:
             yield from workspace.read_marks(conversation)
             return conversation.table
 
-        return await adrive(workspace.recall(scope, read))
+        return await adrive(stored.read(read))
 
     async def _latest(self, scope: Scope) -> ContextSnapshot | None:
         snapshots = await self._pipeline.snapshots.alist(
@@ -309,7 +312,8 @@ class DashboardService:
         if budget is not None:
             request = Request(settings={"max_context_tokens": budget})
         question = message or _last_question(table)
-        prompt = await adrive(self._pipeline.engine.forecast(scope, question, request))
+        prompter = Prompter(self._pipeline.engine, scope)
+        prompt = await adrive(prompter.forecast(question, request))
         return await self._answer(
             scope,
             table,

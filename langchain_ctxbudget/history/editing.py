@@ -80,8 +80,16 @@ def read_until(store: BaseStore, conversation: OpenConversation, now: Heads) -> 
 class Editor:
     """One writer's changes to a conversation that is open, up to date and held by the caller."""
 
-    def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
+    def __init__(
+        self,
+        store: BaseStore,
+        conversation: OpenConversation,
+        writer_id: str,
+        on_removal: OnRemoval = "forget",
+    ) -> None:
+        """Takes up a conversation; `on_removal` is what happens to messages that go."""
         self.store = store
+        self.on_removal = on_removal
         self.conversation = conversation
         self.scope = conversation.scope
         self.lane = writer_id
@@ -98,7 +106,6 @@ class Editor:
     def sync(
         self,
         messages: Sequence[BaseMessage],
-        on_removal: OnRemoval,
         *,
         goes_on: bool = False,
         task: bool = False,
@@ -116,7 +123,7 @@ class Editor:
         difference = partial(
             difference_to_state, self.conversation, messages, goes_on=goes_on, task=task
         )
-        return (yield from self._apply(difference, on_removal))
+        return (yield from self._apply(difference))
 
     def edit(self, message_id: str, message: BaseMessage) -> Flow[list[str]]:
         """Replaces a message; deletes what was derived from the old one."""
@@ -132,17 +139,17 @@ class Editor:
 
         return self._apply(difference)
 
-    def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[list[str]]:
+    def remove(self, message_ids: Sequence[str]) -> Flow[list[str]]:
         """Takes messages out of the conversation; archived ones can still be forgotten."""
 
         def difference() -> Difference:
             archived: Collection[str] = ()
-            if on_removal == "forget":
+            if self.on_removal == "forget":
                 archived = set(self.conversation.archived.values())
             require_known(self.conversation, message_ids, archived)
             return Difference(ids=message_ids, removed=list(dict.fromkeys(message_ids)))
 
-        return self._apply(difference, on_removal)
+        return self._apply(difference)
 
     def begin_with(
         self,
@@ -179,14 +186,12 @@ class Editor:
     def _apply(
         self,
         find: Callable[[], Difference],
-        on_removal: OnRemoval = "forget",
         beside: Sequence[PutOp] = (),
     ) -> Flow[list[str]]:
         """Writes a difference; returns the ids of the messages that were given.
 
         Args:
             find: Finds the difference; called again if others have written before this writer.
-            on_removal: What happens to messages that are removed.
             beside: Writes that go with the first messages.
         """
         conversation = self.conversation
@@ -203,12 +208,12 @@ class Editor:
         # What is to be told at another place is as it should be before it is appended, and appended
         # before it is taken from the old one: wherever it ends, nothing is missing, and nothing
         # there in two ways.
-        yield from self._change(on_removal, edited=difference.edited)
+        yield from self._change(edited=difference.edited)
         moved: list[str] = []
         for message_id in difference.moved:
             moved += conversation.keys_of(message_id)
         new_ids = yield from self._append(difference.appended, difference.state, beside)
-        yield from self._change(on_removal, removed=difference.removed, moved=moved)
+        yield from self._change(removed=difference.removed, moved=moved)
         return [new_ids.get(message_id, message_id) for message_id in difference.ids]
 
     def _note_forgotten(self, difference: Difference) -> None:
@@ -278,7 +283,6 @@ class Editor:
 
     def _change(
         self,
-        on_removal: OnRemoval,
         *,
         edited: Sequence[IdentifiedMessage] = (),
         removed: Sequence[str] = (),
@@ -287,7 +291,6 @@ class Editor:
         """Changes stored messages, and deletes what was derived from them.
 
         Args:
-            on_removal: What happens to the removed ones.
             edited: Messages in place of those that have their ids.
             removed: The ids of messages that go.
             moved: The keys of records that go, as their messages stand at another place now.
@@ -297,11 +300,11 @@ class Editor:
         for message in edited:
             changed |= self._edited_records(message)
         for message_id in removed:
-            changed |= self._removed_records(message_id, on_removal)
+            changed |= self._removed_records(message_id)
         if not changed:
             return
 
-        is_forgotten = on_removal == "forget" and bool(edited or removed)
+        is_forgotten = self.on_removal == "forget" and bool(edited or removed)
         change = self._change_of(changed, is_forgotten=is_forgotten)
         notice = stores.ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
@@ -325,15 +328,13 @@ class Editor:
             records[place.key] = stores.MessageRecord.of(message.message, place)
         return records
 
-    def _removed_records(
-        self, message_id: str, on_removal: OnRemoval
-    ) -> dict[str, stores.MessageRecord | None]:
+    def _removed_records(self, message_id: str) -> dict[str, stores.MessageRecord | None]:
         """Returns the records of a message that is removed, by key; None for those that go."""
         conversation = self.conversation
         records: dict[str, stores.MessageRecord | None] = dict.fromkeys(
             conversation.keys_of(message_id)
         )
-        if on_removal == "forget":
+        if self.on_removal == "forget":
             for key, archived_id in conversation.archived.items():
                 if archived_id == message_id:
                     records[key] = None

@@ -21,7 +21,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine
+from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
@@ -82,9 +82,9 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         self.max_tokens = max_tokens
         if max_tokens is not None:
             require_count("max_tokens", max_tokens)
-        self._scope = Scope(user_id, conversation_id)
+        self._chat = pipeline.conversation(conversation_id, user_id=user_id)
+        self._prompter = Prompter(pipeline.engine, Scope(user_id, conversation_id))
         self._request = Request(persona_id=persona_id, device_id=device_id)
-        self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
     def __repr__(self) -> str:
         """Names the conversation; reads nothing."""
@@ -99,7 +99,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
         Each has an id by now.
         """
-        return self.pipeline.get_messages(**self._ids)
+        return self._chat.messages()
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -118,24 +118,24 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""
         if self.max_tokens is None:
-            return self._with_short_ids(await self.pipeline.aget_messages(**self._ids))
+            return self._with_short_ids(await self._chat.amessages())
         return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Appends messages, but for those whose id is known already."""
-        self.pipeline.add_messages(messages, **self._ids)
+        self._chat.add(messages)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Appends messages; see `add_messages`."""
-        await self.pipeline.aadd_messages(messages, **self._ids)
+        await self._chat.aadd(messages)
 
     def clear(self) -> None:
         """Removes the conversation and everything that was derived from it, and nothing else."""
-        self.pipeline.clear(**self._ids)
+        self._chat.clear()
 
     async def aclear(self) -> None:
         """Removes the conversation; see `clear`."""
-        await self.pipeline.aclear(**self._ids)
+        await self._chat.aclear()
 
     def window(self, max_tokens: int) -> list[BaseMessage]:
         """Returns the part of the conversation for a prompt between a system and a human message.
@@ -150,7 +150,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         Raises:
             BudgetTooSmallError: Not even a line that says that messages are left out has room.
         """
-        return drive(window_of(self.pipeline.engine, self._scope, max_tokens, self._request))
+        return drive(window_of(self._prompter, max_tokens, self._request))
 
     async def awindow(self, max_tokens: int) -> list[BaseMessage]:
         """Returns the part of the conversation for a prompt between a system and a human message.
@@ -165,7 +165,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         Raises:
             BudgetTooSmallError: Not even a line that says that messages are left out has room.
         """
-        return await adrive(window_of(self.pipeline.engine, self._scope, max_tokens, self._request))
+        return await adrive(window_of(self._prompter, max_tokens, self._request))
 
     def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         """Returns messages without ids of calls that the pipeline's model finds too long."""
@@ -173,13 +173,11 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         return sent
 
 
-def window_of(
-    engine: Engine, scope: Scope, max_tokens: int, request: Request
-) -> Flow[list[BaseMessage]]:
+def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit; see `BudgetedChatMessageHistory.window`."""
     require_count("max_tokens", max_tokens)
-    view, conversation, failures = yield from engine.history(
-        scope, partial(_plan, max_tokens=max_tokens), request
+    view, conversation, failures = yield from prompter.choose_history(
+        partial(_plan, max_tokens=max_tokens), request
     )
     content = Content(
         fragments=(*view.arc, *view.summary),
@@ -190,7 +188,7 @@ def window_of(
     messages = _fitted(content, conversation.counter, max_tokens, is_whole=not view.cut)
     # A window has no report that could tell of them.
     for failure in failures:
-        _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
+        _log.warning("window of conversation %r: %s", prompter.scope.conversation_id, failure)
     return messages
 
 

@@ -25,7 +25,13 @@ from langchain_ctxbudget.integrations.options import (
     state_update,
 )
 from langchain_ctxbudget.messages import instruction
-from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, require_default_user, run_of
+from langchain_ctxbudget.pipeline import (
+    ContextPipeline,
+    Prompter,
+    RunContext,
+    require_default_user,
+    run_of,
+)
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
 
@@ -239,8 +245,8 @@ def build_context_graph(
         run = run.under(engine.settings)
         request = run.request(config, agent_request, state)
         run_engine = engine.over_store(run.store if runtime_store else None)
-        session, update = yield from run_engine.run_node(
-            name, run.scope, state["messages"], request, state=state
+        session, update = yield from Prompter(run_engine, run.scope).run_step(
+            name, state["messages"], request, state
         )
         if session.context is None:
             return update

@@ -10,7 +10,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import refusing_unknown
-from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.stores import Scope
 
@@ -96,12 +96,12 @@ class BudgetedMemory(BaseChatMemory):
         return await adrive(self._variables(inputs))
 
     def _variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
-        engine = self.pipeline.engine
         scope = Scope(self.user_id, self.conversation_id)
+        prompter = Prompter(self.pipeline.engine, scope)
         request = Request(persona_id=self.persona_id, device_id=self.device_id)
         if not self.whole_prompt:
             max_tokens = self.max_tokens or self.pipeline.settings.max_context_tokens
-            window = yield from window_of(engine, scope, max_tokens, request)
+            window = yield from window_of(prompter, max_tokens, request)
             return {self.memory_key: window}
 
         content = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
@@ -111,5 +111,5 @@ class BudgetedMemory(BaseChatMemory):
             )
         if self.max_tokens is not None:
             request = replace(request, settings={"max_context_tokens": self.max_tokens})
-        context = yield from engine.assemble(scope, [HumanMessage(content)], request)
+        context = yield from prompter.assemble([HumanMessage(content)], request)
         return {self.memory_key: context.messages}

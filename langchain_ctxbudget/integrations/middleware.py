@@ -45,8 +45,10 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Engine,
+    Prompter,
     Run,
     Session,
+    StoredConversation,
     is_task,
     require_default_user,
     run_of,
@@ -199,7 +201,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             request.state,
             [*parts.failures, *failures],
         )
-        session = yield from engine.answer(run.scope, parts.history, parts.turn, prompt_request)
+        session = yield from Prompter(engine, run.scope).answer(
+            parts.history, parts.turn, prompt_request
+        )
         messages: list[Any] = list(session.finished.messages)
         system = None
         if messages and isinstance(messages[0], SystemMessage):
@@ -237,9 +241,8 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         if run.scope.is_kept:
             messages = convert_to_messages(state["messages"])
             task = is_task(get_config())
-            yield from engine.workspace.copy_state(
-                run.scope, messages, thread=run.thread, task=task
-            )
+            stored = StoredConversation(engine.workspace, run.scope)
+            yield from stored.copy_state(messages, thread_id=run.thread, task=task)
         else:
             engine.workspace.open_conversations.drop(run.scope)
 

@@ -21,9 +21,16 @@ from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, current_runtime, run_of
+from langchain_ctxbudget.pipeline import (
+    ContextPipeline,
+    Engine,
+    Prompter,
+    Run,
+    current_runtime,
+    run_of,
+)
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.retrieval import Sources, search
+from langchain_ctxbudget.retrieval import search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
 
@@ -190,15 +197,11 @@ class BudgetedRetriever(BaseRetriever):
             memories = facts.as_candidates(
                 facts.memory_fragments(stored.settings, count), stored.knowledge.facts
             )
-            sources = Sources(
-                workspace.catalogue,
+            sources = workspace.sources(
                 run.scope.user_id,
                 self.sources,
-                workspace.embeddings,
-                self.conversation_id,
-                memories,
-                vectors=workspace.vectors,
-                others=workspace.libraries.of(run.scope.user_id),
+                without_conversation=self.conversation_id,
+                memories=memories,
             )
             documents, failures = yield from search(sources, query, limit, conversation)
             for failure in (*problems, *failures):
@@ -208,7 +211,8 @@ class BudgetedRetriever(BaseRetriever):
         yield from engine.ready()
         if self.conversation_id is None:
             return (yield from body(None))
-        return (yield from engine.recall(Scope(run.scope.user_id, self.conversation_id), body))
+        scope = Scope(run.scope.user_id, self.conversation_id)
+        return (yield from Prompter(engine, scope).read(body))
 
 
 def _without_thread(config: RunnableConfig) -> RunnableConfig:

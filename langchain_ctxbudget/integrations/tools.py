@@ -15,7 +15,13 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import Block, Count, split_turn, vocabulary
-from langchain_ctxbudget.pipeline import ContextPipeline, require_default_user, run_of
+from langchain_ctxbudget.pipeline import (
+    ContextPipeline,
+    Prompter,
+    StoredConversation,
+    require_default_user,
+    run_of,
+)
 from langchain_ctxbudget.retrieval import (
     IS_RECALL,
     USAGE,
@@ -113,7 +119,8 @@ def create_recall_tool(
         before_turn = None
         if state_messages is not None:
             before_turn, _ = split_turn(state_messages)
-        return (yield from engine.recall(run.scope, body, held=before_turn, thread=run.thread))
+        prompter = Prompter(engine, run.scope)
+        return (yield from prompter.read(body, held=before_turn, thread_id=run.thread))
 
     def recall(
         config: RunnableConfig,
@@ -162,7 +169,7 @@ def create_compaction_tool(
             pipeline.settings
         )
         engine = pipeline.engine.over_store(run.store) if runtime_store else pipeline.engine
-        yield from engine.workspace.ask_for_rebuild(run.scope, thread=run.thread)
+        yield from StoredConversation(engine.workspace, run.scope).ask_for_rebuild(run.thread)
         return "From your next step on, older messages stand in short."
 
     def compact(config: RunnableConfig, runtime: Injected = None) -> str:

@@ -2,6 +2,7 @@
 
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
+from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.runs import (
     Run,
     RunContext,
@@ -11,4 +12,5 @@ from langchain_ctxbudget.pipeline.runs import (
     run_of,
 )
 from langchain_ctxbudget.pipeline.session import Session
+from langchain_ctxbudget.pipeline.stored import StoredConversation
 from langchain_ctxbudget.pipeline.snapshots import ContextSnapshot, SnapshotBook

@@ -7,9 +7,11 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import checks_names
+from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.messages import Preservation
-from langchain_ctxbudget.pipeline.conversations import ConversationStatus
-from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.pipeline.prompter import Prompter
+from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
+from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
 
 @checks_names(ContextSettings.model_fields)
 class Chat:
-    """One conversation of a pipeline.
+    """One conversation of a pipeline, whose ids are named once.
 
-    Its methods are those of the pipeline without `user_id` and `conversation_id`; each that reads
-    or writes has an async form.
+    Each method that reads or writes has an async form.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -37,15 +38,18 @@ class Chat:
     """
 
     def __init__(self, pipeline: "ContextPipeline", conversation_id: str, *, user_id: str) -> None:
-        self._scope = stores.Scope(user_id, conversation_id)
-        self._ids = {"user_id": user_id, "conversation_id": conversation_id}
+        scope = stores.Scope(user_id, conversation_id)
         self.pipeline = pipeline
         self.conversation_id = conversation_id
         self.user_id = user_id
+        self._scope = scope
+        self._workspace = pipeline.engine.workspace
+        self._stored = StoredConversation(self._workspace, scope)
+        self._prompter = Prompter(pipeline.engine, scope)
 
     def __repr__(self) -> str:
         """Names the conversation, and its messages where it is open in this process."""
-        number = self.pipeline.engine.workspace.open_messages(self._scope)
+        number = self._workspace.open_messages(self._scope)
         counted = "" if number is None else f", messages={number}"
         return f"Chat({self.conversation_id!r}, user_id={self.user_id!r}{counted})"
 
@@ -69,15 +73,14 @@ class Chat:
             persona_id: the persona whose saved settings apply on top of the user's.
             device_id: where the user is.
         """
-        return self.pipeline.assemble(
-            message,
+        request = Request(
             tools=tools,
             response_format=response_format,
             settings=settings,
             persona_id=persona_id,
             device_id=device_id,
-            **self._ids,
         )
+        return drive(self._prompter.assemble(message, request))
 
     async def aassemble(
         self,
@@ -90,26 +93,25 @@ class Chat:
         device_id: str | None = None,
     ) -> AssembledContext:
         """Makes the prompt for the current turn; the async form of `assemble`."""
-        return await self.pipeline.aassemble(
-            message,
+        request = Request(
             tools=tools,
             response_format=response_format,
             settings=settings,
             persona_id=persona_id,
             device_id=device_id,
-            **self._ids,
         )
+        return await adrive(self._prompter.assemble(message, request))
 
     def add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> list[str]:
         """Appends messages, one by one or in lists, and returns their ids.
 
         Messages that the conversation knows are left alone, and changed ones are refused.
         """
-        return self.pipeline.add_messages(_flat(messages), **self._ids)
+        return drive(self._stored.add(_flat(messages)))
 
     async def aadd(self, *messages: BaseMessage | Sequence[BaseMessage]) -> list[str]:
         """Appends messages, and returns their ids; the async form of `add`."""
-        return await self.pipeline.aadd_messages(_flat(messages), **self._ids)
+        return await adrive(self._stored.add(_flat(messages)))
 
     def sync(
         self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive"
@@ -120,21 +122,21 @@ class Chat:
             messages: the state's messages.
             on_removal: whether messages that the state has no more are archived or forgotten.
         """
-        return self.pipeline.sync(messages, on_removal=on_removal, **self._ids)
+        return drive(self._stored.sync(messages, on_removal))
 
     async def a_sync(
         self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive"
     ) -> list[str]:
         """Makes the conversation equal to an agent's state; the async form of `sync`."""
-        return await self.pipeline.a_sync(messages, on_removal=on_removal, **self._ids)
+        return await adrive(self._stored.sync(messages, on_removal))
 
     def messages(self) -> list[BaseMessage]:
         """Returns every message as it was given."""
-        return self.pipeline.get_messages(**self._ids)
+        return drive(self._stored.messages())
 
     async def amessages(self) -> list[BaseMessage]:
         """Returns every message as it was given; the async form of `messages`."""
-        return await self.pipeline.aget_messages(**self._ids)
+        return await adrive(self._stored.messages())
 
     def page(self, *, limit: int = 50, before: str | None = None) -> history.MessagePage:
         """Returns the newest messages, or the newest ones before a page.
@@ -143,43 +145,43 @@ class Chat:
             limit: the most messages to return.
             before: the `before` of the page after this one.
         """
-        return self.pipeline.get_page(limit=limit, before=before, **self._ids)
+        return drive(self._stored.page(limit, before))
 
     async def apage(self, *, limit: int = 50, before: str | None = None) -> history.MessagePage:
         """Returns the newest messages before a page; the async form of `page`."""
-        return await self.pipeline.aget_page(limit=limit, before=before, **self._ids)
+        return await adrive(self._stored.page(limit, before))
 
     def edit(self, message_id: str, message: BaseMessage) -> None:
         """Puts a message in the place of another; see `ContextPipeline.edit_message`."""
-        self.pipeline.edit_message(message_id, message, **self._ids)
+        drive(self._stored.edit(message_id, message))
 
     async def aedit(self, message_id: str, message: BaseMessage) -> None:
         """Puts a message in the place of another; the async form of `edit`."""
-        await self.pipeline.aedit_message(message_id, message, **self._ids)
+        await adrive(self._stored.edit(message_id, message))
 
     def remove(
         self, message_ids: str | Sequence[str], *, on_removal: history.OnRemoval = "archive"
     ) -> None:
         """Takes messages out of the conversation; see `ContextPipeline.remove_messages`."""
-        self.pipeline.remove_messages(message_ids, on_removal=on_removal, **self._ids)
+        drive(self._stored.remove(message_ids, on_removal))
 
     async def aremove(
         self, message_ids: str | Sequence[str], *, on_removal: history.OnRemoval = "archive"
     ) -> None:
         """Takes messages out of the conversation; the async form of `remove`."""
-        await self.pipeline.aremove_messages(message_ids, on_removal=on_removal, **self._ids)
+        await adrive(self._stored.remove(message_ids, on_removal))
 
     def pin(
         self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep"
     ) -> None:
         """Sets how compaction treats messages; see `ContextPipeline.pin`."""
-        self.pipeline.pin(message_ids, preservation=preservation, **self._ids)
+        drive(self._stored.pin(message_ids, preservation))
 
     async def apin(
         self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep"
     ) -> None:
         """Sets how compaction treats messages; the async form of `pin`."""
-        await self.pipeline.apin(message_ids, preservation=preservation, **self._ids)
+        await adrive(self._stored.pin(message_ids, preservation))
 
     def fork(self, new_conversation_id: str, *, until: str | None = None) -> "Chat":
         """Begins a new conversation with the messages of this one, and returns it.
@@ -188,12 +190,12 @@ class Chat:
             new_conversation_id: the id of the new conversation.
             until: the id of the last message to take over; default: all are.
         """
-        self.pipeline.fork(new_conversation_id, until=until, **self._ids)
+        drive(self._stored.fork(new_conversation_id, until))
         return Chat(self.pipeline, new_conversation_id, user_id=self.user_id)
 
     async def afork(self, new_conversation_id: str, *, until: str | None = None) -> "Chat":
         """Begins a new conversation with the messages of this one; the async form of `fork`."""
-        await self.pipeline.afork(new_conversation_id, until=until, **self._ids)
+        await adrive(self._stored.fork(new_conversation_id, until))
         return Chat(self.pipeline, new_conversation_id, user_id=self.user_id)
 
     def coverage(self) -> dict[CoverageState, list[str]]:
@@ -201,19 +203,19 @@ class Chat:
 
         See `ContextPipeline.coverage`.
         """
-        return self.pipeline.coverage(**self._ids)
+        return drive(self._stored.coverage())
 
     async def acoverage(self) -> dict[CoverageState, list[str]]:
         """Returns the ids of the messages by their state; the async form of `coverage`."""
-        return await self.pipeline.acoverage(**self._ids)
+        return await adrive(self._stored.coverage())
 
     def compactions(self) -> list[history.ConversationCompaction]:
         """Returns the summaries of all spans that are no longer shown whole."""
-        return self.pipeline.get_compactions(**self._ids)
+        return drive(self._stored.compactions())
 
     async def acompactions(self) -> list[history.ConversationCompaction]:
         """Returns the summaries of spans not shown whole; the async form of `compactions`."""
-        return await self.pipeline.aget_compactions(**self._ids)
+        return await adrive(self._stored.compactions())
 
     def end_session(self) -> bool:
         """Says that the conversation pauses or ends.
@@ -221,31 +223,31 @@ class Chat:
         Returns:
             True if its new messages are learned from now.
         """
-        return self.pipeline.end_session(**self._ids)
+        return self._workspace.workers.learning.end_session(self._scope)
 
     async def aend_session(self) -> bool:
         """Says that the conversation pauses or ends; the async form of `end_session`."""
-        return await self.pipeline.aend_session(**self._ids)
+        return self._workspace.workers.learning.end_session(self._scope)
 
     def status(self) -> ConversationStatus:
         """Returns the background work on the conversation, and the outcome of its last prompt."""
-        return self.pipeline.status(**self._ids)
+        return drive(self._stored.status())
 
     async def astatus(self) -> ConversationStatus:
         """Returns the background work on the conversation; the async form of `status`."""
-        return await self.pipeline.astatus(**self._ids)
+        return await adrive(self._stored.status())
 
     def clear(self) -> None:
         """Deletes the conversation and everything that was derived from it."""
-        self.pipeline.clear(**self._ids)
+        drive(self._stored.clear())
 
     async def aclear(self) -> None:
         """Deletes the conversation; the async form of `clear`."""
-        await self.pipeline.aclear(**self._ids)
+        await adrive(self._stored.clear())
 
     def last_report(self) -> ContextReport | None:
         """Returns the report of the last prompt in this process; None where there was none."""
-        return self.pipeline.last_report(**self._ids)
+        return self._workspace.recent.report_of(self._scope)
 
 
 def _flat(messages: Sequence[BaseMessage | Sequence[BaseMessage]]) -> list[BaseMessage]:

@@ -1,8 +1,8 @@
 """What a finished prompt changes: its conversation's cut and background, reports, summaries."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
@@ -10,27 +10,31 @@ from langchain_ctxbudget import history as histories
 from langchain_ctxbudget.flow import Flow, batch, with_fallback
 from langchain_ctxbudget.history import HistoryView, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, records
-from langchain_ctxbudget.pipeline.session import Session
-from langchain_ctxbudget.pipeline.snapshots import keep_report
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt import Prompt
+from langchain_ctxbudget.prompt import AssembledContext, Prompt
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, put_of
 
 
-def finish(workspace: Workspace, session: Session, prompt: Prompt) -> Flow[None]:
-    """Writes what a prompt changes, and remembers the prompt."""
-    conversation = session.conversation
+def finish(
+    workspace: Workspace,
+    conversation: OpenConversation,
+    prompt: Prompt,
+    timings_ms: dict[str, float],
+) -> Flow[AssembledContext]:
+    """Writes what a prompt changes, remembers the prompt, and returns what its caller gets."""
     scope = conversation.scope
     settings = prompt.plan.request.settings
     problems = yield from _take_up_changes(workspace, conversation, prompt)
     known.note_use(workspace.store, scope.user_id, prompt.changes.used)
     summarize(workspace, conversation, settings, prompt.plan.history)
-    workspace.note_segments(conversation)
+    workspace.workers.sealing.note(conversation)
 
-    report_of = _report_maker(session, prompt, problems)
+    report_of = partial(_report_of, prompt.context, timings_ms, problems)
     if scope.is_kept and settings.keep_snapshots:
+        from langchain_ctxbudget.pipeline.snapshots import keep_report  # noqa: PLC0415 - few are kept
+
         keeping = keep_report(
             workspace.store,
             conversation,
@@ -40,24 +44,17 @@ def finish(workspace: Workspace, session: Session, prompt: Prompt) -> Flow[None]
         )
         yield from with_fallback(keeping, None, "snapshot not written", problems)
     report = cache(report_of)
-    session.context = replace(prompt.context, account=report)
-    session.plan = prompt.plan
-    workspace.recent.note(prompt, report, scope, workspace.bookkeeping)
+    workspace.recent.note(prompt, report, scope, workspace.workers.bookkeeping)
+    return replace(prompt.context, account=report)
 
 
-def _report_maker(
-    session: Session, prompt: Prompt, problems: list[str]
-) -> Callable[[], ContextReport]:
-    """Returns what makes the report of a prompt, with its timings and with what failed."""
-    context = prompt.context
-    timings = dict(session.timings_ms)
-
-    def report_of() -> ContextReport:
-        report = context.report
-        failures = tuple(dict.fromkeys((*report.failures, *problems)))
-        return replace(report, timings_ms=timings, failures=failures)
-
-    return report_of
+def _report_of(
+    context: AssembledContext, timings_ms: dict[str, float], problems: Sequence[str]
+) -> ContextReport:
+    """Returns the report of a prompt, with its timings and with what failed."""
+    report = context.report
+    failures = tuple(dict.fromkeys((*report.failures, *problems)))
+    return replace(report, timings_ms=timings_ms, failures=failures)
 
 
 def _take_up_changes(
@@ -93,12 +90,13 @@ def summarize(
     view: HistoryView,
 ) -> None:
     """Has the summary model write about the spans that the view leaves out, or soon will."""
-    if workspace.summarizing is None:
+    summarizing = workspace.workers.summarizing
+    if summarizing is None:
         return
     made = conversation.table.span_digests
     made.span_messages = settings.span_messages
     made.until = max(view.cut, view.next_cut)
-    workspace.summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)
+    summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)
 
 
 def write(

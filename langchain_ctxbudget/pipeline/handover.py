@@ -4,14 +4,15 @@ What is new is written before what is old is deleted, and the record of the owne
 has come. So wherever it ends, nothing is missing, and the same call goes on from there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import ForeignUserError, InputError
-from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.flow import Flow, T, batch
+from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.stores import bulk, owners
 
 MOVED = (owners.GUESTS, history.log.MESSAGES, history.PINS)
@@ -20,6 +21,78 @@ which make the others visible.
 
 What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other
 conversations, reports."""
+
+
+def hand_over(
+    workspace: Workspace, conversation_id: str, from_user: str, to_user: str
+) -> Flow[None]:
+    """Gives a thread to another user, with all that is stored of it."""
+    stores.require_id("user_id", from_user)
+    stores.require_id("user_id", to_user)
+    if from_user == to_user:
+        raise InputError(f"from_user and to_user are both {from_user!r}")
+    stores.require_id("conversation_id", conversation_id)
+
+    refusals: list[ForeignUserError] = []
+    workspaces = [workspace, *workspace.of_runs()]
+    for candidate in workspaces:
+        try:
+            yield from _hand_over_here(candidate, conversation_id, from_user, to_user)
+        except ForeignUserError as error:
+            refusals.append(error)
+    if len(refusals) == len(workspaces):
+        raise refusals[0]
+
+
+def _hand_over_here(
+    workspace: Workspace, conversation_id: str, from_user: str, to_user: str
+) -> Flow[None]:
+    """Gives a thread to another user, in the workspace's own store alone."""
+    store = workspace.store
+    users = (from_user, to_user)
+    ids = yield from conversations_of(store, conversation_id, users)
+
+    def move(opened: Sequence[history.OpenConversation]) -> Flow[None]:
+        try:
+            begun = yield from begin(store, ids, from_user, to_user)
+            if begun is None:
+                return
+            if not begun.is_copied:
+                yield from begun.copy()
+            for one_id in ids:
+                yield from workspace.workers.learning.forget(stores.Scope(from_user, one_id))
+            yield from begun.finish()
+        finally:  # wherever it ends, what is there is read again
+            for conversation in opened:
+                yield from workspace.forget(conversation)
+            workspace.forget_by_text()
+
+    # Whoever needs several conversations takes them in one order.
+    scopes: list[stores.Scope] = []
+    for user in sorted(users):
+        scopes += [stores.Scope(user, one_id) for one_id in sorted(ids)]
+    yield from _using_all(workspace, scopes, move)
+    for one_id in ids:
+        workspace.workers.bookkeeping.ledger.forget(stores.Scope(from_user, one_id))
+
+
+def _using_all(
+    workspace: Workspace,
+    scopes: Sequence[stores.Scope],
+    body: Callable[[Sequence[history.OpenConversation]], Flow[T]],
+    opened: Sequence[history.OpenConversation] = (),
+) -> Flow[T]:
+    """Runs a flow with several conversations, alone."""
+    if not scopes:
+        return (yield from body(opened))
+
+    def with_next(conversation: history.OpenConversation) -> Flow[T]:
+        return (yield from _using_all(workspace, scopes[1:], body, (*opened, conversation)))
+
+    return (yield from workspace.using(scopes[0], with_next))
+
+
+# The records of one thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +176,7 @@ class Handover:
         """Deletes the records of the user who had them."""
         for copy in self.copies:
             yield from history.clear_derived(self.store, copy.old)
-            yield from bulk.delete_below(
-                self.store, path_of(copy.old), history.LANES, history.JOINED
-            )
+            yield from bulk.delete_below(self.store, copy.old.path, history.LANES, history.JOINED)
         deletions = yield from owners.claim_deletions(self.store, self.from_user, [*self.owners])
         yield from bulk.write(self.store, deletions)
         yield from self._note(self.to_user)
@@ -142,11 +213,6 @@ def _copied(item: Item, target: tuple[str, ...]) -> PutOp:
     if stores.SAID in item.value:
         return PutOp(target, item.key, item.value, index=[stores.SAID])
     return PutOp(target, item.key, item.value, index=False)
-
-
-def path_of(scope: stores.Scope) -> bulk.Namespace:
-    """Returns the path of everything that is stored of a conversation."""
-    return (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
 
 
 def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> Flow[list[str]]:

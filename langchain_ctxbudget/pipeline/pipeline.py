@@ -17,21 +17,21 @@ from langchain_ctxbudget.errors import (
     InputError,
     InvalidSettingsError,
     checks_names,
-    require_count,
     require_kind,
 )
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, is_user
-from langchain_ctxbudget.pipeline import removal
+from langchain_ctxbudget.pipeline import users
 from langchain_ctxbudget.pipeline.chat import Chat
-from langchain_ctxbudget.pipeline.conversations import Conversations, ConversationStatus
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
+from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.pipeline.usage import Prices, UsageBook
+from langchain_ctxbudget.pipeline.workers import flushed
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt import AssembledContext, Request, what_if
+from langchain_ctxbudget.prompt import AssembledContext, what_if
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
@@ -122,11 +122,12 @@ class ContextPipeline:
             clock=stores.utc_now if clock is None else stores.with_offset(clock),
             prices=prices,
         )
-        self._conversations = Conversations(self._workspace)
         self.engine = Engine(self._workspace, target, system_prompt, reranker)
-        self.knowledge = UserKnowledge(self._workspace.learning)
-        self.usage = UsageBook(self._workspace.bookkeeping, self.settings, target.model_name)
-        self.snapshots = SnapshotBook(self._workspace.bookkeeping.store)
+        self.knowledge = UserKnowledge(self._workspace.workers.learning)
+        self.usage = UsageBook(
+            self._workspace.workers.bookkeeping, self.settings, target.model_name
+        )
+        self.snapshots = SnapshotBook(self._workspace.workers.bookkeeping.store)
 
     def __repr__(self) -> str:
         """Names the budget, the model and the store."""
@@ -189,14 +190,15 @@ class ContextPipeline:
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's
                 window.
         """
-        request = Request(
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return chat.assemble(
+            message,
             tools=tools,
             response_format=response_format,
             settings=settings,
             persona_id=persona_id,
             device_id=device_id,
         )
-        return drive(self.engine.assemble(stores.Scope(user_id, conversation_id), message, request))
 
     async def aassemble(
         self,
@@ -211,15 +213,15 @@ class ContextPipeline:
         device_id: str | None = None,
     ) -> AssembledContext:
         """Makes the prompt for the current turn; the async form of `assemble`."""
-        request = Request(
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return await chat.aassemble(
+            message,
             tools=tools,
             response_format=response_format,
             settings=settings,
             persona_id=persona_id,
             device_id=device_id,
         )
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self.engine.assemble(scope, message, request))
 
     def as_runnable(
         self,
@@ -288,7 +290,7 @@ class ContextPipeline:
 
         None where it is not one of the latest 64 of this process.
         """
-        return self.engine.recent.report_of(stores.Scope(user_id, conversation_id))
+        return self.conversation(conversation_id, user_id=user_id).last_report()
 
     # Conversations
 
@@ -306,15 +308,13 @@ class ContextPipeline:
         Raises:
             MessageConflictError: a known id came with other content.
         """
-        scope = stores.Scope(user_id, conversation_id)
-        return drive(self._conversations.add(scope, messages))
+        return drive(self._stored(user_id, conversation_id).add(messages))
 
     async def aadd_messages(
         self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str
     ) -> list[str]:
         """Appends messages, and returns their ids; the async form of `add_messages`."""
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._conversations.add(scope, messages))
+        return await adrive(self._stored(user_id, conversation_id).add(messages))
 
     def sync(
         self,
@@ -335,8 +335,8 @@ class ContextPipeline:
         Returns:
             The ids of the messages.
         """
-        scope = stores.Scope(user_id, conversation_id)
-        return drive(self._workspace.sync(messages, scope, on_removal))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return chat.sync(messages, on_removal=on_removal)
 
     async def a_sync(
         self,
@@ -347,20 +347,19 @@ class ContextPipeline:
         on_removal: history.OnRemoval = "archive",
     ) -> list[str]:
         """Makes a conversation equal to an agent's state; the async form of `sync`."""
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._workspace.sync(messages, scope, on_removal))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return await chat.a_sync(messages, on_removal=on_removal)
 
     def get_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
         """Returns every message of a conversation as it was given.
 
         A conversation that does not exist yet has none.
         """
-        return drive(self._conversations.messages(stores.Scope(user_id, conversation_id)))
+        return self.conversation(conversation_id, user_id=user_id).messages()
 
     async def aget_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
         """Returns every message of a conversation; the async form of `get_messages`."""
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._conversations.messages(scope))
+        return await self.conversation(conversation_id, user_id=user_id).amessages()
 
     def get_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
@@ -373,40 +372,34 @@ class ContextPipeline:
             limit: the most messages to return.
             before: the `before` of the page after this one.
         """
-        require_count("limit", limit)
-        return drive(
-            self._conversations.page(stores.Scope(user_id, conversation_id), limit, before)
-        )
+        return self.conversation(conversation_id, user_id=user_id).page(limit=limit, before=before)
 
     async def aget_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
     ) -> history.MessagePage:
         """Returns the newest messages before a page; the async form of `get_page`."""
-        require_count("limit", limit)
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._conversations.page(scope, limit, before))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return await chat.apage(limit=limit, before=before)
 
     def list_conversations(self, *, user_id: str) -> list[str]:
         """Returns the ids of a user's conversations, sorted."""
-        return drive(self._conversations.ids_of(user_id))
+        return drive(users.conversation_ids(self._workspace, user_id))
 
     async def alist_conversations(self, *, user_id: str) -> list[str]:
         """Returns the ids of a user's conversations; the async form of `list_conversations`."""
-        return await adrive(self._conversations.ids_of(user_id))
+        return await adrive(users.conversation_ids(self._workspace, user_id))
 
     def edit_message(
         self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str
     ) -> None:
         """Replaces a message under its id; everything derived from the old one is deleted."""
-        scope = stores.Scope(user_id, conversation_id)
-        drive(self._conversations.edit(scope, message_id, message))
+        self.conversation(conversation_id, user_id=user_id).edit(message_id, message)
 
     async def aedit_message(
         self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str
     ) -> None:
         """Replaces a message under its id; the async form of `edit_message`."""
-        scope = stores.Scope(user_id, conversation_id)
-        await adrive(self._conversations.edit(scope, message_id, message))
+        await self.conversation(conversation_id, user_id=user_id).aedit(message_id, message)
 
     def remove_messages(
         self,
@@ -424,8 +417,8 @@ class ContextPipeline:
             conversation_id: the conversation.
             on_removal: `"archive"`: no prompt shows them; `"forget"`: nothing is left of them.
         """
-        scope = stores.Scope(user_id, conversation_id)
-        drive(self._conversations.remove(scope, message_ids, on_removal))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        chat.remove(message_ids, on_removal=on_removal)
 
     async def aremove_messages(
         self,
@@ -436,8 +429,8 @@ class ContextPipeline:
         on_removal: history.OnRemoval = "archive",
     ) -> None:
         """Takes messages out of a conversation; the async form of `remove_messages`."""
-        scope = stores.Scope(user_id, conversation_id)
-        await adrive(self._conversations.remove(scope, message_ids, on_removal))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        await chat.aremove(message_ids, on_removal=on_removal)
 
     def fork(
         self,
@@ -458,9 +451,7 @@ class ContextPipeline:
         Returns:
             The ids of the messages.
         """
-        scope = stores.Scope(user_id, conversation_id)
-        new_scope = stores.Scope(user_id, new_conversation_id)
-        return drive(self._conversations.fork(scope, new_scope, until))
+        return drive(self._stored(user_id, conversation_id).fork(new_conversation_id, until))
 
     async def afork(
         self,
@@ -471,9 +462,8 @@ class ContextPipeline:
         until: str | None = None,
     ) -> list[str]:
         """Begins a new conversation with the messages of another one; the async form of `fork`."""
-        scope = stores.Scope(user_id, conversation_id)
-        new_scope = stores.Scope(user_id, new_conversation_id)
-        return await adrive(self._conversations.fork(scope, new_scope, until))
+        stored = self._stored(user_id, conversation_id)
+        return await adrive(stored.fork(new_conversation_id, until))
 
     def pin(
         self,
@@ -495,8 +485,8 @@ class ContextPipeline:
                 left out of prompts, still found by the recall tool; None takes back what was said
                 before.
         """
-        scope = stores.Scope(user_id, conversation_id)
-        drive(self._conversations.pin(scope, message_ids, preservation))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        chat.pin(message_ids, preservation=preservation)
 
     async def apin(
         self,
@@ -507,8 +497,8 @@ class ContextPipeline:
         preservation: Preservation | None = "keep",
     ) -> None:
         """Sets how compaction treats messages; the async form of `pin`."""
-        scope = stores.Scope(user_id, conversation_id)
-        await adrive(self._conversations.pin(scope, message_ids, preservation))
+        chat = self.conversation(conversation_id, user_id=user_id)
+        await chat.apin(message_ids, preservation=preservation)
 
     def coverage(self, *, user_id: str, conversation_id: str) -> dict[CoverageState, list[str]]:
         """Returns the ids of a conversation's messages by their state in its last prompt, in order.
@@ -517,14 +507,13 @@ class ContextPipeline:
         (a line of summary or arc stands for it, or a shortened form of it), `retrieved`, or
         `omitted` (and found by the recall tool).
         """
-        return drive(self._conversations.coverage(stores.Scope(user_id, conversation_id)))
+        return self.conversation(conversation_id, user_id=user_id).coverage()
 
     async def acoverage(
         self, *, user_id: str, conversation_id: str
     ) -> dict[CoverageState, list[str]]:
         """Returns the ids of messages by their state; the async form of `coverage`."""
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._conversations.coverage(scope))
+        return await self.conversation(conversation_id, user_id=user_id).acoverage()
 
     def get_compactions(
         self, *, user_id: str, conversation_id: str
@@ -533,14 +522,13 @@ class ContextPipeline:
 
         Each stands after those that it sums up.
         """
-        return drive(self._conversations.compactions(stores.Scope(user_id, conversation_id)))
+        return self.conversation(conversation_id, user_id=user_id).compactions()
 
     async def aget_compactions(
         self, *, user_id: str, conversation_id: str
     ) -> list[history.ConversationCompaction]:
         """Returns the summaries of spans not shown whole; the async form of `get_compactions`."""
-        scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._conversations.compactions(scope))
+        return await self.conversation(conversation_id, user_id=user_id).acompactions()
 
     def end_session(self, *, user_id: str, conversation_id: str) -> bool:
         """Says that a conversation pauses or ends.
@@ -548,27 +536,34 @@ class ContextPipeline:
         Returns:
             True if its new messages are learned from now.
         """
-        return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
+        return self.conversation(conversation_id, user_id=user_id).end_session()
 
     async def aend_session(self, *, user_id: str, conversation_id: str) -> bool:
         """Says that a conversation pauses or ends; the async form of `end_session`."""
-        return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
+        return await self.conversation(conversation_id, user_id=user_id).aend_session()
 
     def status(self, *, user_id: str, conversation_id: str) -> ConversationStatus:
         """Returns the background work on a conversation, and the outcome of its last prompt."""
-        return drive(self._conversations.status(stores.Scope(user_id, conversation_id)))
+        return self.conversation(conversation_id, user_id=user_id).status()
 
     async def astatus(self, *, user_id: str, conversation_id: str) -> ConversationStatus:
         """Returns the background work on a conversation; the async form of `status`."""
-        return await adrive(self._conversations.status(stores.Scope(user_id, conversation_id)))
+        return await self.conversation(conversation_id, user_id=user_id).astatus()
 
     def clear(self, *, user_id: str, conversation_id: str) -> None:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
-        drive(removal.clear(self._workspace, stores.Scope(user_id, conversation_id)))
+        self.conversation(conversation_id, user_id=user_id).clear()
 
     async def aclear(self, *, user_id: str, conversation_id: str) -> None:
         """Deletes a conversation and everything derived from it; the async form of `clear`."""
-        await adrive(removal.clear(self._workspace, stores.Scope(user_id, conversation_id)))
+        await self.conversation(conversation_id, user_id=user_id).aclear()
+
+    def _stored(self, user_id: str, conversation_id: str) -> StoredConversation:
+        """Returns the flows of one conversation, for methods that its `Chat` has in another form.
+
+        `Chat.add` takes messages one by one, and `Chat.fork` returns a conversation.
+        """
+        return StoredConversation(self._workspace, stores.Scope(user_id, conversation_id))
 
     # Threads of several users
 
@@ -597,11 +592,15 @@ class ContextPipeline:
             ForeignUserError: it belongs to neither.
             InputError: both have a conversation of this id.
         """
-        drive(removal.hand_over(self._workspace, conversation_id, from_user, to_user))
+        from langchain_ctxbudget.pipeline import handover  # noqa: PLC0415 - few need it
+
+        drive(handover.hand_over(self._workspace, conversation_id, from_user, to_user))
 
     async def ahand_over(self, conversation_id: str, *, from_user: str, to_user: str) -> None:
         """Gives a thread to another user; the async form of `hand_over`."""
-        await adrive(removal.hand_over(self._workspace, conversation_id, from_user, to_user))
+        from langchain_ctxbudget.pipeline import handover  # noqa: PLC0415 - few need it
+
+        await adrive(handover.hand_over(self._workspace, conversation_id, from_user, to_user))
 
     # Users
 
@@ -612,11 +611,11 @@ class ContextPipeline:
         "knowledge/facts", "settings"), the `conversation_id` where it is of one, its `value` and
         times. Messages are in order, as `messages_from_dict` reads them.
         """
-        return drive(self._workspace.export(user_id))
+        return drive(users.export(self._workspace, user_id))
 
     async def aexport_user(self, *, user_id: str) -> list[str]:
         """Returns all that is stored of a user; the async form of `export_user`."""
-        return await adrive(self._workspace.export(user_id))
+        return await adrive(users.export(self._workspace, user_id))
 
     def erase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user, and all that was derived from them.
@@ -624,11 +623,11 @@ class ContextPipeline:
         Returns:
             How many records there were.
         """
-        return drive(removal.erase(self._workspace, user_id))
+        return drive(users.erase(self._workspace, user_id))
 
     async def aerase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user; the async form of `erase_user`."""
-        return await adrive(removal.erase(self._workspace, user_id))
+        return await adrive(users.erase(self._workspace, user_id))
 
     def save_settings(
         self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None
@@ -642,24 +641,24 @@ class ContextPipeline:
             user_id: the user.
             persona_id: the persona; default: the settings are the user's.
         """
-        drive(self._workspace.save_settings(settings, user_id, persona_id))
+        drive(users.save_settings(self._workspace, settings, user_id, persona_id))
 
     async def asave_settings(
         self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None
     ) -> None:
         """Saves the settings of a user or a persona; the async form of `save_settings`."""
-        await adrive(self._workspace.save_settings(settings, user_id, persona_id))
+        await adrive(users.save_settings(self._workspace, settings, user_id, persona_id))
 
     def get_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
         """Returns the settings saved for a user, or for a persona of theirs.
 
         Empty if there are none.
         """
-        return drive(self._workspace.saved_settings(user_id, persona_id))
+        return drive(users.saved_settings(self._workspace, user_id, persona_id))
 
     async def aget_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
         """Returns the settings saved for a user or a persona; the async form of `get_settings`."""
-        return await adrive(self._workspace.saved_settings(user_id, persona_id))
+        return await adrive(users.saved_settings(self._workspace, user_id, persona_id))
 
     # Background work
 
@@ -672,11 +671,11 @@ class ContextPipeline:
         Returns:
             False where it took longer than the timeout.
         """
-        return drive(self._workspace.flush(timeout_seconds))
+        return drive(flushed(self._workspace.busy_workers(), timeout_seconds))
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
         """Waits for all that is under way in the background; the async form of `flush`."""
-        return await adrive(self._workspace.flush(timeout_seconds))
+        return await adrive(flushed(self._workspace.busy_workers(), timeout_seconds))
 
     def close(self) -> None:
         """Closes what the pipeline opened itself and stops its background work.

@@ -22,6 +22,7 @@ from langchain_ctxbudget.messages import (
     unsent_extras_of,
 )
 from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, SharedThread, require_id
@@ -375,7 +376,7 @@ def context_runnable(
         run = run.under(engine.settings)
         request = run.request(config, request_of_all, state, unsent_extras_of(messages))
         history, turn = split_turn(messages)
-        session = yield from engine_of(run).answer(run.scope, history, turn, request)
+        session = yield from prompter_of(run).answer(history, turn, request)
         return session.finished.messages
 
     def of_turn(turn_input: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
@@ -385,11 +386,11 @@ def context_runnable(
         run = run_of(config, default_user, current_runtime(), messages=turn)
         request_of_turn = replace(request_of_all, instructions=instructions)
         request = run.request(config, request_of_turn, None, unsent_extras_of(turn))
-        context = yield from engine_of(run).assemble(run.scope, turn, request)
+        context = yield from prompter_of(run).assemble(turn, request)
         return context.messages
 
-    def engine_of(run: Run) -> Engine:
-        return engine.over_store(run.store if runtime_store else None)
+    def prompter_of(run: Run) -> Prompter:
+        return Prompter(engine.over_store(run.store if runtime_store else None), run.scope)
 
     async def ainvoke(step_input: object, config: RunnableConfig) -> list[BaseMessage]:
         return await adrive(flow(step_input, config))

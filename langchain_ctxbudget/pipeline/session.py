@@ -1,53 +1,17 @@
-"""A prompt that is being made, and how it is opened."""
+"""A prompt that is being made: its steps, one after the other."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from langchain_core.documents import BaseDocumentCompressor
-from langchain_core.messages import BaseMessage
-
-from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
-from langchain_ctxbudget.budget import Tier
-from langchain_ctxbudget.errors import BudgetError, InputError
-from langchain_ctxbudget.flow import Flow, with_fallback
-from langchain_ctxbudget.history import Background, OpenConversation, editing
-from langchain_ctxbudget.knowledge import facts
-from langchain_ctxbudget.messages import (
-    checked_messages,
-    current_turn,
-    is_user,
-    split_instructions,
-)
-from langchain_ctxbudget.pipeline.workspace import Workspace, conversation_apart
-from langchain_ctxbudget.prompt import (
-    STEPS,
-    Access,
-    AssembledContext,
-    Plan,
-    PromptRequest,
-    Request,
-)
-from langchain_ctxbudget.retrieval import Sources
-from langchain_ctxbudget.settings import ContextSettings, Source
-from langchain_ctxbudget.stores import Scope, SharedThread, guests
-from langchain_ctxbudget.tokens import ModelTarget, require_schemas
-
-NO_THREAD = (
-    "the run names no conversation (thread_id): it is one of its own, in memory only, and ends "
-    "with the run"
-)
-NOT_KNOWN_OWNER = (
-    "it is not known whether the thread %r is this user's: the prompt is made from the run's "
-    "state, in memory only"
-)
-NO_EMBEDDINGS = (
-    "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
-)
-Messages: TypeAlias = Sequence[BaseMessage]
-Turn: TypeAlias = str | BaseMessage | Messages
+from langchain_ctxbudget.errors import TokenCountError
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.history import OpenConversation
+from langchain_ctxbudget.pipeline import finishing
+from langchain_ctxbudget.pipeline.workspace import Workspace
+from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt
 
 
 @dataclass(slots=True)
@@ -57,9 +21,10 @@ class Session:
     Its plan, and the conversation that it changes once it is finished.
     """
 
+    workspace: Workspace
+    conversation: OpenConversation
     plan: Plan
     access: Access
-    conversation: OpenConversation
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
     request_key: object = None
@@ -75,326 +40,58 @@ class Session:
         assert self.context is not None  # noqa: S101 - the last step sets it
         return self.context
 
+    def run_all(self) -> Flow[AssembledContext]:
+        """Runs the six steps, and returns the finished prompt."""
+        for name in (*STEPS, prompts.LAST_STEP):
+            yield from self.run_step(name)
+        return self.finished
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A checked request: the turn to answer, and the state in front of it where one was given."""
-
-    turn: list[BaseMessage]
-    state: list[BaseMessage] | None
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOpener:
-    """Brings a conversation up to date, and begins a prompt for it."""
-
-    workspace: Workspace
-    target: ModelTarget
-    system_prompt: str
-    reranker: BaseDocumentCompressor | None
-
-    def open(
-        self,
-        conversation: OpenConversation,
-        message: Turn,
-        history: Messages | None,
-        request: Request,
-    ) -> Flow[Session]:
-        """Begins a prompt for a conversation, which is first made equal to a given history."""
-        asked = self._checked(conversation.seen_state[0].messages, message, history, request)
-        request = asked.request
+    def run_step(self, name: str) -> Flow[None]:
+        """Runs one of the six steps; the last one also writes what the prompt changes."""
         started = time.perf_counter()
-        texts_counted_before = self.target.tokenizer.calls
-        failures = [*request.failures]
-        try:
-            yield from editing.refresh(self.workspace.store, conversation)
-            if asked.state is not None:
-                conversation = yield from self._with_state(
-                    conversation, asked.turn, asked.state, request, failures
-                )
-        except Exception as error:
-            if asked.state is None or isinstance(error, InputError):
-                raise
-            # The state is the truth; the copy is tried again.
-            failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-            conversation = _in_memory_only(conversation, asked.state, request.thread)
+        prompt: Prompt | None = None
+        if name in STEPS:
+            self.plan = yield from STEPS[name](self.plan, self.access)
+        if name == prompts.LAST_STEP:
+            prompt = yield from self._assembled()
+        self.timings_ms[name] = (time.perf_counter() - started) * 1000
+        if prompt is not None:
+            self.plan = prompt.plan
+            self.context = yield from finishing.finish(
+                self.workspace, self.conversation, prompt, dict(self.timings_ms)
+            )
 
-        if conversation.apart_because:
-            # The background in the state may be of the owner's turn, and quote other threads.
-            request = replace(request, background=None)
-        session = yield from self._begin(conversation, asked.turn, request, texts_counted_before)
-        session.plan = session.plan.with_failures(*failures)
-        session.begun = session.plan
-        session.timings_ms["open"] = (time.perf_counter() - started) * 1000
-        return session
-
-    def _checked(
-        self, known: Messages, message: Turn, history: Messages | None, request: Request
-    ) -> _Asked:
-        """Returns the request with the instructions that stand in the history."""
-        turn = current_turn(message)
-        require_schemas(request.tools, request.response_format)
-        self.workspace.settings.override(request.settings)  # refused before anything is read
-        if history is None:
-            return _Asked(turn, None, request)
-        instructions, state = split_instructions(checked_messages(history, "messages", known))
-        request = replace(request, instructions=(*request.instructions, *instructions))
-        return _Asked(turn, state, request)
-
-    def _with_state(
-        self,
-        conversation: OpenConversation,
-        turn: Messages,
-        state: Messages,
-        request: Request,
-        failures: list[str],
-    ) -> Flow[OpenConversation]:
-        """Makes a conversation equal to an agent's state, and returns it.
-
-        One apart, in memory only, where the thread is another user's.
-        """
-        if request.thread is not None:
-            conversation = yield from self.workspace.of_run(conversation, request.thread)
-        if conversation.apart_because:
-            editing.mirror(conversation, state)
-            noting = self._note_guest(conversation, turn, request.thread)
-            what = "not noted that this user speaks in the thread"
-            yield from with_fallback(noting, None, what, failures)
-            return conversation
-
-        yield from self._copy_state(conversation, turn, state, request)
-        if conversation.forgotten:
-            failures.append(editing.GOES_ON % conversation.forgotten)
-        return conversation
-
-    def _copy_state(
-        self, conversation: OpenConversation, turn: Messages, state: Messages, request: Request
-    ) -> Flow[None]:
-        workspace = self.workspace
-        goes_on = histories.is_of_earlier_turn(request.background, turn)
-        if goes_on and workspace.settings.cache_lifetime_seconds:
-            background = Background.from_dict(request.background)  # perhaps of another process
-            conversation.backgrounds[background.position] = background
-        yield from workspace.keep_guests(conversation, state, request.thread)
-        conversation.own_turn = _ids_of_users_messages(turn)
-        editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
-        yield from editor.sync(state, "archive", goes_on=goes_on, task=request.task)
-
-    def _note_guest(
-        self, conversation: OpenConversation, turn: Messages, thread: str | None
-    ) -> Flow[None]:
-        """Notes what a user says in another's thread, so that it is not taken for the owner's."""
-        ids = _ids_of_users_messages(turn)
-        if thread is None or ids == conversation.own_turn:
-            return
-        user_id = conversation.scope.user_id
-        yield from guests.note(self.workspace.store, thread, user_id, sorted(ids))
-        conversation.own_turn = ids
-
-    def _begin(
-        self,
-        conversation: OpenConversation,
-        turn: list[BaseMessage],
-        request: Request,
-        texts_counted_before: int,
-    ) -> Flow[Session]:
-        """Begins a prompt for a conversation that is up to date."""
-        workspace = self.workspace
-        scope = conversation.scope
-        unread: list[str] = []
-        stored = yield from workspace.read_stored(conversation, request, unread)
-        workspace.learning.retry()
-        failures = [*self._failures_before(conversation), *unread]
-        settings = stored.settings
-        now = workspace.clock()
-        tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
-        window = (yield from self.target.find_window()).or_setting(settings.window_tokens)
-        if window.failure:
-            failures.append(window.failure)
-        if not workspace.embeddings:
-            failures.append(NO_EMBEDDINGS)
-
-        system_texts = [text for text in (self.system_prompt, *request.instructions) if text]
-        prompt_request = PromptRequest(
-            turn=turn,
-            system_prompt="\n\n".join(system_texts),
-            settings=settings,
-            settings_from=stored.settings_from,
-            tools=request.tools,
-            response_format=request.response_format,
-            window=window,
-            tier=tier,
-            usage=usage,
-            knowledge=stored.knowledge,
-            remembered=facts.facts_layer_of(stored.knowledge, conversation.snapshot),
-            expected=stored.expected,
-            now=now,
-            persona_id=request.persona_id,
-            model=self.target.model_name or "",
-            texts_counted_before=texts_counted_before,
-            failures=tuple(failures),
-        )
-        access = Access(
-            store=workspace.store,
-            embeddings=workspace.embeddings,
-            sources=self._sources(conversation, settings, tier),
-            reranker=self.reranker,
-        )
-        seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
-        plan = Plan.begin(seen, prompt_request)
-        plan = yield from _with_background(plan, access, request.background)
-        return Session(plan, access, conversation)
-
-    def _sources(
-        self, conversation: OpenConversation, settings: ContextSettings, tier: Tier
-    ) -> Sources:
-        """Returns where retrieval looks besides the conversation."""
-        workspace = self.workspace
-        scope = conversation.scope
-        names: list[Source] = [*settings.sources]
-        user_id = scope.user_id
-        if conversation.apart_because:
-            # The answer is for whoever has the thread: nothing personal goes into it.
-            names = [name for name in names if name == "documents"]
-            user_id = SharedThread.of(scope.conversation_id)
-        if tier.documents == "none":
-            names = [name for name in names if name != "documents"]
-        return Sources(
-            workspace.catalogue,
-            user_id,
-            names,
-            workspace.embeddings,
-            without_conversation=scope.conversation_id,
-            summaries_only=tier.documents == "summary",
-            vectors=workspace.vectors,
-            others=workspace.libraries.of(scope.user_id),
-        )
-
-    def _failures_before(self, conversation: OpenConversation) -> list[str]:
-        """Returns what went wrong before a prompt was begun, above all in the background."""
-        failures: list[str] = []
-        scope = conversation.scope
-        if not scope.is_kept:
-            failures.append(conversation.apart_because or NO_THREAD)
-        if conversation.remade:
-            failures.append(conversation.remade)
-        failures += self._background_failures(scope)
-        failures += conversation.table.told_untimed()
-        for line in self.workspace.learning.problems_of(scope):
-            failures.append(f"learning about the user: {line}")
-        return failures
-
-    def _background_failures(self, scope: Scope) -> list[str]:
-        workspace = self.workspace
-        problems = {
-            "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
-            "segments of older messages not written, or read ahead": (
-                workspace.sealing.failure_of(scope)
-            ),
-            "segments for prompts of other conversations not written": (
-                workspace.sealing_others.failure_of(scope)
-            ),
-        }
-        if workspace.summarizing:
-            summaries = workspace.summarizing.worker.failure_of(scope)
-            problems = {"summaries": summaries, **problems}
-        return [f"{what}: {problem}" for what, problem in problems.items() if problem]
-
-
-def _in_memory_only(
-    conversation: OpenConversation, state: Messages, thread: str | None
-) -> OpenConversation:
-    """Returns a conversation that holds a state which could not be copied."""
-    scope = conversation.scope
-    is_owned = thread is None or scope.is_shared or conversation.owned_thread == thread
-    held = OpenConversation(scope)
-    if not is_owned:
-        held = conversation_apart(scope, NOT_KNOWN_OWNER % thread)
-    editing.hold(held, state)
-    return held
-
-
-def _ids_of_users_messages(turn: Messages) -> frozenset[str]:
-    """Returns the ids of what the user says in a turn."""
-    return frozenset(str(message.id) for message in turn if is_user(message) and message.id)
-
-
-# The background of a turn
-
-
-def _with_background(plan: Plan, access: Access, in_state: object) -> Flow[Plan]:
-    """Goes on with the background that was chosen when the turn began.
-
-    Where an agent is in the middle of a turn, that is what the agent's state has, else what this
-    process remembers, else what was stored as the prompt was rebuilt within the turn, else what is
-    chosen for the human message alone, as when the turn began.
-    """
-    turn = plan.request.turn
-    first = prompts.asking(turn)
-    if first is None or first + 1 == len(turn):
-        return plan
-
-    candidates: list[Background | None] = []
-    if in_state is not None:
-        try:
-            candidates.append(Background.from_dict(in_state))
-        except InputError as error:  # derived: it is chosen again
-            plan = plan.with_failures(str(error))
-    last = plan.conversation.last
-    if last and last.settings == plan.request.settings:
-        candidates.append(last.background)
-
-    background = _background_for(turn[first], plan, candidates)
-    if background is None:
-        problems: list[str] = []
-        background = yield from _stored_or_chosen(plan, access, first, problems)
-        plan = plan.with_failures(*problems)
-    request = replace(plan.request, background=background)
-    return replace(plan, request=request).with_background(background)
-
-
-def _background_for(
-    question: BaseMessage, plan: Plan, candidates: Sequence[Background | None]
-) -> Background | None:
-    """Returns the first background that was chosen for a message of this conversation."""
-    digest = plan.conversation.digest
-    for background in candidates:
-        if background and background.is_for(question, digest):
-            return background
-    return None
-
-
-def _stored_or_chosen(
-    plan: Plan, access: Access, first: int, problems: list[str]
-) -> Flow[Background]:
-    """Returns the background that was stored for a turn, else the one that it began with.
-
-    `first` is the place of the turn's human message.
-    """
-    turn = plan.request.turn
-    began = yield from _plan_as_it_began(plan, access, first)
-    position = len(plan.conversation.entries) + first
-    reading = editing.sent_at(access.store, plan.conversation.scope, [position])
-    what = "the turn's background not read"
-    sent = yield from with_fallback(reading, None, what, problems)
-    problems += began.failures
-
-    stored = sent.get(position) if sent else None
-    cut_keys = [cut.cut_key for cut in began.cuts if cut]
-    digest = plan.conversation.digest
-    if stored and stored.cut_key in cut_keys and stored.is_for(turn[first], digest):
-        return stored
-    return began.background or Background.of(turn[first], digest, (), position=position)
-
-
-def _plan_as_it_began(plan: Plan, access: Access, first: int) -> Flow[Plan]:
-    """Returns the plan for a turn's human message alone."""
-    request = replace(plan.request, turn=plan.request.turn[: first + 1], failures=())
-    began = Plan.begin(plan.conversation, request)
-    try:
+    def forecast(self) -> Flow[Prompt]:
+        """Runs the six steps for a prompt that nobody sends; nothing is written or kept."""
         for step in STEPS.values():
-            began = yield from step(began, access)
-        return prompts.settle(began).plan
-    except BudgetError:  # the prompt itself tells what it needs
-        return replace(began, background=None)
+            self.plan = yield from step(self.plan, self.access)
+        return (yield from self._assembled())
+
+    def take_up_decision(self, step: str, decided: object) -> None:
+        """Makes the plan say what the channel of a step says; None says nothing."""
+        self.plan = _decided(self.plan, step, decided)
+
+    def _assembled(self) -> Flow[Prompt]:
+        """Finishes a prompt.
+
+        Where its recount differs, makes it again from the beginning, without known costs.
+        """
+        try:
+            return prompts.assemble(self.plan)
+        except TokenCountError as error:
+            problem = prompts.MADE_AGAIN.format(problem=error)
+        assert self.begun is not None  # noqa: S101 - it is set as the session is opened
+        self.conversation.table.forget_costs(self.plan.counter)
+        plan = prompts.without_caches(self.begun).with_failures(problem)
+        for name, step in STEPS.items():
+            plan = yield from step(plan, self.access)
+            plan = _decided(plan, name, self.decisions.get(name))
+        return prompts.assemble(plan)
+
+
+def _decided(plan: Plan, step: str, decided: object) -> Plan:
+    """Returns a plan that says what the channel of a step says; None says nothing."""
+    channel = prompts.CHANNELS[step]
+    if decided is None or decided == channel.data_of(plan):
+        return plan
+    return channel.taken(plan, decided)

@@ -139,6 +139,11 @@ class Scope:
         """Returns the namespace of one kind of record of this conversation."""
         return (ROOT, label(self.user_id), kind, label(self.conversation_id))
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The path of everything that is stored of this conversation, of whatever kind."""
+        return self.namespace("*")
+
     def place(self, kind: str) -> GetOp:
         """Returns the place of this conversation's only record of a kind."""
         return GetOp(self.namespace(kind), kind)

@@ -56,7 +56,7 @@ def test_what_could_not_be_written_is_written_at_the_end(
     pipeline = ContextPipeline(SETTINGS, store=store)
     report = pipeline.assemble("Hello", **SCOPE).report
     pipeline.observe_usage(USAGE, report=report)
-    assert pipeline.engine.workspace.bookkeeping.worker.flush(30)
+    assert pipeline.engine.workspace.workers.bookkeeping.worker.flush(30)
     assert store.refused
 
     store.become_willing()

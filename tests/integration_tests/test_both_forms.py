@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, create_autospec
 
 import pytest
 from langchain.agents import create_agent
@@ -329,6 +330,95 @@ def test_a_bound_conversation_has_the_last_report_of_its_pipeline(
     chat = bound_pipeline.conversation("c4", user_id="ada")
     do(chat, "assemble", "Which colour?")
     assert chat.last_report() is bound_pipeline.last_report(**BOUND_IDS)
+
+
+# -- what a pipeline does with one conversation is the conversation's
+
+
+METHODS_OF_ONE = {
+    "assemble": "assemble",
+    "sync": "sync",
+    "get_messages": "messages",
+    "get_page": "page",
+    "edit_message": "edit",
+    "remove_messages": "remove",
+    "pin": "pin",
+    "coverage": "coverage",
+    "get_compactions": "compactions",
+    "end_session": "end_session",
+    "status": "status",
+    "clear": "clear",
+    "last_report": "last_report",
+    "aassemble": "aassemble",
+    "a_sync": "a_sync",
+    "aget_messages": "amessages",
+    "aget_page": "apage",
+    "aedit_message": "aedit",
+    "aremove_messages": "aremove",
+    "apin": "apin",
+    "acoverage": "acoverage",
+    "aget_compactions": "acompactions",
+    "aend_session": "aend_session",
+    "astatus": "astatus",
+    "aclear": "aclear",
+}
+"""The methods of a pipeline with the ids of one conversation, and those of the conversation."""
+IN_ANOTHER_FORM = {"fork", "afork", "add_messages", "aadd_messages"}
+"""A fork of a pipeline is the ids of its messages, one of a conversation a conversation; a pipeline
+takes a list of messages, and a conversation messages one by one."""
+
+
+def parameters_of(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [*inspect.signature(method).parameters.values()]
+
+
+def optional_arguments(name: str) -> dict[str, Any]:
+    """A value of its own for each option of a pipeline's method."""
+    parameters = parameters_of(getattr(ContextPipeline, name))
+    options = [one.name for one in parameters if one.default is not inspect.Parameter.empty]
+    return {option: f"the {option}" for option in options}
+
+
+def required_arguments(name: str) -> list[str]:
+    """A value of its own for each argument of a pipeline's method that is given by its place."""
+    parameters = parameters_of(getattr(ContextPipeline, name))
+    by_place = [one for one in parameters if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    return [f"the {one.name}" for one in by_place if one.name != "self"]
+
+
+@pytest.mark.parametrize("name", METHODS_OF_ONE)
+def test_a_pipeline_has_it_done_by_the_conversation(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = new_pipeline()
+    chat = create_autospec(Chat, instance=True)
+    conversation = Mock(return_value=chat)
+    monkeypatch.setattr(pipeline, "conversation", conversation)
+    given = required_arguments(name)
+    options = optional_arguments(name)
+
+    result = getattr(pipeline, name)(*given, **options, user_id="ada", conversation_id="c1")
+    if inspect.iscoroutine(result):
+        result = asyncio.run(result)
+
+    conversation.assert_called_once_with("c1", user_id="ada")
+    method = getattr(chat, METHODS_OF_ONE[name])
+    method.assert_called_once_with(*given, **options)
+    returns_nothing = (
+        inspect.signature(getattr(Chat, METHODS_OF_ONE[name])).return_annotation is None
+    )
+    assert result is (None if returns_nothing else method.return_value)
+
+
+def test_every_method_of_one_conversation_is_the_conversations() -> None:
+    of_one = {
+        method.__name__
+        for method in METHODS
+        if method.__qualname__.startswith("ContextPipeline.")
+        and "conversation_id" in inspect.signature(method).parameters
+    }
+    of_several = {"conversation", "shared_conversation", "hand_over", "ahand_over"}
+    assert of_one - of_several - IN_ANOTHER_FORM == METHODS_OF_ONE.keys()
 
 
 # -- signatures, and that no method is forgotten

@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
-from langchain_ctxbudget.pipeline import removal
+from langchain_ctxbudget.pipeline import StoredConversation
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 
@@ -43,28 +43,32 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
 SCOPE = log_contract.ADAS
 
 
+def stored(pipeline: ContextPipeline) -> StoredConversation:
+    return StoredConversation(pipeline.engine.workspace, SCOPE)
+
+
 def add(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._conversations.add(SCOPE, list(messages))
+    return lambda pipeline: stored(pipeline).add(list(messages))
 
 
 def edit(key: str, text: str) -> Act:
-    return lambda pipeline: pipeline._conversations.edit(SCOPE, key, HumanMessage(text))
+    return lambda pipeline: stored(pipeline).edit(key, HumanMessage(text))
 
 
 def remove(*keys: str, on_removal: Any = "archive") -> Act:
-    return lambda pipeline: pipeline._conversations.remove(SCOPE, list(keys), on_removal)
+    return lambda pipeline: stored(pipeline).remove(list(keys), on_removal)
 
 
 def sync(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline._workspace.sync(list(messages), SCOPE, "archive")
+    return lambda pipeline: stored(pipeline).sync(list(messages), "archive")
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
-    return removal.clear(pipeline._workspace, SCOPE)
+    return stored(pipeline).clear()
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
-    return pipeline._conversations.messages(SCOPE)
+    return stored(pipeline).messages()
 
 
 class World:

@@ -18,8 +18,7 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings, build_context_
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline import RunContext, run_of
-from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.pipeline import Prompter, RunContext, run_of
 from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.agents import scripted
 from tests.integration_tests.test_pipeline import chat
@@ -421,8 +420,8 @@ def test_more_models_at_once_than_are_kept_do_not_close_each_other() -> None:
 
     def tokens_of_a_prompt(number: int) -> int:
         variant = engine.for_model(of_openai(f"gpt-4o-{number}"))
-        scope = Scope("ada", f"t{number}")
-        draft = drive(variant.answer(scope, chat(3), [HumanMessage("Hi")], Request()))
+        prompter = Prompter(variant, Scope("ada", f"t{number}"))
+        draft = drive(prompter.answer(chat(3), [HumanMessage("Hi")]))
         assert draft.context is not None
         return draft.context.report.total_tokens
 

@@ -23,7 +23,7 @@ from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings,
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.pipeline import Session
+from langchain_ctxbudget.pipeline import Prompter, Session
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION
 from langchain_ctxbudget.stores import Scope
@@ -288,7 +288,8 @@ class Process:
         """
         history = self.loop.before() if before is None else list(before)
         request = self.loop.request(background)
-        return drive(self.pipeline.engine.answer(SCOPE, history, turn, request))
+        prompter = Prompter(self.pipeline.engine, SCOPE)
+        return drive(prompter.answer(history, turn, request))
 
 
 def background_in_state(session: Session) -> Any:

@@ -1,0 +1,147 @@
+"""The prompts of one conversation: every method is a flow, under the conversation's lock."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_ctxbudget import prompt as prompts
+from langchain_ctxbudget.flow import Flow, T
+from langchain_ctxbudget.history import (
+    Conversation,
+    HistoryPlan,
+    HistoryView,
+    OpenConversation,
+    editing,
+)
+from langchain_ctxbudget.messages import current_turn
+from langchain_ctxbudget.pipeline import finishing
+from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.pipeline.nodes import StepNode
+from langchain_ctxbudget.pipeline.opening import Messages, Turn
+from langchain_ctxbudget.pipeline.session import Session
+from langchain_ctxbudget.prompt import Access, AssembledContext, Prompt, Request
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Prompter:
+    """Makes the prompts of one conversation, with the model of an engine."""
+
+    engine: Engine
+    scope: Scope
+
+    def assemble(
+        self, message: Turn, request: Request = prompts.NO_OPTIONS
+    ) -> Flow[AssembledContext]:
+        """Makes the prompt for the current turn."""
+        turn = current_turn(message)
+
+        def body(conversation: OpenConversation) -> Flow[AssembledContext]:
+            session = yield from self.engine.opener.open(conversation, turn, None, request)
+            return (yield from session.run_all())
+
+        return (yield from self._alone(body))
+
+    def answer(
+        self, history: Messages, message: Turn, request: Request = prompts.NO_OPTIONS
+    ) -> Flow[Session]:
+        """Makes the prompt for an agent's state, without anybody else coming in between."""
+        turn = current_turn(message)
+
+        def body(conversation: OpenConversation) -> Flow[Session]:
+            session = yield from self.engine.opener.open(conversation, turn, history, request)
+            yield from session.run_all()
+            return session
+
+        return (yield from self._alone(body))
+
+    def forecast(self, message: str, request: Request = prompts.NO_OPTIONS) -> Flow[Prompt]:
+        """Makes a prompt that nobody sends.
+
+        Nothing is written, kept or counted, no summary asked for.
+        """
+        turn = current_turn(message)
+
+        def body(conversation: OpenConversation) -> Flow[Prompt]:
+            session = yield from self.engine.opener.open(conversation, turn, None, request)
+            return (yield from session.forecast())
+
+        return (yield from self._alone(body))
+
+    def run_step(
+        self, name: str, messages: Messages, request: Request, state: Mapping[str, Any]
+    ) -> Flow[tuple[Session, dict[str, Any]]]:
+        """Runs one step for an agent's messages, and returns also what it writes to the channels.
+
+        It goes by what the channels of a state say of the steps before it; see `ContextState`.
+        Where this process has just run those steps, and they have decided what the channels say, it
+        goes on from there; else they are run again.
+        """
+        node = StepNode(
+            engine=self.engine, name=name, messages=messages, request=request, state=state
+        )
+        return (yield from self._alone(node.run))
+
+    def choose_history(
+        self, planned: Callable[[Conversation, ContextSettings], HistoryPlan], request: Request
+    ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
+        """Chooses the part of the conversation that fits a window without a turn.
+
+        Also returns what failed.
+        """
+        workspace = self.engine.workspace
+        target = self.engine.target
+
+        def body(
+            conversation: OpenConversation,
+        ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
+            problems: list[str] = []
+            settings = (yield from workspace.read_stored(conversation, request, problems)).settings
+            seen = conversation.seen_with(target.counter, target.longest_call_id)
+            access = Access(store=workspace.store)
+            view, failures = yield from prompts.choose_history(planned(seen, settings), access)
+            unwritten = yield from finishing.write(
+                workspace.store,
+                conversation,
+                view.record,
+                is_rebuilt=view.is_rebuilt,
+                with_snapshot=False,
+            )
+            finishing.summarize(workspace, conversation, settings, view)
+            return view, seen, [*problems, *failures, *unwritten]
+
+        yield from self.engine.ready()
+        return (yield from workspace.recall(self.scope, body))
+
+    def read(
+        self,
+        body: Callable[[Conversation], Flow[T]],
+        held: Messages | None = None,
+        thread_id: str | None = None,
+    ) -> Flow[T]:
+        """Runs a flow on the conversation as a prompt would see it.
+
+        One in memory only consists of the `held` messages. So does that of a run whose thread is
+        another user's; where none are given, it is as the last prompt of this process had it.
+        """
+        workspace = self.engine.workspace
+
+        def with_conversation(conversation: OpenConversation) -> Flow[T]:
+            thread = workspace.thread_of_run(thread_id)
+            if not self.scope.is_kept:
+                editing.hold(conversation, held or ())
+            elif thread is not None:
+                of_run = yield from thread.conversation_of_run(conversation, claims=False)
+                if of_run is not conversation and held is not None:
+                    editing.mirror(of_run, held)
+                conversation = of_run
+            return (yield from body(conversation.seen_with(self.engine.target.counter)))
+
+        yield from self.engine.ready()
+        return (yield from workspace.recall(self.scope, with_conversation))
+
+    def _alone(self, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with the conversation alone, once everything is loaded that it needs."""
+        yield from self.engine.ready()
+        return (yield from self.engine.workspace.using(self.scope, body))

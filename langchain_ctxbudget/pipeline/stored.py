@@ -1,0 +1,351 @@
+"""One stored conversation: what applications and agents read of it, and change."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import PutOp
+
+from langchain_ctxbudget import history, stores
+from langchain_ctxbudget.errors import InputError, require_count
+from langchain_ctxbudget.flow import Flow, T, batch
+from langchain_ctxbudget.messages import (
+    Preservation,
+    checked_messages,
+    require_preservation,
+    split_instructions,
+)
+from langchain_ctxbudget.pipeline.workspace import Workspace
+from langchain_ctxbudget.report import CoverageState
+
+_log = logging.getLogger(__name__)
+
+
+class ConversationStatus(NamedTuple):
+    """The background work on a conversation, and the form and savings of its last prompt."""
+
+    is_extracting: bool
+    last_extraction: datetime | None
+    is_compacting: bool
+    compaction_stage: str
+    saved_tokens: int
+    extraction_waits_until: datetime | None = None
+    """The time before which a model that has failed is not asked again; None: nothing waits for
+    it."""
+    suspended: tuple[tuple[int, int], ...] = ()
+    """The passages from which rules do not learn, as a part is played there: first and last
+    message, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """One conversation of a workspace; every method returns the flow of one operation."""
+
+    workspace: Workspace
+    scope: stores.Scope
+
+    # How it is reached
+
+    def read(self, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with the conversation, up to date, alone."""
+        return self.workspace.recall(self.scope, body)
+
+    def _change(
+        self,
+        change: Callable[[history.Editor], Flow[T]],
+        on_removal: history.OnRemoval | None = None,
+        *,
+        surely: bool = True,
+    ) -> Flow[T]:
+        """Changes the conversation, and has it learned from in the background.
+
+        Args:
+            change: what is done by an editor.
+            on_removal: what happens to messages that go; None where none can.
+            surely: False where it is only known afterwards whether something has gone.
+        """
+        if on_removal not in (None, "archive", "forget"):
+            raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
+        workspace = self.workspace
+
+        def body(conversation: history.OpenConversation) -> Flow[T]:
+            table = conversation.table
+            table.tree(workspace.settings.span_messages)  # it tells what was derived from what
+            length = len(table)
+            digest = table.digest()
+            result = yield from change(self._editor(conversation, on_removal or "forget"))
+            table = conversation.table
+            is_only_extended = table.holds(length, digest)
+            if not is_only_extended:  # what was edited or removed must not live on there
+                yield from workspace.libraries.forget(self.scope)
+            if on_removal is not None and (surely or not is_only_extended):
+                yield from workspace.workers.learning.forget(self.scope, conversation)
+                if on_removal == "forget":
+                    workspace.forget_by_text()
+            table.read_ahead(length, workspace.settings.span_messages)
+            workspace.workers.learning.note(conversation)
+            workspace.workers.sealing.note(conversation)
+            return result
+
+        return self.read(body)
+
+    def _editor(
+        self, conversation: history.OpenConversation, on_removal: history.OnRemoval = "forget"
+    ) -> history.Editor:
+        workspace = self.workspace
+        return history.Editor(workspace.store, conversation, workspace.writer_id, on_removal)
+
+    # What changes it
+
+    def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
+        """Appends messages, and returns their ids."""
+        checked = checked_messages(messages, "messages")
+        return self._change(lambda editor: editor.add(checked))
+
+    def sync(
+        self, messages: Sequence[BaseMessage], on_removal: history.OnRemoval
+    ) -> Flow[list[str]]:
+        """Makes the conversation equal to an agent's state; see `Editor.sync`."""
+        state = checked_messages(messages, "messages")
+        return self._change(lambda editor: editor.sync(state), on_removal, surely=False)
+
+    def copy_state(
+        self, messages: Sequence[BaseMessage], *, thread_id: str | None, task: bool = False
+    ) -> Flow[None]:
+        """Copies an agent's state into the store, unless its thread is another user's.
+
+        Where that fails, the next prompt does it, or says that it cannot.
+        """
+        _, state = split_instructions(checked_messages(messages, "messages"))
+
+        def copy(editor: history.Editor) -> Flow[None]:
+            thread = self.workspace.thread_of_run(thread_id)
+            if thread is not None:
+                conversation = yield from thread.conversation_of_run(editor.conversation)
+                if conversation is not editor.conversation:
+                    return
+                yield from thread.keep_guests(conversation, state)
+            yield from editor.sync(state, task=task)
+
+        try:
+            yield from self._change(copy, "archive", surely=False)
+        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
+            _log.warning(
+                "conversation %r not copied to the store: %s", self.scope.conversation_id, error
+            )
+
+    def edit(self, message_id: str, message: BaseMessage) -> Flow[None]:
+        """Replaces a message, and deletes what was derived from the old one."""
+        [checked] = checked_messages([message], "message")
+        yield from self._change(lambda editor: editor.edit(message_id, checked), "forget")
+
+    def remove(self, message_ids: str | Sequence[str], on_removal: history.OnRemoval) -> Flow[None]:
+        """Archives or forgets messages."""
+        ids = _list_of_ids(message_ids)
+        yield from self._change(lambda editor: editor.remove(ids), on_removal)
+
+    def fork(self, new_conversation_id: str, until: str | None) -> Flow[list[str]]:
+        """Begins a conversation with the messages of this one, and returns their ids."""
+        workspace = self.workspace
+        new_scope = stores.Scope(self.scope.user_id, new_conversation_id)
+
+        def beginning(
+            conversation: history.OpenConversation,
+        ) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
+            if not conversation.table:
+                raise InputError(
+                    f"There is no conversation {self.scope.conversation_id!r} to begin with"
+                )
+            history.require_known(conversation, [] if until is None else [until])
+            yield from workspace.read_marks(conversation)
+            return _beginning_of(conversation, until)
+
+        # One after the other: with one lock inside the other, two forks could wait for each other
+        # for ever.
+        messages, pins = yield from self.read(beginning)
+        guests = yield from stores.guests.read_record(workspace.store, self.scope)
+        beside = []
+        if guests:
+            beside.append(stores.put_of(new_scope.place(stores.owners.GUESTS), guests))
+        return (yield from StoredConversation(workspace, new_scope).begin(messages, pins, beside))
+
+    def begin(
+        self,
+        messages: Sequence[BaseMessage],
+        pins: Mapping[str, Preservation],
+        beside: Sequence[PutOp],
+    ) -> Flow[list[str]]:
+        """Begins the conversation with messages of another one, and returns their ids.
+
+        Args:
+            messages: the messages, which have ids.
+            pins: how compaction treats some of them, by id.
+            beside: what else is written with them.
+        """
+        return self.read(
+            lambda conversation: self._editor(conversation).begin_with(messages, pins, beside)
+        )
+
+    def pin(
+        self, message_ids: str | Sequence[str], preservation: Preservation | None
+    ) -> Flow[None]:
+        """Sets how compaction treats messages; None takes back what was said before."""
+        if preservation is not None:
+            require_preservation(preservation, "preservation")
+        ids = _list_of_ids(message_ids)
+
+        def body(conversation: history.OpenConversation) -> Flow[None]:
+            history.require_known(conversation, ids)
+            yield from self.workspace.read_marks(conversation)
+            others = conversation.table.positions.keys() - set(ids)
+            pins = {key: pinned for key, pinned in conversation.pins.items() if key in others}
+            if preservation is not None:
+                pins |= dict.fromkeys(ids, preservation)
+
+            record = stores.PinsRecord(pins=pins) if pins else None
+            put = stores.put_of(self.scope.place(history.PINS), record)
+            yield from batch(self.workspace.store, [put])
+            conversation.pin(pins)
+
+        return self.read(body)
+
+    def ask_for_rebuild(self, thread_id: str | None) -> Flow[None]:
+        """Has the next prompt written anew, with older messages compacted."""
+
+        def body(conversation: history.OpenConversation) -> Flow[None]:
+            thread = self.workspace.thread_of_run(thread_id)
+            if thread is not None:
+                conversation = yield from thread.conversation_of_run(conversation, claims=False)
+            if conversation.scope.is_kept:
+                yield from self.workspace.read_marks(conversation)
+            cuts = conversation.cuts.items()
+            conversation.cuts = {key: cut.model_copy(update={"prefix": ""}) for key, cut in cuts}
+            conversation.cuts_unsaved = True
+
+        return self.read(body)
+
+    def clear(self) -> Flow[None]:
+        """Deletes the conversation and everything that was derived from it.
+
+        Also in the stores that runs brought along.
+        """
+        workspace = self.workspace
+        workspace.workers.bookkeeping.ledger.forget(self.scope)
+        yield from workspace.using(self.scope, self._cleared)
+        yield from workspace.forget_apart(
+            lambda other: other.conversation_id == self.scope.conversation_id
+        )
+        for other in workspace.of_runs():
+            yield from StoredConversation(other, self.scope).clear()
+
+    def _cleared(self, conversation: history.OpenConversation) -> Flow[None]:
+        workspace = self.workspace
+        yield from workspace.workers.learning.forget(self.scope)
+        yield from stores.owners.release(workspace.store, self.scope)
+        yield from workspace.libraries.forget(self.scope)
+        try:
+            yield from history.clear_derived(workspace.store, self.scope)
+            yield from stores.bulk.delete_below(
+                workspace.store, self.scope.path, history.LANES, history.JOINED
+            )
+        finally:
+            # Wherever it ends, what is left is read again; nothing may wait for a lock here.
+            yield from workspace.forget(conversation)
+            workspace.forget_by_text()
+        # A prompt of another conversation may have read it meanwhile.
+        yield from workspace.libraries.forget(self.scope)
+
+    # What is read of it
+
+    def messages(self) -> Flow[list[BaseMessage]]:
+        """Returns copies of all messages."""
+
+        def body(conversation: history.OpenConversation) -> Flow[list[BaseMessage]]:
+            yield from ()
+            return _copies(conversation.page().messages)
+
+        return self.read(body)
+
+    def page(self, limit: int, before: str | None) -> Flow[history.MessagePage]:
+        """Returns copies of the newest messages, or of the newest ones before a page."""
+        require_count("limit", limit)
+
+        def body(conversation: history.OpenConversation) -> Flow[history.MessagePage]:
+            yield from ()
+            page = conversation.page(limit, before)
+            return replace(page, messages=_copies(page.messages))
+
+        return self.read(body)
+
+    def coverage(self) -> Flow[dict[CoverageState, list[str]]]:
+        """Returns the ids of all messages by their state in the last prompt."""
+
+        def body(conversation: history.OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
+            if conversation.last is None or conversation.last.coverage is None:
+                yield from self.workspace.read_marks(conversation)
+            return conversation.seen_with(self.workspace.counter).ledger()
+
+        return self.read(body)
+
+    def compactions(self) -> Flow[list[history.ConversationCompaction]]:
+        """Returns the summaries of all spans before the furthest cut."""
+        workspace = self.workspace
+
+        def body(
+            conversation: history.OpenConversation,
+        ) -> Flow[list[history.ConversationCompaction]]:
+            yield from workspace.read_marks(conversation)
+            until = max((cut.position for cut in conversation.cuts.values()), default=0)
+            return (
+                yield from history.compactions(
+                    workspace.store,
+                    conversation.seen_with(workspace.counter),
+                    workspace.settings.span_messages,
+                    until,
+                )
+            )
+
+        return self.read(body)
+
+    def status(self) -> Flow[ConversationStatus]:
+        """Returns what is under way for the conversation, and the outcome of its last prompt."""
+        learning = self.workspace.workers.learning
+        summarizing = self.workspace.workers.summarizing
+        progress = yield from learning.progress(self.scope)
+        report = self.workspace.recent.report_of(self.scope)
+        return ConversationStatus(
+            is_extracting=learning.worker.has(self.scope),
+            last_extraction=progress.at,
+            is_compacting=summarizing is not None and summarizing.worker.has(self.scope),
+            compaction_stage=report.history_strategy if report else "empty",
+            saved_tokens=report.stability.saved_tokens if report else 0,
+            extraction_waits_until=progress.waits_until,
+            suspended=(progress.meanwhile or progress).passage.spans,
+        )
+
+
+def _copies(messages: Iterable[BaseMessage]) -> list[BaseMessage]:
+    """Returns messages that an application may change."""
+    return [message.model_copy(deep=True) for message in messages]
+
+
+def _beginning_of(
+    conversation: history.OpenConversation, until: str | None
+) -> tuple[list[BaseMessage], dict[str, Preservation]]:
+    """Returns the messages up to an id, or all of them, and their pins."""
+    end = len(conversation.table)
+    if until is not None:
+        end = conversation.table.positions[until] + 1
+    messages = [entry.message for entry in conversation.table[:end]]
+    ids = [str(message.id) for message in messages if message.id in conversation.pins]
+    return messages, {message_id: conversation.pins[message_id] for message_id in ids}
+
+
+def _list_of_ids(message_ids: str | Sequence[str]) -> list[str]:
+    ids = [message_ids] if isinstance(message_ids, str) else message_ids
+    if not isinstance(ids, Sequence) or not all(isinstance(key, str) for key in ids):
+        raise InputError(f"message_ids must be an id or a list of ids, not {message_ids!r}")
+    return list(ids)
