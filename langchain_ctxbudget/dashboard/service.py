@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from langchain_core.messages import HumanMessage
 from pydantic import Field
@@ -35,9 +35,7 @@ from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
 from langchain_ctxbudget.messages import Preservation, plain_text, time_of
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
-    ContextSnapshot,
     Prompter,
-    SnapshotBook,
     StoredConversation,
     replay_last_turns,
 )
@@ -54,6 +52,9 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import TITLE, Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 from langchain_ctxbudget.worker import new_mutex
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.pipeline.snapshots import ContextSnapshot, SnapshotBook
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -261,7 +262,7 @@ class DashboardService:
 
         return await adrive(stored.read(read))
 
-    async def _latest(self, scope: Scope) -> ContextSnapshot | None:
+    async def _latest(self, scope: Scope) -> "ContextSnapshot | None":
         snapshots = await self._pipeline.snapshots.alist(
             limit=1, user_id=scope.user_id, conversation_id=scope.conversation_id
         )
@@ -272,7 +273,7 @@ class DashboardService:
         saved = await self._pipeline.aget_settings(user_id=user_id)
         return merged_settings(self._pipeline.settings, {"user": saved}, None, [])[0]
 
-    async def _book(self, scope: Scope, table: MessageTable) -> tuple[SnapshotBook, bool]:
+    async def _book(self, scope: Scope, table: MessageTable) -> "tuple[SnapshotBook, bool]":
         """The snapshots of a conversation, and whether they were replayed.
 
         Where none were kept, they are those of its last turns, replayed in memory.
@@ -323,7 +324,7 @@ class DashboardService:
             shown=exact(prompt),
         )
 
-    async def _kept(self, scope: Scope, table: MessageTable, snapshot: ContextSnapshot) -> Answer:
+    async def _kept(self, scope: Scope, table: MessageTable, snapshot: "ContextSnapshot") -> Answer:
         """The status of a kept report, with the texts of its items where these are still there."""
         quotes = _Quotes(table, snapshot.messages, await self._texts(scope.user_id))
         layers = tuple(quotes.in_layer(layer) for layer in snapshot.report.layers)
@@ -495,7 +496,7 @@ def _refused(subject: str) -> Iterator[None]:
         raise HTTPException(NOT_FOUND, f"There is no such {subject}") from error
 
 
-def _numbers(snapshot: ContextSnapshot) -> Answer:
+def _numbers(snapshot: "ContextSnapshot") -> Answer:
     """A snapshot in numbers; `layers` are tokens used, by layer."""
     report = snapshot.report
     return {

@@ -36,6 +36,7 @@ from langchain_ctxbudget.settings import ContextSettings, ToolKind
 from langchain_ctxbudget.stores import (
     CutRecord,
     MessageRecord,
+    Place,
     Scope,
     SegmentRecord,
     SnapshotRecord,
@@ -516,17 +517,22 @@ class OpenConversation:
         """Returns the position of the first message that news may change."""
         table = self.table
         first = len(table)
-        positions = range(len(table))
         changed = [record for record in news.changed.values() if record is not None]
         for record in (*news.messages[:1], *changed):
-            order = record.place.order
-            place = bisect_left(positions, order, key=lambda at: table.place(at).order)
-            first = min(first, place)
+            first = min(first, self._position_in_order(record.place))
         for key in news.changed:
             position = table.at_place(key)
             if position is not None:
                 first = min(first, position)
         return first
+
+    def _position_in_order(self, place: Place) -> int:
+        """Returns the position at which a message of a place belongs; nearly always the end."""
+        table = self.table
+        if not table or table.place(len(table) - 1).order < place.order:
+            return len(table)
+        positions = range(len(table))
+        return bisect_left(positions, place.order, key=lambda at: table.place(at).order)
 
     def keys_of(self, message_id: str) -> list[str]:
         """Returns the keys of a message's records, its doubles among them.

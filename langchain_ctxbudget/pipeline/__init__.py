@@ -13,4 +13,3 @@ from langchain_ctxbudget.pipeline.runs import (
 )
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.stored import StoredConversation
-from langchain_ctxbudget.pipeline.snapshots import ContextSnapshot, SnapshotBook

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,7 +27,6 @@ from langchain_ctxbudget.pipeline import users
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
-from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.pipeline.usage import Prices, UsageBook
 from langchain_ctxbudget.pipeline.workers import flushed
@@ -39,6 +39,8 @@ from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
     from langchain_core.runnables import Runnable
+
+    from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
 
 REPLAYED_TURNS = 24
 """The last turns of a conversation for which prompts are made again, where none were kept."""
@@ -127,7 +129,6 @@ class ContextPipeline:
         self.usage = UsageBook(
             self._workspace.workers.bookkeeping, self.settings, target.model_name
         )
-        self.snapshots = SnapshotBook(self._workspace.workers.bookkeeping.store)
 
     def __repr__(self) -> str:
         """Names the budget, the model and the store."""
@@ -152,6 +153,15 @@ class ContextPipeline:
     def embeddings(self) -> Embeddings | None:
         """The embeddings of retrieval; None where none were given and none are installed."""
         return self._workspace.embeddings
+
+    @cached_property
+    def snapshots(self) -> "SnapshotBook":
+        """The reports of earlier prompts, where `keep_snapshots` says that they are kept."""
+        from langchain_ctxbudget.pipeline.snapshots import (  # noqa: PLC0415 - few keep any
+            SnapshotBook,
+        )
+
+        return SnapshotBook(lambda: self._workspace.store)
 
     # Prompts
 
