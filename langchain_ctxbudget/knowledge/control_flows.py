@@ -286,7 +286,7 @@ class ControlFlows:
         for name in (yield from log.read_conversations(self._store, user_id)):
             with suppress(StoreDataError):  # a damaged one is not learned from
                 yield from self._learning.owner.recall(
-                    Scope(user_id, name), self._learning.pass_over
+                    Scope(user_id, name), self._learning.reader.pass_over
                 )
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:

@@ -73,7 +73,7 @@ class Learning:
             self._extractor = ChatModelExtractor(model)
         self._sessions = Sessions()
         self._outages = Outages()
-        self._reader = Reader(owner, self._outages)
+        self.reader = Reader(owner, self._outages)
         self._users_seen: FIFOCache[str, bool] = FIFOCache(MOST_OPEN)
         """Users whose sessions that ended with their process were looked for."""
         self._is_asking = False
@@ -135,7 +135,7 @@ class Learning:
 
         Another process may have left it while its model failed.
         """
-        self._reader.tell_passages(scope, (progress.meanwhile or progress).passage)
+        self.reader.tell_passages(scope, (progress.meanwhile or progress).passage)
         until = progress.waits_until
         if until is None or self._extractor is None or self.owner.settings.learn == "rules":
             self._outages.end(scope)
@@ -150,7 +150,7 @@ class Learning:
         """
         problem = self.worker.failure_of(scope) or self._outages.problem_of(scope)
         lines = [problem] if problem else []
-        spans = self._reader.passages_of(scope)
+        spans = self.reader.passages_of(scope)
         if spans:
             where = ", ".join(f"{first} to {last}" for first, last in spans)
             lines.append(
@@ -233,14 +233,6 @@ class Learning:
 
         yield from locked(known.lock_of(self.owner.store, user_id), self.rewritten(user_id, change))
 
-    def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
-        """Reads how far a conversation was learned from, and when that was."""
-        return self._reader.progress(scope)
-
-    def pass_over(self, conversation: OpenConversation) -> Flow[None]:
-        """Notes that the messages which a conversation has now are not learned from any more."""
-        return self._reader.pass_over(conversation)
-
     # What the worker does
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
@@ -308,7 +300,7 @@ class Learning:
         """
         problems: list[str] = []
         while not cancelled:
-            taking = partial(self._reader.next_work, threshold, by_model=extractor is not None)
+            taking = partial(self.reader.next_work, threshold, by_model=extractor is not None)
             work = drive(self.owner.using(scope, taking))
             if work is None:
                 break
@@ -406,12 +398,12 @@ class Learning:
             done = work.done(now, passage, by_model=learned is not None)
             place = scope.place(records.LEARNING)
             yield from bulk.write(self.owner.store, [put_of(place, done)])
-            self._reader.tell_passages(scope, passage)
+            self.reader.tell_passages(scope, passage)
 
     def _is_up_to_date(self, work: Work) -> Flow[bool]:
         """Returns whether nothing was erased or learned since messages were taken up."""
         scope = work.scope
-        progress = yield from self._reader.progress(scope)
+        progress = yield from self.reader.progress(scope)
         is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept_before
         return is_same_user and progress == work.progress
 

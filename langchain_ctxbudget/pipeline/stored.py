@@ -314,7 +314,7 @@ class StoredConversation:
         """Returns what is under way for the conversation, and the outcome of its last prompt."""
         learning = self.workspace.workers.learning
         summarizing = self.workspace.workers.summarizing
-        progress = yield from learning.progress(self.scope)
+        progress = yield from learning.reader.progress(self.scope)
         report = self.workspace.recent.report_of(self.scope)
         return ConversationStatus(
             is_extracting=learning.worker.has(self.scope),
