@@ -403,8 +403,6 @@ class OpenConversation:
     stored yet, as its message."""
     backgrounds_read: int = 0
     """The number of messages that were checked for a background."""
-    under_way: object = None
-    """The session of a run that is under way here."""
 
     def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
         """Returns the conversation as it is now, counted for a model.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.flow import Flow
@@ -27,25 +27,23 @@ class StepNode:
 
     def run(self, conversation: OpenConversation) -> Flow[tuple[Session, dict[str, Any]]]:
         """Runs the step, and returns what it writes to the channels of the state."""
-        is_live = self._goes_on(conversation.under_way)
-        if is_live:
-            session = cast("Session", conversation.under_way)
-        else:
-            session = yield from self._opened(conversation)
-        conversation.under_way = session
+        sessions = self.engine.workspace.sessions_under_way
+        live = self._live(sessions.find(conversation))
+        session = live or (yield from self._opened(conversation))
+        sessions.keep(conversation, session)
         before = self._steps_before()
         decided = self._decided()
         session.decisions = {step: decided[step] for step in before if decided[step] is not None}
 
         for step in before:
-            is_needed = decided[step] is None or not is_live
+            is_needed = decided[step] is None or live is None
             if is_needed and step not in session.timings_ms:
                 yield from session.run_step(step)
             session.take_up_decision(step, decided[step])
         yield from session.run_step(self.name)
 
         if session.context is not None:
-            conversation.under_way = None
+            sessions.finish(conversation)
             return session, {}
         return session, self._written(session, before, decided)
 
@@ -59,11 +57,15 @@ class StepNode:
         """Returns what the channels of the state say, by the step that each belongs to."""
         return {step: self.state.get(channel.name) for step, channel in prompts.CHANNELS.items()}
 
-    def _goes_on(self, session: object) -> bool:
+    def _live(self, session: Session | None) -> Session | None:
+        """Returns a session that has run the steps before, as the channels say of them."""
+        if session is None or not self._goes_on(session):
+            return None
+        return session
+
+    def _goes_on(self, session: Session) -> bool:
         """Returns whether a session has run the steps before, as the channels say of them."""
-        if not isinstance(session, Session) or session.request_key != self._request_key():
-            return False
-        if self.name in session.timings_ms:
+        if session.request_key != self._request_key() or self.name in session.timings_ms:
             return False
         ran = [step for step in self._steps_before() if step in session.timings_ms]
         decided = self._decided()

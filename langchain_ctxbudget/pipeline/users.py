@@ -60,7 +60,7 @@ def erase(workspace: Workspace, user_id: str) -> Flow[int]:
     workspace.catalogue.forget(user)
     yield from workspace.libraries.erase(user_id)
     workspace.forget_by_text()
-    workspace.recent.forget(lambda scope: scope.user_id == user_id)
+    workspace.forget_prompts(lambda scope: scope.user_id == user_id)
     for scope in _open_scopes_of(workspace, user_id):
         workspace.open_conversations.drop(scope)
     for other in workspace.of_runs():

@@ -16,6 +16,7 @@ from langchain_ctxbudget.messages import forget_texts
 from langchain_ctxbudget.pipeline.beside import BesideReader, Stored, read_marks
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.pipeline.threads import RunThread
+from langchain_ctxbudget.pipeline.under_way import SessionsUnderWay
 from langchain_ctxbudget.pipeline.usage import Prices
 from langchain_ctxbudget.pipeline.workers import BusyWorkers, Workers
 from langchain_ctxbudget.prompt import Request
@@ -85,6 +86,7 @@ class Workspace:
         self.writer_id = stores.label(writer_id) if writer_id else stores.new_token()
         self.recent = recent or RecentPrompts()
         self.open_conversations = history.OpenConversations()
+        self.sessions_under_way = SessionsUnderWay()
         self.vectors: dict[bytes, Vectors] = {}
         """Vectors of texts that were found outside of open conversations, by digests of the
         texts."""
@@ -260,7 +262,12 @@ class Workspace:
         """Lets go of what an open conversation holds, and of the reports that quote it."""
         yield from ()
         conversation.reset()
-        self.recent.forget(lambda scope: scope == conversation.scope)
+        self.forget_prompts(lambda scope: scope == conversation.scope)
+
+    def forget_prompts(self, is_gone: Callable[[stores.Scope], bool]) -> None:
+        """Lets go of reports of some conversations, and of prompts that are under way there."""
+        self.recent.forget(is_gone)
+        self.sessions_under_way.forget(is_gone)
 
     def forget_by_text(self) -> None:
         """Lets go of what is kept by texts, of whichever conversation: their forms and vectors."""
@@ -277,7 +284,7 @@ class Workspace:
         for scope, conversation in self.open_conversations.all().items():
             if conversation.apart is not None and is_chosen(scope):
                 yield from self.using(scope, forget)
-        self.recent.forget(lambda scope: not scope.is_kept and is_chosen(scope))
+        self.forget_prompts(lambda scope: not scope.is_kept and is_chosen(scope))
 
     # What is stored beside a conversation
 
