@@ -21,7 +21,6 @@ from langchain_ctxbudget.budget.allocation import (
     Status,
     divide,
     share_out,
-    title_of,
 )
 from langchain_ctxbudget.budget.demands import DEPTH_FACTOR, MEMORY_MAX
 from langchain_ctxbudget.budget.elastic import ElasticAllocation
@@ -98,6 +97,5 @@ __all__ = [
     "strategy_of",
     "tier_of",
     "tightest_limit",
-    "title_of",
     "without_forced_limits",
 ]

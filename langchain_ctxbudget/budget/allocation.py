@@ -18,33 +18,34 @@ MOST_EXCHANGES = 10
 
 
 class Layer(StrEnum):
-    """A layer of the prompt; the value is its short name in reports."""
+    """A layer of the package: its short name in reports, its title, and its colour there.
 
-    IDENTITY = "L0"
-    PREFERENCES = "L1"
-    TOPICS = "L2"
-    ENTITIES = "L3"
-    ARC = "L4"
-    RETRIEVAL = "L5"
-    HISTORY = "L6"
-    MESSAGE = "L7"
+    A report is looked at long after its prompt, so colours go by name. Layers that are none of
+    these, such as an application's own, have their names as titles and take turns with colours.
+    """
+
+    full_name: str
+    colour: str
+
+    def __new__(cls, value: str, full_name: str = "", colour: str = "") -> Self:
+        """Takes the short name, the title and the colour."""
+        layer = str.__new__(cls, value)
+        layer._value_ = value
+        layer.full_name = full_name
+        layer.colour = colour
+        return layer
+
+    IDENTITY = "L0", "Identity", "#555555"
+    PREFERENCES = "L1", "Preferences", "#A375E0"
+    TOPICS = "L2", "Topics", "#428A56"
+    ENTITIES = "L3", "Entities", "#EBCD47"
+    ARC = "L4", "Conversation arc", "#75CBF0"
+    RETRIEVAL = "L5", "Retrieval", "#E8702A"
+    HISTORY = "L6", "History", "#1F4FA3"
+    MESSAGE = "L7", "Message", "#8A1212"
 
 
-TITLES: dict[str, str] = {
-    Layer.IDENTITY: "Identity",
-    Layer.PREFERENCES: "Preferences",
-    Layer.TOPICS: "Topics",
-    Layer.ENTITIES: "Entities",
-    Layer.ARC: "Conversation arc",
-    Layer.RETRIEVAL: "Retrieval",
-    Layer.HISTORY: "History",
-    Layer.MESSAGE: "Message",
-}
-
-
-def title_of(layer: str) -> str:
-    """Returns the title of a layer; a custom layer is called by its name."""
-    return TITLES.get(layer, layer)
+TITLES: dict[str, str] = {layer: layer.full_name for layer in Layer}
 
 
 class Status(StrEnum):
@@ -212,6 +213,11 @@ class Situation:
     """What the prompt may grow to before it is rebuilt, where that is more than the total."""
 
     @property
+    def required(self) -> dict[str, int]:
+        """The tokens of the layers that are sent whole, whatever a strategy says."""
+        return {Layer.IDENTITY: self.identity_tokens, Layer.MESSAGE: self.message_tokens}
+
+    @property
     def free_tokens(self) -> int:
         """The tokens left for layers that can give way."""
         return max(
@@ -286,8 +292,7 @@ def share_out(
             **dict.fromkeys(Layer, 0),
             **dict.fromkeys((spec.layer for spec in situation.custom), 0),
             **_divided_above_floors(situation.custom, specs, situation.free_tokens - reserve),
-            Layer.IDENTITY: situation.identity_tokens,
-            Layer.MESSAGE: situation.message_tokens,
+            **situation.required,
         },
         specs=tuple(specs),
         fits_whole=fits_whole,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from langchain_ctxbudget import report
-from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import TITLES, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import LastPrompt
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
@@ -62,6 +62,7 @@ def _report(
     layers = [
         report.layer_report(
             layer,
+            title=TITLES.get(layer, layer),
             allocated=plan.allocated.tokens.get(layer, 0),
             items=items,
             overhead=measured.layer_overhead_tokens[layer],

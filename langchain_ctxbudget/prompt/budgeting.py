@@ -247,10 +247,7 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
         raise errors.InvalidSettingsError(
             f"A strategy gives an Allocation, as `share_out` does, not {allocation!r}"
         )
-    required: dict[str, int] = {
-        Layer.IDENTITY: situation.identity_tokens,
-        Layer.MESSAGE: situation.message_tokens,
-    }
+    required = situation.required
     layers = (*Layer, *(spec.layer for spec in situation.custom))
     shared = {layer: allocation.tokens.get(layer, 0) for layer in layers if layer not in required}
     grants = {**shared, "reserve": allocation.reserve_tokens}  # the names of an error, too

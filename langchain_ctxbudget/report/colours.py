@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from langchain_ctxbudget.budget import Layer, title_of
+from langchain_ctxbudget.budget import TITLES, Layer
 
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 
-_COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
-LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
+LAYER_COLOURS: Mapping[str, str] = {layer.value: layer.colour for layer in Layer}
 """The colour of every layer of the package, by its short name."""
 CUSTOM_COLOURS = ("#CC66A5", "#8BB85E", "#31145C")
 """For custom layers, in the order in which they are declared."""
@@ -48,8 +47,8 @@ STATES: dict[CoverageState, StateStyle] = {
 
 def label_of(layer: str) -> str:
     """Returns the name of a layer in charts; a custom layer is called by its own name."""
-    if layer in LAYER_COLOURS:
-        return f"{layer} {title_of(layer)}"
+    if layer in TITLES:
+        return f"{layer} {TITLES[layer]}"
     return layer
 
 

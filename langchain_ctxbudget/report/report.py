@@ -20,7 +20,6 @@ from langchain_ctxbudget.budget import (
     Reason,
     Status,
     TierName,
-    title_of,
 )
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair, clipped
@@ -273,6 +272,7 @@ class ContextReport:
 def layer_report(
     layer: str,
     *,
+    title: str,
     allocated: int,
     items: Iterable[ReportItem],
     overhead: int,
@@ -282,6 +282,7 @@ def layer_report(
 
     Args:
         layer: its short name, or the name of a custom layer.
+        title: its title.
         allocated: tokens that were planned for it.
         items: its candidates; beyond `LISTED_OMISSIONS`, omitted ones are only counted.
         overhead: tokens of its headings and fences.
@@ -303,7 +304,7 @@ def layer_report(
             listed.append(item)
     return LayerReport(
         layer=layer,
-        title=title_of(layer),
+        title=title,
         allocated_tokens=allocated,
         items=tuple(listed),
         overhead_tokens=overhead,

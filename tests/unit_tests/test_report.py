@@ -33,7 +33,14 @@ def item(status=Status.INCLUDED):
 
 
 def layer(which=Layer.HISTORY, items=(), overhead=0, more=None, allocated=100):
-    return layer_report(which, allocated=allocated, items=items, overhead=overhead, more=more or {})
+    return layer_report(
+        which,
+        title=which,
+        allocated=allocated,
+        items=items,
+        overhead=overhead,
+        more=more or {},
+    )
 
 
 def layers_with_one_item():
