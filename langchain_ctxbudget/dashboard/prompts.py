@@ -12,16 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.messages import fingerprint, plain_text
+from langchain_ctxbudget import layers
+from langchain_ctxbudget.budget import Fragment, Reason, Status
+from langchain_ctxbudget.messages import Group, fingerprint, plain_text
 from langchain_ctxbudget.prompt import Prompt
 from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
 
 Shown: TypeAlias = dict[str, Any]
 """A message: its role, name, tokens and parts; a part has `layer`, `item`, `text` and `cached`."""
-SYSTEM_PROMPT = "system prompt"
-"""The id of the item that the system prompt is."""
-_IN_SYSTEM = (Layer.IDENTITY, Layer.PREFERENCES, Layer.ARC)
 
 
 class Piece(NamedTuple):
@@ -124,25 +122,31 @@ def _shown_parts(text: str, pieces: Sequence[Piece], cached: int) -> Iterator[di
 def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
     """Yields what each message holds, in the order in which prompts are built."""
     content = prompt.plan.content
-    groups = [(Layer.HISTORY, group) for group in content.bare_history]
-    groups += [(Layer.MESSAGE, group) for group in content.turn]
+    groups: list[tuple[layers.Place, Group]] = []
+    for place in (layers.Place.HISTORY, layers.Place.TURN):
+        groups += [(place, group) for group in content.groups_at(place)]
     dialogue = sum(len(group.messages) for _, group in groups)
     for message in prompt.context.messages[: len(prompt.context.messages) - dialogue]:
         if message.type == "system":
-            around = (part for part in content.fragments if part.layer != Layer.HISTORY)
-            system_prompt = Piece(Layer.IDENTITY, SYSTEM_PROMPT, content.system_prompt)
+            around = (
+                part
+                for part in content.fragments
+                if layers.place_of(part.layer) is not layers.Place.HISTORY
+            )
+            name = layers.name_at(layers.Place.SYSTEM_PROMPT)
+            system_prompt = Piece(name, layers.SYSTEM_PROMPT, content.system_prompt)
             yield [system_prompt, *_fragment_pieces(around)]
         else:
             yield _fragment_pieces(content.summary)
-    for layer, group in groups:
+    for place, group in groups:
         background: Sequence[Fragment] = ()
-        if layer == Layer.HISTORY:
+        if place is layers.Place.HISTORY:
             background = content.backgrounds.get(group.positions[0], ())
         elif content.question_position in group.positions:
             background = (*content.volatile, *content.turn_work)
         name = JOINED.join(message.id or message.type for message in group.messages)
         for number, message in enumerate(group.messages):
-            own = Piece(layer, name, plain_text(message))
+            own = Piece(layers.name_at(place), name, plain_text(message))
             # The background stands in front of the first message of its group.
             yield [*_fragment_pieces(background), own] if number == 0 else [own]
 
@@ -181,7 +185,7 @@ def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], Quotatio
         for item in layer.items
         if item.status is not Status.OMITTED
     ]
-    items.sort(key=lambda entry: (entry[0], entry[1] == Layer.MESSAGE))
+    items.sort(key=lambda entry: (entry[0], layers.place_of(entry[1]) is layers.Place.TURN))
     shown: list[Shown] = []
     last_place = None
     for place, layer, item in items:
@@ -209,8 +213,9 @@ def _role_of(place: Place, quotation: Quotation) -> str:
 def _place_of(layer: str, item: ReportItem) -> Place:
     if item.reason is Reason.AS_SENT:
         return Place.AS_SENT
-    if layer == Layer.HISTORY:
+    place = layers.place_of(layer)
+    if place is layers.Place.HISTORY:
         return Place.SUMMARY if item.reason is Reason.SUMMARY else Place.HISTORY
-    if layer in _IN_SYSTEM:
+    if place in (layers.Place.SYSTEM_PROMPT, layers.Place.STABLE):
         return Place.SYSTEM
     return Place.TURN

@@ -20,9 +20,8 @@ from starlette.exceptions import HTTPException
 
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import pipeline as pipelines
-from langchain_ctxbudget.budget import TIERS, Layer, Reason, Status, UsageLimits
+from langchain_ctxbudget.budget import TIERS, Reason, Status, UsageLimits
 from langchain_ctxbudget.dashboard.prompts import (
-    SYSTEM_PROMPT,
     Quotation,
     Shown,
     exact,
@@ -32,6 +31,7 @@ from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
+from langchain_ctxbudget.layers import SYSTEM_PROMPT, Place, is_knowledge, place_of
 from langchain_ctxbudget.messages import Preservation, plain_text, time_of
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
@@ -70,8 +70,6 @@ WORDS = {
     "reasons": {str(reason): reason.meaning for reason in Reason},
     "states": {state: style.words for state, style in STATES.items()},
 }
-INSTRUCTION_PREFIXES = ("manner ", "preference ")
-"""Beginnings of the ids of items that say how to answer, and not what is known."""
 LONGEST_ID = 2_000
 """Characters of an id."""
 LONGEST_TEXT = 10_000
@@ -443,10 +441,11 @@ class _Quotes:
 
     def _entry_of(self, layer: str, item: ReportItem) -> Entry | None:
         """Returns the message that an item is, or that its line of a summary comes from."""
-        if layer == Layer.MESSAGE and item.id == "human":
+        place = place_of(layer)
+        if place is Place.TURN and item.id == "human":
             # The application stored it after the prompt was made.
             return self._at(self._messages)
-        is_message = layer in (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
+        is_message = place in (Place.HISTORY, Place.TURN) or item.reason is Reason.SUMMARY
         if not is_message and item.source != "messages":
             return None
         number = item.id.removeprefix("message ")
@@ -533,8 +532,7 @@ def _tier_breakdown(report: ContextReport) -> Answer:
 
 
 def _tier_of(layer: LayerReport, item: ReportItem, framing_tier: int) -> int:
-    is_instruction = item.id.startswith(INSTRUCTION_PREFIXES)
-    if layer.layer == Layer.PREFERENCES and not is_instruction:
+    if is_knowledge(layer.layer, item.id):
         return KNOWLEDGE_TIER
     return TIER_OF_SOURCE.get(item.source, framing_tier)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.budget import Fragment, Reason
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.backgrounds import Background
 from langchain_ctxbudget.history.conversation import Conversation
@@ -165,7 +165,7 @@ def quoted_positions(
     return tuple(positions)
 
 
-def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple[Fragment, ...]:
+def fragments(layer: str, lines: Sequence[SummaryLine], count: Count) -> tuple[Fragment, ...]:
     """Returns the lines of a summary or an arc as they go into a prompt."""
     return tuple(
         Fragment(

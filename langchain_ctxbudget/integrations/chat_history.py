@@ -8,7 +8,6 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget import prompt as prompts
-from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import (
@@ -20,6 +19,7 @@ from langchain_ctxbudget.history import (
     newest_costs,
 )
 from langchain_ctxbudget.integrations.options import require_pipeline
+from langchain_ctxbudget.layers import Place, names_at
 from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
 from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Content, Request
@@ -200,12 +200,13 @@ def _fitted(
     Arc and summary give way first, then the oldest messages. The messages are copies as they are
     sent, so what is counted is what is returned.
     """
+    order = names_at(Place.STABLE, Place.HISTORY)
     messages = _messages_of(content, is_whole=is_whole)
     while messages:
         excess = counter.count_messages(messages) - max_tokens
         if excess <= 0:
             break
-        smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
+        smaller, _ = prompts.without_least(content, counter, excess, order)
         if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(

@@ -20,6 +20,7 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
 from langchain_ctxbudget.knowledge import facts
+from langchain_ctxbudget.layers import memory_fragments
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
@@ -195,7 +196,7 @@ class BudgetedRetriever(BaseRetriever):
                 OpenConversation(run.scope), request, problems
             )
             memories = facts.as_candidates(
-                facts.memory_fragments(stored.settings, count), stored.knowledge.facts
+                memory_fragments(stored.settings, count), stored.knowledge.facts
             )
             sources = workspace.sources(
                 run.scope.user_id,

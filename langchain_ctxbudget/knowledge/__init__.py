@@ -1,8 +1,10 @@
 """What is known of users: facts, topics, entities, their texts, presence, and how it is learned."""
 
-from langchain_ctxbudget.knowledge import facts, known, presence, records, subjects
+from langchain_ctxbudget.knowledge import facts, known, presence, records
+from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE
 from langchain_ctxbudget.knowledge.control import UserKnowledge
 from langchain_ctxbudget.knowledge.control_flows import KnownItem, SourceMessage
+from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, PRIORITIES, ranked
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
@@ -18,4 +20,12 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected
+from langchain_ctxbudget.knowledge.subjects import (
+    Detected,
+    Found,
+    Subject,
+    detect,
+    left_out_item,
+    with_subjects,
+    within_tier,
+)

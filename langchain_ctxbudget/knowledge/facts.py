@@ -1,26 +1,19 @@
-"""What a prompt shows of the facts about the user: layer L1, with preferences and memories.
+"""The facts about the user that a conversation may show.
 
-The stable zone of a prompt begins with L1, so a conversation shows the same facts until it is
+The stable part of a prompt shows facts, so a conversation shows the same ones until it is
 compacted, until the user changes something by hand, or until one of them ends. Retrieval may quote
 what was learned since. How facts are learned is in `fact_merging.py`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from langchain_ctxbudget import messages
-from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
-from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE
-from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, PRIORITIES, ranked
+from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact
-from langchain_ctxbudget.messages import Count, digest, fences, one_line
-from langchain_ctxbudget.search import Candidate, Kind, pack
-from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.knowledge.records import BY_USER, Fact
+from langchain_ctxbudget.messages import digest
+from langchain_ctxbudget.search import Candidate, Kind
 from langchain_ctxbudget.stores import SnapshotRecord
-
-SURE_PREFERENCE = 0.8
-"""Confidence above which a preference stays where the window is tight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,211 +81,7 @@ def _fingerprint(fact: Fact) -> str:
     return digest(f"{fact.category}\n{fact.pinned}\n{fact.shown}", 8).hex()
 
 
-# Lines of a prompt
-
-
-def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
-    """Returns personality, response style and custom instructions as lines, worth less and less."""
-    texts = {f"manner {number}": text for number, text in enumerate(settings.manner, 1)}
-    for number, text in enumerate(settings.preferences, 1):
-        texts[f"preference {number}"] = text
-    return tuple(
-        _fragment(name, text, count, value=-float(place))
-        for place, (name, text) in enumerate(texts.items(), 1)
-    )
-
-
-def memory_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
-    """Returns the memories of the settings as lines, worth less than any preference."""
-    return tuple(
-        _fragment(
-            f"memory {number}", text, count, heading=MEMORIES_HEADING, value=-1_000.0 - number
-        )
-        for number, text in enumerate(settings.memories, 1)
-    )
-
-
-def fact_fragments(
-    facts: Iterable[Fact],
-    count: Count,
-    budget_tokens: int,
-    *,
-    titled: bool,
-    most: int | None = None,
-) -> tuple[tuple[Fragment, ...], tuple[Fact, ...]]:
-    """Returns the facts that fit a budget as lines under headings, and these facts themselves.
-
-    Where not all fit, those that the user keeps by hand come first. Where the window is tight
-    later, only pinned facts, current work and sure preferences stay.
-
-    Args:
-        facts: The facts to choose from.
-        count: Counts the tokens of a text.
-        budget_tokens: The tokens that lines and headings may cost.
-        titled: Whether the section's title stands in the prompt already.
-        most: The most facts that are shown; None for as many as fit.
-    """
-    chosen = _chosen(facts, count, budget_tokens, titled=titled, most=most)
-    in_order = sorted(chosen, key=lambda fact: PRIORITIES[fact.category])
-    fragments = []
-    for place, fact in enumerate(in_order):
-        is_below_title = titled or fact.category != in_order[0].category
-        reason = Reason.PINNED if fact.pinned else Reason.REMEMBERED
-        fragment = _fragment(
-            fact.id,
-            fact.shown,
-            count,
-            reason=reason,
-            heading=_heading(fact, titled=is_below_title),
-            value=-2_000.0 - place,  # worth less than any memory of the settings
-            expendable=not _stays_in_a_tight_window(fact),
-        )
-        fragments.append(fragment)
-    return tuple(fragments), tuple(chosen)
-
-
-def _chosen(
-    facts: Iterable[Fact],
-    count: Count,
-    budget_tokens: int,
-    *,
-    titled: bool,
-    most: int | None,
-) -> list[Fact]:
-    """Returns the facts that fit a budget with their headings; too long ones are skipped."""
-    if budget_tokens <= 0:
-        return []
-    chosen: list[Fact] = []
-    categories: set[str] = set()
-    tokens_left = budget_tokens
-    for fact in sorted(ranked(facts), key=lambda fact: not fact.is_kept_by_hand):
-        cost = count(_line(fact.shown))
-        if fact.category not in categories:
-            cost += count(_heading(fact, titled=titled or bool(categories)))
-        if cost <= tokens_left and (most is None or len(chosen) < most):
-            tokens_left -= cost
-            categories.add(fact.category)
-            chosen.append(fact)
-    return chosen
-
-
-def _stays_in_a_tight_window(fact: Fact) -> bool:
-    if fact.pinned or fact.category == "project":
-        return True
-    return fact.category == "preference" and fact.confidence > SURE_PREFERENCE
-
-
-def _heading(fact: Fact, *, titled: bool) -> str:
-    """Returns the heading above a fact, below the section's title where that stands nowhere yet."""
-    heading = f"{CATEGORIES[fact.category].heading}\n"
-    return heading if titled else MEMORIES_HEADING + heading
-
-
-def facts_tokens(facts: Iterable[Fact], count: Count) -> int:
-    """Returns the tokens of facts with their headings.
-
-    Counting ends above the most that they may cost in any case.
-    """
-    all_facts = tuple(facts)
-    if not all_facts:
-        return 0
-    total = count(MEMORIES_HEADING)
-    for category in {fact.category for fact in all_facts}:
-        total += count(f"{CATEGORIES[category].heading}\n")
-    for fact in all_facts:
-        total += count(_line(fact.shown))
-        if total > MEMORY_MAX:
-            break
-    return total
-
-
-def left_out(fact: Fact, count: Count, *, since: bool, limited: bool = False) -> Fragment:
-    """Returns a fact that is not shown as a line of the report.
-
-    Args:
-        fact: The fact.
-        count: Counts the tokens of a text.
-        since: Whether it was learned since the snapshot.
-        limited: Whether a usage limit is near, which allows fewer facts.
-    """
-    if since:
-        reason = Reason.NEXT_SNAPSHOT
-    elif limited:
-        reason = Reason.USAGE_LIMIT
-    else:
-        reason = Reason.NO_ROOM
-    return _fragment(fact.id, fact.shown, count, reason=reason, status=Status.OMITTED)
-
-
-def _fragment(
-    name: str,
-    text: str,
-    count: Count,
-    *,
-    reason: Reason = Reason.CONFIGURED,
-    status: Status = Status.INCLUDED,
-    heading: str = "",
-    value: float = 0.0,
-    expendable: bool = False,
-) -> Fragment:
-    line = _line(text)
-    return Fragment(
-        layer=Layer.PREFERENCES,
-        id=name,
-        text=line,
-        tokens=count(line),
-        reason=reason,
-        status=status,
-        heading=heading,
-        value=value,
-        expendable=expendable,
-    )
-
-
-@messages.cached_until_forgotten(4_096)
-def _line(text: str) -> str:
-    return f"- {fences.as_item(text.strip())}\n"
-
-
-def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> tuple[Fragment, ...]:
-    """Returns the fragments that fit a budget with their heading; too long ones are skipped."""
-    if not fragments:
-        return ()
-    costs = {number: fragment.tokens for number, fragment in enumerate(fragments)}
-    numbers = pack(costs, budget_tokens - count(fragments[0].heading))
-    return tuple(fragments[number] for number in numbers)
-
-
-# Elsewhere in a prompt
-
-
-def bundles_used(
-    facts: Sequence[Fact],
-    shown: Iterable[Fragment],
-    persona_id: str | None,
-    bundles: Mapping[str, ContextBundle],
-) -> dict[str, bool]:
-    """Returns which compiled texts a prompt could use, and whether each stands in it as it is.
-
-    Args:
-        facts: The facts that the prompt shows.
-        shown: The lines that it shows of manner and preferences.
-        persona_id: The persona that answers, if any.
-        bundles: The compiled texts by id.
-    """
-    used: dict[str, bool] = {}
-    for kind, category in CATEGORY_OF_BUNDLE.items():
-        lines = {one_line(fact.shown) for fact in facts if fact.category == category}
-        if lines:
-            bundle = bundles.get(kind)
-            used[kind] = bundle is not None and lines <= set(bundle.compiled_prompt.splitlines())
-
-    persona_key = f"persona/{persona_id}"
-    persona = bundles.get(persona_key)
-    if persona:
-        lines = {one_line(fragment.text.removeprefix("- ")) for fragment in shown}
-        used[persona_key] = lines.issuperset(persona.compiled_prompt.splitlines())
-    return used
+# Facts as texts that may be quoted
 
 
 def as_candidates(
@@ -304,7 +93,7 @@ def as_candidates(
     be quoted there.
 
     Args:
-        memories: Lines of layer L1, of which those from the settings' memories count.
+        memories: Items of the preferences, of which the settings' memories count.
         facts: The facts that the prompt does not show.
         conversation_id: The open conversation, if any.
     """

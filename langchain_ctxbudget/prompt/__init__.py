@@ -1,9 +1,9 @@
 """From a message and a conversation to a prompt: the six steps."""
 
+from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.prompt.assembly import (
     Content,
     asking,
-    group_tokens,
     opening_note,
     request_copy,
     summary_text,

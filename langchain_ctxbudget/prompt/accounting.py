@@ -1,24 +1,32 @@
 """From a finished plan to its report: every candidate with its reason, numbers that add up."""
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from langchain_ctxbudget import report
-from langchain_ctxbudget.budget import TITLES, Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Reason
 from langchain_ctxbudget.history import LastPrompt
-from langchain_ctxbudget.messages import Group, Repair, plain_text
+from langchain_ctxbudget.layers import (
+    FormerLayer,
+    PromptLayer,
+    Sent,
+    View,
+    place_of,
+    positions_of,
+    shortened_positions,
+)
+from langchain_ctxbudget.messages import Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
-from langchain_ctxbudget.prompt.assembly import Content, Measure, positions_of
+from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild
 from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
-from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
+from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens, encodable
 
 
 def account(settled: Settled) -> Callable[[], report.ContextReport]:
@@ -58,18 +66,6 @@ def _report(
     view = plan.history
     scope = plan.conversation.scope
     coverage = _coverage(plan, content)
-    more = _more_omitted(plan, coverage)
-    layers = [
-        report.layer_report(
-            layer,
-            title=TITLES.get(layer, layer),
-            allocated=plan.allocated.tokens.get(layer, 0),
-            items=items,
-            overhead=measured.layer_overhead_tokens[layer],
-            more=more.get(layer, {}),
-        )
-        for layer, items in _items(plan, content).items()
-    ]
     compiled = {layer: texts for layer, texts in plan.compiled.items() if texts}
     hits = {layer: sum(texts.values()) for layer, texts in compiled.items()}
     misses = {layer: len(texts) - hits[layer] for layer, texts in compiled.items()}
@@ -88,7 +84,7 @@ def _report(
         settings_from=request.settings_from,
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
-        layers=tuple(layers),
+        layers=_Outcome(plan, content, measured, coverage).layers(),
         overhead_tokens={**plan.extras, "framing": measured.framing_tokens},
         coverage=coverage,
         stability=stability,
@@ -100,8 +96,8 @@ def _report(
         tokenizer_calls=calls,
         timings_ms={},
         usage=request.usage,
-        topics=_names(plan, (topic.id for topic in plan.detected.topics)),
-        entities=_names(plan, (entity.id for entity in plan.detected.entities)),
+        topics=_names(plan, (topic.id for topic in plan.detected.topics.subjects)),
+        entities=_names(plan, (entity.id for entity in plan.detected.entities.subjects)),
         predicted=_names(plan, request.expected),
         cache_hits=hits,
         cache_misses=misses,
@@ -128,163 +124,62 @@ def _repairs(plan: Plan, content: Content) -> tuple[Repair, ...]:
     return tuple(repairs)
 
 
-# The items of each layer
+# What has become of each layer
 
 
-def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
-    """Returns all candidates by their layers, each with its status and reason."""
-    items: defaultdict[str, list[report.ReportItem]] = defaultdict(list)
-    for layer in (*Layer, *(own.name for own in plan.request.settings.layers)):
-        items[layer] = []
-    if content.system_prompt:
-        items[Layer.IDENTITY].append(_system_prompt_item(plan, content.system_prompt))
-    sent_again = [replace(part, reason=Reason.AS_SENT) for part in content.sent_again]
-    for part in (*sent_again, *content.fragments, *content.turn_work, *plan.pruned):
-        items[part.layer].append(_fragment_item(plan, part))
-    items[Layer.PREFERENCES] += [_left_out_item(part) for part in plan.preferences.left_out]
-    items[Layer.HISTORY] += _history_items(plan, content)
-    items[Layer.MESSAGE] += _turn_items(plan, content)
-    for layer, item in plan.bundles.omitted:
-        items[layer].append(item)
-    items[Layer.RETRIEVAL] += plan.retrieved.omitted()
-    return items
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A finished prompt, as its layers explain it."""
 
+    plan: Plan
+    content: Content
+    measured: Measure
+    coverage: Sequence[report.CoverageRange]
 
-def _system_prompt_item(plan: Plan, text: str) -> report.ReportItem:
-    tokens = plan.counter.count_text(text)
-    return _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, text)
+    def layers(self) -> tuple[report.LayerReport, ...]:
+        """Returns the reports of all layers, in their order."""
+        by_layer = self._fragments_by_layer()
+        layers = self.plan.layers
+        known = {layer.name for layer in layers}
+        layers += [FormerLayer(name) for name in by_layer if name not in known]
+        view = self.plan.view
+        sent = Sent(
+            shortened=shortened_positions(self.plan.history, self.content.history),
+            coverage=self.coverage,
+            irrelevant=self._irrelevant(),
+        )
+        reports: list[report.LayerReport] = []
+        for layer in layers:
+            groups = self.content.groups_at(layer.place)
+            of_layer = replace(sent, fragments=tuple(by_layer[layer.name]), groups=groups)
+            reports.append(self._report_of(layer, of_layer, view))
+        return tuple(reports)
 
+    def _report_of(self, layer: PromptLayer, sent: Sent, view: View) -> report.LayerReport:
+        """Returns the report of a layer: every candidate with its reason, and what all cost."""
+        chosen = self.plan.chosen_by(layer)
+        return report.layer_report(
+            layer.name,
+            title=layer.title,
+            allocated=self.plan.allocated.tokens.get(layer.name, 0),
+            items=layer.explained(view, sent, chosen),
+            overhead=self.measured.layer_overhead_tokens[layer.name],
+            more=layer.counted(view, sent, chosen),
+        )
 
-def _fragment_item(plan: Plan, part: Fragment) -> report.ReportItem:
-    scores = part.scores or plan.retrieved.scores(part.source, part.id)
-    item = _item(part.id, part.tokens, part.status, part.reason, part.text)
-    return replace(item, source=part.source, scores=scores)
+    def _fragments_by_layer(self) -> dict[str, list[Fragment]]:
+        """Returns the items that were sent again, chosen, or taken out, by their layers."""
+        content = self.content
+        sent_again = [replace(part, reason=Reason.AS_SENT) for part in content.sent_again]
+        by_layer: defaultdict[str, list[Fragment]] = defaultdict(list)
+        for part in (*sent_again, *content.fragments, *content.turn_work, *self.plan.pruned):
+            by_layer[part.layer].append(part)
+        return by_layer
 
-
-def _left_out_item(part: Fragment) -> report.ReportItem:
-    """Returns the item of a preference or a fact that is not shown."""
-    reason = part.reason if part.status is Status.OMITTED else Reason.NO_ROOM
-    return _item(part.id, part.tokens, Status.OMITTED, reason, part.text)
-
-
-def _turn_items(plan: Plan, content: Content) -> list[report.ReportItem]:
-    """Returns the items of the turn: sent, left out, or impossible to send."""
-    turn = plan.turn
-    counter = plan.counter
-    items: list[report.ReportItem] = []
-    for group in content.turn:
-        if group.positions[0] in turn.fitted.clipped:
-            items.append(_group_item(group, counter, Status.SHRUNK, Reason.CLIPPED))
-        else:
-            items.append(_group_item(group, counter, Status.INCLUDED, Reason.REQUIRED))
-    items += [
-        _group_item(group, counter, Status.OMITTED, Reason.NO_ROOM)
-        for group in turn.fitted.left_out
-    ]
-    known = positions_of((*turn.groups, *turn.fitted.left_out))
-    for position, message in enumerate(plan.request.turn):
-        if position not in known:
-            name = message.id or message.type
-            tokens = counter.count_message(message)
-            text = plain_text(message)
-            items.append(_item(name, tokens, Status.OMITTED, Reason.REPAIRED, text))
-    return items
-
-
-def _history_items(plan: Plan, content: Content) -> list[report.ReportItem]:
-    """Returns the items of the verbatim history: sent, pruned, or impossible to send."""
-    view = plan.history
-    counter = plan.counter
-    shortened = _shortened(plan, content)
-    pinned = {*plan.conversation.kept_positions}
-    items: list[report.ReportItem] = []
-    for group in content.bare_history:
-        status = Status.INCLUDED
-        reason = Reason.RECENT
-        if shortened.intersection(group.positions):
-            status = Status.SHRUNK
-            reason = Reason.SHORTENED
-        elif group.positions[0] < view.cut:
-            is_pinned = bool(pinned.intersection(group.positions))
-            reason = Reason.PINNED if is_pinned else Reason.IMPORTANT
-        items.append(_group_item(group, counter, status, reason))
-    sent = positions_of(content.history)
-    pruned = [group for group in view.groups if not sent.intersection(group.positions)]
-    items += [_group_item(group, counter, Status.OMITTED, Reason.PRUNED) for group in pruned]
-    shown = positions_of(view.groups)
-    end = len(plan.conversation.entries)
-    missing = sorted(pinned.union(range(view.cut, end)) - shown)
-    return [*items, *(_missing_item(plan, position) for position in missing)]
-
-
-def _missing_item(plan: Plan, position: int) -> report.ReportItem:
-    """Returns the item of a message that was to be verbatim, and is not."""
-    view = plan.history
-    entry = plan.conversation.entries[position]
-    if position < view.cut or position in view.shortened:
-        tokens = plan.conversation.costs[position]
-        return _item(entry.id, tokens, Status.OMITTED, Reason.NO_ROOM, entry.text)
-    reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
-    tokens = plan.counter.count_message(entry.sent_message)
-    return _item(entry.id, tokens, Status.OMITTED, reason, entry.text)
-
-
-def _shortened(plan: Plan, content: Content) -> set[int]:
-    """Returns positions of messages of the history that are sent in short.
-
-    The compaction has shortened them, or the last resort.
-    """
-    chosen = {group.positions: group.messages for group in plan.history.groups}
-    changed = [group for group in content.history if chosen.get(group.positions) != group.messages]
-    return {*plan.history.shortened, *positions_of(changed)}
-
-
-def _group_item(
-    group: Group, counter: TokenCounter, status: Status, reason: Reason
-) -> report.ReportItem:
-    name = report.JOINED.join(message.id or message.type for message in group.messages)
-    tokens = assembly.group_tokens(group, counter)
-    return _item(name, tokens, status, reason, plain_text(group.messages[0]))
-
-
-def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> report.ReportItem:
-    return report.ReportItem(
-        id=name, tokens=tokens, status=status, reason=reason, preview=report.preview(text)
-    )
-
-
-# What is counted rather than listed, and what the prompt covers
-
-
-def _more_omitted(
-    plan: Plan, coverage: Sequence[report.CoverageRange]
-) -> dict[str, dict[Reason, int]]:
-    """Returns the candidates that are counted rather than listed, by layer and reason."""
-    more: dict[str, dict[Reason, int]] = {Layer.HISTORY: _more_of_history(plan, coverage)}
-    for layer, reasons in plan.bundles.more_omitted.items():
-        more[layer] = dict(reasons)
-    if plan.retrieved.more_omitted:
-        more[Layer.RETRIEVAL] = dict(plan.retrieved.more_omitted)
-    return more
-
-
-def _more_of_history(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[Reason, int]:
-    """Returns how many messages before the cut are not verbatim, by their reasons."""
-    cut = plan.history.cut
-    counts: Counter[report.CoverageState] = Counter()
-    for part in coverage:
-        counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
-    dropped = bisect_left(plan.conversation.dropped_positions, cut)
-    omitted = counts["omitted"] - dropped
-    # Those that are too weak would not come with more room.
-    weak = min(omitted, plan.retrieved.more_omitted.get(Reason.LOW_RELEVANCE, 0))
-    by_reason = {
-        Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"],
-        Reason.DROPPED: dropped,
-        Reason.LOW_RELEVANCE: weak,
-        Reason.NO_ROOM: omitted - weak,
-    }
-    return {reason: count for reason, count in by_reason.items() if count}
+    def _irrelevant(self) -> int:
+        """Returns how many texts of all layers have too little to do with the message."""
+        chosen = self.plan.chosen.values()
+        return sum(part.more_left_out.get(Reason.LOW_RELEVANCE, 0) for part in chosen)
 
 
 def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
@@ -293,15 +188,16 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     cut = plan.history.cut
     end = len(conversation.entries)
     sent = positions_of(content.history)
-    quoted = plan.positions_quoted_whole((*content.sent_again, *content.of(Layer.RETRIEVAL)))
+    shortened = shortened_positions(plan.history, content.history)
+    quoted = plan.positions_quoted_whole((*content.sent_again, *content.volatile))
     # What stands below overrides what stands above.
     states: dict[int, report.CoverageState] = {}
     states |= dict.fromkeys(conversation.dropped_positions, "omitted")
     states |= dict.fromkeys(set(range(cut, end)) - sent, "omitted")
     states |= dict.fromkeys((position for position in sent if position < cut), "verbatim")
-    states |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
+    states |= dict.fromkeys(shortened & sent, "summarized")
     states |= dict.fromkeys(quoted, "retrieved")
-    lines = (*content.summary, *content.of(Layer.ARC))
+    lines = [part for part in content.fragments if not place_of(part.layer).is_in_background]
     covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
     return report.ranges(end, cut, covered, states)
 
@@ -313,9 +209,8 @@ def is_squeezed(settled: Settled) -> bool:
     """Tells whether something of the stable zone had to be left out or shortened for this turn."""
     content = settled.content
     view = settled.plan.history
-    chosen: list[Fragment] = [*settled.plan.preferences.shown_fragments, *view.arc, *view.summary]
-    stable = [part for part in content.fragments if part.layer in assembly.STABLE_LAYERS]
-    return stable != chosen or content.history != view.groups
+    stable = [part for part in content.fragments if not place_of(part.layer).is_in_background]
+    return stable != [*settled.plan.stable_items] or content.history != view.groups
 
 
 def _is_rewritten(settled: Settled, same: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from langchain_ctxbudget.budget import Fragment, Layer, Layout
+from langchain_ctxbudget.budget import Fragment, Layout
 from langchain_ctxbudget.history import (
     Background,
     background_lines,
@@ -22,13 +22,12 @@ from langchain_ctxbudget.history import (
     with_background,
     with_headings,
 )
+from langchain_ctxbudget.layers import LAYERS, Place, group_tokens, name_at, place_of
 from langchain_ctxbudget.messages import Group, fences, is_user
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
 """Stands before a first message of an assistant, as providers want a user's message first."""
-STABLE_LAYERS = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
-"""The layers of the stable zone, which stay the same from turn to turn where they can."""
 Cost = Callable[[BaseMessage], int]
 
 
@@ -59,9 +58,15 @@ class Content:
     """The lines of that text that tell the work state."""
     layout: Layout = "cache_first"
 
-    def of(self, layer: Layer) -> tuple[Fragment, ...]:
+    def of(self, layer: str) -> tuple[Fragment, ...]:
         """Returns the fragments of a layer."""
         return tuple(fragment for fragment in self.fragments if fragment.layer == layer)
+
+    def groups_at(self, place: Place) -> tuple[Group, ...]:
+        """Returns the messages of the layer at a place, without backgrounds."""
+        if place is Place.HISTORY:
+            return self.bare_history
+        return self.turn if place is Place.TURN else ()
 
     @property
     def sent_again(self) -> tuple[Fragment, ...]:
@@ -88,22 +93,17 @@ class Content:
     @property
     def summary(self) -> tuple[Fragment, ...]:
         """The lines that stand for messages before the verbatim ones."""
-        return self.of(Layer.HISTORY)
+        return self.of(name_at(Place.HISTORY))
 
     @property
     def volatile(self) -> tuple[Fragment, ...]:
         """The background: topics, entities, layers of the application's own, quotes."""
-        return tuple(fragment for fragment in self.fragments if fragment.layer not in STABLE_LAYERS)
+        return tuple(part for part in self.fragments if place_of(part.layer).is_in_background)
 
 
 def messages_of(groups: Iterable[Group]) -> list[BaseMessage]:
     """Returns the messages of groups in order."""
     return [*chain.from_iterable(group.messages for group in groups)]
-
-
-def positions_of(groups: Iterable[Group]) -> set[int]:
-    """Returns the positions of the messages of groups."""
-    return {*chain.from_iterable(group.positions for group in groups)}
 
 
 def fragments_of(backgrounds: Iterable[Background]) -> list[Fragment]:
@@ -228,12 +228,12 @@ def has_human(turn: Iterable[Group]) -> bool:
 def system_parts(content: Content) -> list[str]:
     """Returns the parts of the system message: the system prompt, preferences and arc, if any."""
     parts = [content.system_prompt] if content.system_prompt else []
-    for name, layer in ((fences.PREFERENCES, Layer.PREFERENCES), (fences.ARC, Layer.ARC)):
-        fragments = content.of(layer)
+    for layer in LAYERS:
+        fragments = content.of(layer.name) if layer.place is Place.STABLE else ()
         if fragments:
             gap = "\n\n" if parts else ""
             lines = "".join(with_headings(fragments))
-            parts.append(f"{gap}{fences.opening(name)}{lines}</{name}>")
+            parts.append(f"{gap}{fences.opening(layer.fence)}{lines}</{layer.fence}>")
     return parts
 
 
@@ -272,11 +272,6 @@ class Measure:
     """The rest: roles, fences, and what tokens do where texts meet."""
 
 
-def group_tokens(group: Group, counter: TokenCounter) -> int:
-    """Returns the cost of a group in a prompt."""
-    return sum(map(counter.count_message, group.messages))
-
-
 def measure(
     content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Cost, extras_tokens: int
 ) -> Measure:
@@ -284,16 +279,17 @@ def measure(
     items = Counter[str]()
     overhead = Counter[str]()
     if content.system_prompt:
-        items[Layer.IDENTITY] = counter.count_text(content.system_prompt)
+        items[name_at(Place.SYSTEM_PROMPT)] = counter.count_text(content.system_prompt)
     for fragments in by_layer(content.fragments):
         items_tokens, headings_tokens = layer_tokens(fragments, counter)
         items[fragments[0].layer] += items_tokens
         overhead[fragments[0].layer] += headings_tokens
     for fragments in by_layer(content.sent_again):
         items[fragments[0].layer] += sum(part.tokens for part in fragments)
-    items[Layer.ARC] += sum(part.tokens for part in content.turn_work)
-    items[Layer.HISTORY] += sum(map(cost, messages_of(content.bare_history)))
-    items[Layer.MESSAGE] = sum(map(cost, messages_of(content.turn)))
+    for part in content.turn_work:
+        items[part.layer] += part.tokens
+    for layer in LAYERS:
+        items[layer.name] += sum(map(cost, messages_of(content.groups_at(layer.place))))
     costs = tuple(map(cost, built.messages))
     messages_tokens = counter.count_messages([]) + sum(costs)
     framing = messages_tokens - items.total() - overhead.total()
@@ -315,7 +311,7 @@ def without_least(
             kept = [part for i, part in enumerate(content.fragments) if i not in removed]
             smaller = replace(content, fragments=tuple(kept))
             return smaller, [content.fragments[i] for i in removed]
-        if layer == Layer.HISTORY and content.history:
+        if place_of(layer) is Place.HISTORY and content.history:
             return _without_oldest(content, counter, excess_tokens), []
     return content, []
 

@@ -3,14 +3,13 @@
 What must be sent is measured first; a strategy divides the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget import budget as budgets
-from langchain_ctxbudget import errors, history
+from langchain_ctxbudget import errors, history, layers
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Situation
 from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
@@ -18,7 +17,7 @@ from langchain_ctxbudget.history import (
     with_headings,
     work_state,
 )
-from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
+from langchain_ctxbudget.layers import Place, PromptLayer, View
 from langchain_ctxbudget.messages import (
     fences,
     is_user,
@@ -34,7 +33,7 @@ from langchain_ctxbudget.prompt.assembly import (
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.mode import Mode
-from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
+from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.retrieval import recall_tool
 
@@ -84,11 +83,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     exchanges = newest_exchanges(plan.conversation)
     keep, keep_tokens = _kept_messages(plan, exchanges)
     situation = _situation(
-        plan,
-        identity_tokens=identity_tokens,
-        framing_tokens=framing_tokens,
-        exchanges=exchanges,
-        keep_tokens=keep_tokens,
+        plan, framing_tokens=framing_tokens, exchanges=exchanges, keep_tokens=keep_tokens
     )
     strategy = plan.request.settings.allocation
     allocation = _checked(strategy.allocate(situation), situation)
@@ -97,12 +92,11 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     if allocation.keep_messages is not None and not is_limited:
         # The strategy has its own wish: as many of those as fit what it gave the history.
         costs = history.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
-        keep = newest_that_fit(costs, allocation.tokens[Layer.HISTORY])
-    # A report counts both work states as arc. The strategy saw that of the stored messages as
-    # overhead, and that of the turn as free room of the turn.
+        keep = newest_that_fit(costs, layers.verbatim_tokens(allocation.tokens))
+    turn = plan.view.turn
     tokens = dict(allocation.tokens)
-    tokens[Layer.ARC] += plan.turn.work.most_tokens
-    tokens[Layer.MESSAGE] -= plan.turn.work.own_tokens
+    for layer in plan.layers:
+        tokens[layer.name] = layer.granted_tokens(tokens.get(layer.name, 0), turn)
     return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
@@ -120,84 +114,30 @@ def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:
 
 
 def _situation(
-    plan: Plan,
-    *,
-    identity_tokens: int,
-    framing_tokens: int,
-    exchanges: tuple[Exchange, ...],
-    keep_tokens: int,
+    plan: Plan, *, framing_tokens: int, exchanges: tuple[Exchange, ...], keep_tokens: int
 ) -> Situation:
-    """Measures all that a strategy must know to divide the budget."""
+    """Measures all that a strategy must know to divide the budget: what each layer asks for."""
     settings = plan.request.settings
-    conversation = plan.conversation
-    turn = plan.turn
-    count = plan.counter.count_text
-    preferences = facts.preference_fragments(settings, count)
-    memories = facts.memory_fragments(settings, count)
-    facts_tokens, learned_tokens = _facts_tokens(plan)
-    topic_lines = [topic.line for topic in plan.detected.topics if topic.line][:MAX_TOPICS]
-    entity_lines = [entity.line for entity in plan.detected.entities if entity.line]
-    entity_lines = entity_lines[: settings.entity_context.most_entities]
-    fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
-    heading_tokens = count(budgets.MEMORIES_HEADING) if memories else 0
-    memory_tokens = facts_tokens + sum(part.tokens for part in memories) + heading_tokens
-    overhead_tokens = (
-        framing_tokens + fences_tokens + sum(plan.extras.values()) + turn.work.stored_tokens
-    )
-    return Situation(
+    frame_tokens = sum(map(plan.counter.count_text, CONTEXT_FRAME))
+    situation = Situation(
         total_tokens=plan.growth.level_tokens or plan.limit_tokens,
-        overhead_tokens=overhead_tokens,
-        identity_tokens=identity_tokens,
-        preferences_tokens=sum(fragment.tokens for fragment in preferences),
-        memory_tokens=memory_tokens,
-        learned_tokens=learned_tokens,
-        message_tokens=turn.tokens + turn.free_tokens,
-        message_count=len(conversation.entries),
-        history_tokens=history.history_tokens(conversation, plan.limit_tokens),
+        overhead_tokens=framing_tokens + frame_tokens + sum(plan.extras.values()),
+        identity_tokens=0,
+        preferences_tokens=0,
+        message_tokens=0,
+        message_count=0,
+        history_tokens=0,
         keep_tokens=keep_tokens,
-        pinned_tokens=history.pinned_tokens(
-            conversation, plan.limit_tokens, settings.keep_important
-        ),
         exchanges=exchanges,
-        topic_count=len(topic_lines),
-        topic_tokens=sum(map(count, topic_lines)),
-        entity_count=len(entity_lines),
-        entity_tokens=sum(map(count, entity_lines)),
-        custom=tuple(layer.spec for layer in settings.layers),
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
         grown_tokens=plan.limit_tokens,
     )
-
-
-def _facts_tokens(plan: Plan) -> tuple[int, int]:
-    """Returns what the facts about the user cost at most, and how much of that is learned.
-
-    The facts of the conversation's snapshot are shown, or all facts if this prompt takes a new one.
-    """
-    count = plan.counter.count_text
-    remembered = plan.request.remembered
-    versions = [remembered.shown_facts]
-    if remembered.learned_since:
-        versions.append(remembered.all)
-    all_tokens = by_hand_tokens = 0
-    for shown in versions:
-        by_hand = [fact for fact in shown if fact.is_kept_by_hand]
-        all_tokens = max(all_tokens, facts.facts_tokens(shown, count))
-        by_hand_tokens = max(by_hand_tokens, facts.facts_tokens(by_hand, count))
-    return all_tokens, max(0, all_tokens - by_hand_tokens)
-
-
-def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
-    """Returns the fences that this prompt may need; their cost is not there for the layers."""
-    texts = [*CONTEXT_FRAME]
-    for layer, found in plan.detected.subjects.items():
-        if found:
-            texts.append(subjects.SECTIONS[layer])
-    if has_preferences or plan.request.settings.memories or plan.request.remembered.all:
-        texts += [fences.opening(fences.PREFERENCES), fences.closing(fences.PREFERENCES)]
-    return texts
+    view = plan.view
+    for layer in plan.layers:
+        situation = layer.measured(situation, view)
+    return situation
 
 
 def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
@@ -257,123 +197,46 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
     return replace(allocation, tokens={**shared, **required})
 
 
-# The background's layers
+# The layers
 
 
 def with_bundles(plan: Plan) -> Plan:
-    """Writes topics, entities and the application's own layers within their budgets.
+    """Writes the layers of the background, except quotes, within their budgets.
 
     It writes nothing where an earlier call has chosen the background already, nor where the turn
     has no human message, in front of which a background stands.
     """
     if plan.fixed is not None or not has_human(plan.turn.groups):
         return plan
-    return replace(plan, bundles=bundles_within(plan, plan.allocated.tokens))
+    view = plan.view
+    for layer in plan.layers:
+        if layer.place is Place.BACKGROUND:
+            plan = with_items(plan, layer, view, plan.allocated.tokens[layer.name])
+    return plan
 
 
-def bundles_within(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    """Returns the layers of the background, except retrieval, each within its tokens.
+def with_items(plan: Plan, layer: PromptLayer, view: View, tokens: int) -> Plan:
+    """Writes a layer of the background within its tokens.
 
-    They leave out what an earlier background of the prompt says already.
+    It leaves out what an earlier background of the prompt says already.
     """
-    settings = plan.request.settings
-    count = plan.counter.count_text
-    found = subjects.render(
-        plan.detected,
-        count,
-        topic_tokens=tokens[Layer.TOPICS],
-        entity_tokens=tokens[Layer.ENTITIES],
-        most_entities=settings.entity_context.most_entities,
-    )
-    bundles = [found]
-    for layer in settings.layers:
-        items = plan.own_items[layer.name]
-        bundles.append(subjects.render_own(layer, items, count, tokens[layer.name]))
-    earlier = fragments_of(plan.history.backgrounds.values())
-    shown_before = {(part.layer, part.text) for part in earlier}
-    fragments: list[Fragment] = []
-    for bundle in bundles:
-        fragments += [
-            part for part in bundle.fragments if (part.layer, part.text) not in shown_before
-        ]
-    omitted = chain.from_iterable(bundle.omitted for bundle in bundles)
-    return replace(found, fragments=tuple(fragments), omitted=tuple(omitted))
+    chosen = layer.items(view, tokens)
+    if layer.place is Place.BACKGROUND:
+        chosen = chosen.without(fragments_of(plan.history.backgrounds.values()))
+    return plan.with_chosen(layer, chosen)
 
 
-# Preferences and history
+def _with_stable_layers(plan: Plan) -> Plan:
+    """Writes the layers that stand before the turn within their budgets."""
+    view = plan.view
+    for layer in plan.layers:
+        if layer.place in (Place.STABLE, Place.HISTORY):
+            tokens = plan.allocated.tokens[layer.name]
+            plan = plan.with_chosen(layer, layer.items(view, tokens))
+    return plan
 
 
-def with_preferences(plan: Plan) -> Plan:
-    """Writes the preferences and the facts about the user within the budget of their layer."""
-    settings = plan.request.settings
-    count = plan.counter.count_text
-    remembered = plan.request.remembered
-    if (
-        plan.history.is_rebuilt and not plan.growth.adds_background
-    ):  # the cached prompt is lost in any case
-        remembered = remembered.renewed()
-    all_preferences = facts.preference_fragments(settings, count)
-    all_memories = facts.memory_fragments(settings, count)
-
-    tokens_left = _preferences_room(plan)
-    preferences = facts.packed(all_preferences, count, tokens_left)
-    tokens_left -= sum(part.tokens for part in preferences)
-
-    most_memories = _most_memories(plan)
-    memories = facts.packed(all_memories, count, tokens_left)[:most_memories]
-    tokens_left -= sum(part.tokens for part in memories)
-    if memories:
-        tokens_left -= count(memories[0].heading)
-
-    most_facts = None if most_memories is None else most_memories - len(memories)
-    lines, facts_shown = facts.fact_fragments(
-        remembered.shown_facts, count, tokens_left, titled=bool(memories), most=most_facts
-    )
-    chosen = Preferences(
-        shown_fragments=(*preferences, *memories, *lines), facts=facts_shown, remembered=remembered
-    )
-
-    left_out = [
-        part for part in (*all_preferences, *all_memories) if part not in chosen.shown_fragments
-    ]
-    is_limited = most_facts is not None and len(facts_shown) >= most_facts
-    left_out += _facts_left_out(plan, chosen, is_limited=is_limited)
-    return replace(plan, preferences=replace(chosen, left_out=tuple(left_out)))
-
-
-def _most_memories(plan: Plan) -> int | None:
-    """Returns how many memories and facts a usage limit lets in; None if any number.
-
-    They get half of its items, rounded down.
-    """
-    limit = plan.request.tier.knowledge_items
-    return None if limit is None else limit // 2
-
-
-def _facts_left_out(plan: Plan, chosen: Preferences, *, is_limited: bool) -> list[Fragment]:
-    """Returns the facts that are not shown, with the reason why.
-
-    `is_limited` says that a usage limit lets in no more of them.
-    """
-    count = plan.counter.count_text
-    learned_since = {fact.id for fact in chosen.remembered.learned_since}
-    return [
-        facts.left_out(fact, count, since=fact.id in learned_since, limited=is_limited)
-        for fact in chosen.facts_left_out
-    ]
-
-
-def _preferences_room(plan: Plan) -> int:
-    """Returns the tokens for preferences and facts.
-
-    If the prompt extends the last one, these are at least as many as that one had: it must show
-    again what that one has shown.
-    """
-    tokens = plan.allocated.tokens[Layer.PREFERENCES]
-    cut = plan.history.record
-    if plan.growth.extends_last and cut is not None:
-        return max(tokens, cut.preferences_tokens)
-    return tokens
+# The history
 
 
 def history_plan(plan: Plan) -> history.HistoryPlan:
@@ -385,8 +248,8 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
         settings=plan.request.settings,
         room=history.HistoryRoom(
             total_tokens=plan.limit_tokens,
-            history_tokens=allocation.tokens[Layer.HISTORY],
-            arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work.most_tokens,
+            history_tokens=layers.verbatim_tokens(allocation.tokens),
+            arc_tokens=layers.lines_tokens(allocation.tokens, plan.view.turn),
             work_tokens=plan.turn.work.stored_tokens,
             summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
             fits_whole=allocation.fits_whole,
@@ -406,7 +269,7 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
 def with_history(plan: Plan, view: history.HistoryView) -> Plan:
     """Returns the plan with its history, and with all that depends on what the history shows.
 
-    These are the ids of calls in the turn, the turn's work state, and the preferences.
+    These are the ids of calls in the turn, the turn's work state, and the stable layers.
     """
     groups, repairs = with_distinct_ids(
         plan.turn.groups, view.groups, plan.conversation.longest_call_id
@@ -415,7 +278,7 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work.lines:
         turn = _with_work(plan, turn, _work_of_turn(plan, view))
-    return with_preferences(replace(plan, turn=turn, history=view))
+    return _with_stable_layers(replace(plan, turn=turn, history=view))
 
 
 def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> PlannedTurn:
@@ -453,4 +316,4 @@ def _work_of_turn(plan: Plan, view: history.HistoryView) -> tuple[Fragment, ...]
     if work.key != key:  # the kept lines were written for another place
         work.lines = work.state.lines(count, most_tokens - work.code_tokens, shown_text, work)
         work.key = key
-    return history.fragments(Layer.ARC, work.lines, count)
+    return layers.work_items(work.lines, count)

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, Required
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.budget import Fragment, Reason
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history import CutChoice, history_view, safe_at
-from langchain_ctxbudget.knowledge import Bundles, subjects
+from langchain_ctxbudget.knowledge import Detected, with_subjects
+from langchain_ctxbudget.layers import Place, is_required, place_of
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.mode import Growth, Mode
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.retrieval import MIXED_SECTION, Retrieved
 from langchain_ctxbudget.stores import CutRecord
 
 
@@ -116,18 +116,20 @@ _adapter_of = cache(TypeAdapter[Any])  # made when a channel is first read: that
 def _detected(plan: Plan) -> DetectedTopics:
     detected = plan.detected
     return {
-        "topics": {topic.id: topic.confidence for topic in detected.topics},
-        "entities": {entity.id: entity.confidence for entity in detected.entities},
+        "topics": {topic.id: topic.confidence for topic in detected.topics.subjects},
+        "entities": {entity.id: entity.confidence for entity in detected.entities.subjects},
     }
 
 
 def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
-    confidences = {Layer.TOPICS: data.get("topics", {}), Layer.ENTITIES: data.get("entities", {})}
-    request = plan.request
-    detected = subjects.with_subjects(
-        plan.detected, confidences, request.settings, request.knowledge
+    settings = plan.request.settings
+    knowledge = plan.request.knowledge
+    detected = plan.detected
+    topics = with_subjects(detected.topics, data.get("topics", {}), settings.topics, knowledge)
+    entities = with_subjects(
+        detected.entities, data.get("entities", {}), settings.entities, knowledge
     )
-    return replace(plan, detected=detected)
+    return replace(plan, detected=Detected(topics=topics, entities=entities))
 
 
 # The budget
@@ -167,7 +169,7 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
     allocation = plan.allocated
     tokens = dict(allocation.tokens)
     for layer, layer_tokens in data.get("layers", {}).items():
-        if layer in tokens and layer not in (Layer.IDENTITY, Layer.MESSAGE):
+        if layer in tokens and not is_required(layer):
             tokens[layer] = layer_tokens
     keep = data.get("keep_messages", allocation.keep_messages)
     return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
@@ -207,32 +209,29 @@ def _growth_of(data: BudgetShares) -> Growth:
 # The items of the background
 
 
-def _items(plan: Plan, *, retrieved: bool) -> list[Item]:
-    """Returns the quotes of the background, or the items of its other layers."""
-    parts = tuple(part for part in plan.chosen if (part.layer == Layer.RETRIEVAL) is retrieved)
+def _items(plan: Plan, *, place: Place) -> list[Item]:
+    """Returns the items of a part of the background: its quotes, or those of its other layers."""
+    parts = tuple(part for part in plan.background_items if place_of(part.layer) is place)
     items: list[Item] = _FRAGMENTS.dump_python(parts, mode="json", exclude_defaults=True)
     return items
 
 
-def _with_quotes(plan: Plan, data: Sequence[Item]) -> Plan:
-    parts = _fragments(plan, data, "found", {str(Layer.RETRIEVAL): MIXED_SECTION})
-    if plan.fixed is None:
-        return replace(plan, retrieved=Retrieved(parts))
-    others = [part for part in plan.fixed if part.layer != Layer.RETRIEVAL]
-    return _with_fixed(plan, (*others, *parts))
+def _with_items(plan: Plan, data: Sequence[Item], *, place: Place, name: str) -> Plan:
+    """Puts items in place of those of a part of the background.
 
-
-def _with_bundles(plan: Plan, data: Sequence[Item]) -> Plan:
-    sections = {str(layer): section for layer, section in subjects.SECTIONS.items()}
-    for layer in plan.request.settings.layers:
-        sections[layer.name] = subjects.own_section(layer)
-    parts = _fragments(plan, data, "bundle", sections)
-    if plan.fixed is None:
-        detected = plan.detected
-        bundles = Bundles(parts, detected.omitted, detected.more_omitted, is_given=True)
-        return replace(plan, bundles=bundles)
-    quotes = [part for part in plan.fixed if part.layer == Layer.RETRIEVAL]
-    return _with_fixed(plan, (*parts, *quotes))
+    `name` begins the ids of items that have none.
+    """
+    layers = [layer for layer in plan.layers if layer.place is place]
+    parts = _fragments(plan, data, name, {str(layer.name): layer.section for layer in layers})
+    if plan.fixed is not None:
+        others = [part for part in plan.fixed if place_of(part.layer) is not place]
+        in_order = sorted((*others, *parts), key=lambda part: place_of(part.layer))
+        return _with_fixed(plan, tuple(in_order))
+    view = plan.view
+    for layer in layers:
+        of_layer = tuple(part for part in parts if part.layer == layer.name)
+        plan = plan.with_chosen(layer, layer.given(view, of_layer))
+    return plan
 
 
 def _with_fixed(plan: Plan, parts: tuple[Fragment, ...]) -> Plan:
@@ -367,8 +366,18 @@ _ITEMS = list[dict[str, Any]]
 CHANNELS: Mapping[str, Channel] = {
     "detect_topics": Channel("detected", DetectedTopics, _detected, _with_detected),
     "compute_budget": Channel("budget", BudgetShares, _budget, _with_budget),
-    "fetch_bundles": Channel("bundles", _ITEMS, partial(_items, retrieved=False), _with_bundles),
+    "fetch_bundles": Channel(
+        "bundles",
+        _ITEMS,
+        partial(_items, place=Place.BACKGROUND),
+        partial(_with_items, place=Place.BACKGROUND, name="bundle"),
+    ),
     "compact_history": Channel("history", SummarizedHistory, _history, _with_history),
-    "retrieve": Channel("retrieved", _ITEMS, partial(_items, retrieved=True), _with_quotes),
+    "retrieve": Channel(
+        "retrieved",
+        _ITEMS,
+        partial(_items, place=Place.QUOTES),
+        partial(_with_items, place=Place.QUOTES, name="found"),
+    ),
 }
 """The channel of each step before the last one."""

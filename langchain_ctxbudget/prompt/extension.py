@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
+from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis
 from langchain_ctxbudget.history import choose_cut, history_view
-from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS
+from langchain_ctxbudget.layers import place_of
 from langchain_ctxbudget.prompt.budgeting import history_plan, newest_exchanges, with_history
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.mode import Room
@@ -107,9 +107,8 @@ def turn_tokens(plan: Plan) -> int:
 def with_room_for_background(plan: Plan, tokens_left: int, savings: Savings | None) -> Plan:
     """Scales the background's layers down to the room that is left, and to what savings pay for."""
     room = max(0, min(tokens_left, _most_background_tokens(plan, savings)))
-    other_layers = (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)
     tokens = dict(plan.allocated.tokens)
-    background = [layer for layer in tokens if layer not in other_layers]
+    background = [layer for layer in tokens if place_of(layer).is_in_background]
     wanted = sum(tokens[layer] for layer in background)
     scale = min(1.0, room / wanted) if wanted else 0.0
     for layer in background:

@@ -1,24 +1,21 @@
 """Fitting a finished prompt into its budget: a few items give way, or the last resort is taken."""
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
-from langchain_core.messages import BaseMessage, ToolMessage
-
-from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.messages import (
-    Group,
-    clip_message,
-    fold,
-    has_media,
-    newest_that_fit,
-    one_line,
-    without_media,
+from langchain_ctxbudget.layers import (
+    LAYERS,
+    Groups,
+    Place,
+    Rung,
+    group_tokens,
+    is_required,
+    place_of,
+    tokens_at,
 )
+from langchain_ctxbudget.messages import Group, fold, has_media, one_line, without_media
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
@@ -29,16 +26,8 @@ SMALL_EXCESS_TOKENS = 64
 """An excess up to this is taken back from a few items, a larger one by the last resort."""
 SMALL_EXCESS_SHARE = 0.02
 """The same as a share of the limit; the larger one counts."""
-FIRST_MESSAGES = 2
-"""The messages that the measure `middle-out` keeps at the beginning of the history."""
-LAST_MESSAGES = 6
-"""The messages that it keeps at the end."""
-CLIPPED_RESULT_TOKENS = 64
-"""The most that a tool's result in the history costs after the measure `extreme`."""
-
-Groups = tuple[Group, ...]
-_BLANKS = re.compile(r"(?<=\S)\s{2,}")
-_BLANK_LINES = re.compile(r"\n{3,}")
+LARGE_BLOCKS = "large blocks"
+"""The name in a report of `without_large`, which is tried before the rungs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +53,7 @@ def excess_tokens(plan: Plan, content: assembly.Content) -> int:
         joins = JOIN_TOKENS if turn.note else 0
         return sum(map(plan.cost, assembly.build(content).messages)) + joins - limit
     human = tuple(group for group in content.turn if assembly.has_human([group]))
-    human_tokens = sum(assembly.group_tokens(group, plan.counter) for group in human)
+    human_tokens = sum(group_tokens(group, plan.counter) for group in human)
     rounds_tokens = turn.room_tokens - human_tokens
     others = assembly.build(replace(content, turn=human, turn_note="")).messages
     return sum(map(plan.cost, others)) + rounds_tokens + JOIN_TOKENS - limit
@@ -108,8 +97,8 @@ def fit_prompt(plan: Plan) -> Settled:
     built = assembly.build(content)
     measured = assembly.measure(content, built, plan.counter, plan.cost, extras_tokens)
     if measured.total_tokens > limit:
-        identity = measured.items_tokens[Layer.IDENTITY]
-        message = measured.items_tokens[Layer.MESSAGE]
+        identity = tokens_at(measured.items_tokens, Place.SYSTEM_PROMPT)
+        message = tokens_at(measured.items_tokens, Place.TURN)
         rest = measured.total_tokens - identity - message - extras_tokens
         needs = floors(identity, message, plan.extras, rest)
         raise BudgetTooSmallError(limit, needs, advice(plan))
@@ -126,7 +115,7 @@ def _by_last_resort(
 ) -> tuple[Plan, assembly.Content]:
     """Shortens a prompt that is far over its limit.
 
-    Returns the plan, which notes the measures and what they took out, and the smaller content.
+    Returns the plan, which notes what was done and what was taken out, and the smaller content.
     """
     history = without_large(content.history, plan.counter, excess, limit)
     if history != content.history:
@@ -147,8 +136,7 @@ def _by_last_resort(
 
 def _layers_by_priority(plan: Plan) -> list[str]:
     """Returns the layers that may give way, the least important first."""
-    required = (Layer.IDENTITY, Layer.MESSAGE)
-    layers = [layer for layer in plan.allocated.tokens if layer not in required]
+    layers = [layer for layer in plan.allocated.tokens if not is_required(layer)]
     return sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
 
 
@@ -195,65 +183,7 @@ def advice(plan: Plan) -> str:
     )
 
 
-# The last resort: what its measures do to the history
-
-
-def _with_fewer_blanks(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
-    """Returns a message without needless blanks, if that is shorter.
-
-    Results of tools, and messages with code, stay as they are: blanks may mean something there.
-    """
-    if isinstance(message, ToolMessage) or not isinstance(message.content, str):
-        return message
-    if "```" in message.content:
-        return message
-    lines = [_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n")]
-    text = _BLANK_LINES.sub("\n\n", "\n".join(lines))
-    shorter = message.model_copy(update={"content": text})
-    return shorter if counter.count_message(shorter) < counter.count_message(message) else message
-
-
-def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
-    """Returns the newest exchanges that cost at most half of the history, at least the last one."""
-    costs = [assembly.group_tokens(group, counter) for group in history]
-    half = len(costs) - newest_that_fit(costs, sum(costs) // 2)
-    questions = _questions(history)
-    start = next((number for number in questions if number >= half), questions[-1])
-    return history[start:]
-
-
-def _last_exchange(history: Groups, _counter: TokenCounter) -> Groups:
-    """Returns the last exchange alone."""
-    return history[_questions(history)[-1] :]
-
-
-def _unchanged(history: Groups, _counter: TokenCounter) -> Groups:
-    """Returns the history as it is."""
-    return history
-
-
-def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
-    """Returns a tool's result in short, and any other message as it is."""
-    if not isinstance(message, ToolMessage):
-        return message
-    clipped = clip_message(
-        message,
-        counter.count_message,
-        counter.count_text,
-        CLIPPED_RESULT_TOKENS,
-        reference=message.id,
-    )
-    return message if clipped is None else clipped
-
-
-def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
-    """Returns the groups that have one of the first or of the last messages."""
-    ends = list(accumulate(len(group.messages) for group in history))
-    return tuple(
-        group
-        for group, end in zip(history, ends, strict=True)
-        if end - len(group.messages) < FIRST_MESSAGES or end > ends[-1] - LAST_MESSAGES
-    )
+# The last resort
 
 
 def without_large(
@@ -266,7 +196,7 @@ def without_large(
     """
     kept: list[Group] = []
     for group in history:
-        tokens = assembly.group_tokens(group, counter)
+        tokens = group_tokens(group, counter)
         if tokens > limit_tokens:
             excess_tokens -= tokens
         else:
@@ -278,85 +208,15 @@ def without_large(
             continue
         messages = [without_media(it) if has_media(it) else it for it in group.messages]
         kept[number] = replace(group, messages=tuple(messages))
-        excess_tokens -= assembly.group_tokens(group, counter)
-        excess_tokens += assembly.group_tokens(kept[number], counter)
+        excess_tokens -= group_tokens(group, counter)
+        excess_tokens += group_tokens(kept[number], counter)
     return tuple(kept)
-
-
-def _questions(history: Groups) -> list[int]:
-    """Returns the numbers of the groups in which a human speaks, or that of the first group.
-
-    Cut there, a history begins as providers want it.
-    """
-    numbers = [number for number, group in enumerate(history) if assembly.has_human([group])]
-    return numbers or [0]
-
-
-def _each(
-    change: Callable[[BaseMessage, TokenCounter], BaseMessage],
-) -> Callable[[Groups, TokenCounter], Groups]:
-    """Returns a function that applies a change to every message of a history."""
-    return lambda groups, counter: tuple(
-        replace(group, messages=tuple(change(message, counter) for message in group.messages))
-        for group in groups
-    )
-
-
-# The measures, and what they do to fragments
-
-LARGE_BLOCKS = "large blocks"
-"""The name in a report of `without_large`, which is tried before the measures."""
-EXPENDABLE = "expendable"
-"""The kind of facts that need not stay where room is short."""
-GIVEN = "given memory"
-"""The kind of memories that the settings give."""
-FACT = "fact"
-"""The kind of all other facts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """One measure of the last resort."""
-
-    shorten: Callable[[Groups, TokenCounter], Groups]
-    """Returns what stays of the history."""
-    staying: Mapping[str, int | float] = field(default_factory=dict)
-    """How many fragments of a kind stay, the most valuable ones.
-
-    An `int` is their number: all others go. A `float` is a share of them: it stays in any case, and
-    of the others no more go than are needed."""
-
-
-LADDER: Mapping[str, _Measure] = {
-    "light": _Measure(_each(_with_fewer_blanks)),
-    "medium": _Measure(_newer_half, {Layer.RETRIEVAL: 3}),
-    "heavy": _Measure(_last_exchange, {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
-    "extreme": _Measure(
-        _each(_clipped_result), {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}
-    ),
-    "middle-out": _Measure(_middle_out, {Layer.ARC: 0.25}),
-    "memory reduction": _Measure(_unchanged, {EXPENDABLE: 0, GIVEN: 0.5}),
-    "memories left out": _Measure(_unchanged, {GIVEN: 0, FACT: 0}),
-}
-"""The measures by their names in a report, in the order in which they are taken. The first one also
-takes out what the background says twice. `Layer.HISTORY` is the summary."""
-
-
-def _kind(fragment: Fragment) -> str:
-    """Returns the kind by which a measure knows a fragment; empty for what no measure takes."""
-    if fragment.layer != Layer.PREFERENCES:
-        return fragment.layer
-    if fragment.expendable:
-        return EXPENDABLE
-    if fragment.id.startswith("memory "):
-        return GIVEN
-    return FACT if fragment.id.startswith("fact/") else ""
 
 
 def reduce(
     content: assembly.Content, counter: TokenCounter, over: Callable[[assembly.Content], int]
 ) -> tuple[assembly.Content, tuple[str, ...], tuple[Fragment, ...]]:
-    """Takes one measure of the last resort after the other until a content fits, or none is left.
+    """Takes one rung of the last resort after the other until a content fits, or none is left.
 
     Args:
         content: the content of a prompt.
@@ -364,46 +224,52 @@ def reduce(
         over: returns how many tokens a content is over its limit.
 
     Returns:
-        The smaller content, the names of the measures, and the fragments that were taken out.
+        The smaller content, the names of the rungs, and the fragments that were taken out.
     """
     taken: list[str] = []
     removed: list[Fragment] = []
-    for name, measure in LADDER.items():
+    for rung in Rung:
         excess = over(content)
         if excess <= 0:
             break
         fragments = content.fragments
-        gone = _least_valuable(fragments, measure.staying, excess)
-        if name == "light":
+        gone = _least_valuable(fragments, rung, excess)
+        if rung is Rung.LIGHT:
             gone |= _repeated(fragments)
         smaller = replace(
             content,
             fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),
-            history=measure.shorten(content.history, counter),
+            history=_shortened(content.history, rung, counter),
         )
         if smaller != content:
-            taken.append(name)
+            taken.append(rung.value)
             removed += [fragments[i] for i in sorted(gone)]
             content = smaller
     return content, tuple(taken), tuple(removed)
 
 
-def _least_valuable(
-    fragments: Sequence[Fragment], staying: Mapping[str, int | float], excess: int
-) -> set[int]:
-    """Returns the places of the fragments that go by a measure, see `_Measure.staying`.
+def _shortened(history: Groups, rung: Rung, counter: TokenCounter) -> Groups:
+    """Returns what stays of the messages of the history when a rung is taken."""
+    for layer in LAYERS:
+        history = layer.shortened(rung, history, counter)
+    return history
 
-    The least valuable of each kind go first.
+
+def _least_valuable(fragments: Sequence[Fragment], rung: Rung, excess: int) -> set[int]:
+    """Returns the places of the fragments that go when a rung is taken, layer by layer.
+
+    The least valuable of those that a layer means go first.
     """
     gone: set[int] = set()
     by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
-    for kind, stays in staying.items():
-        of_kind = [i for i in by_value if _kind(fragments[i]) == kind]
-        number_staying = math.ceil(len(of_kind) * stays) if isinstance(stays, float) else stays
-        for i in of_kind[: max(0, len(of_kind) - number_staying)]:
-            if excess > 0 or isinstance(stays, int):
-                excess -= fragments[i].tokens
-                gone.add(i)
+    for layer in LAYERS:
+        of_layer = [i for i in by_value if fragments[i].layer == layer.name]
+        for staying in layer.staying(rung):
+            candidates = [i for i in of_layer if staying.among(fragments[i])]
+            for i in candidates[: staying.most_going(len(candidates))]:
+                if excess > 0 or staying.is_strict:
+                    excess -= fragments[i].tokens
+                    gone.add(i)
     return gone
 
 
@@ -412,9 +278,10 @@ def _repeated(fragments: Sequence[Fragment]) -> set[int]:
 
     Of several that say the same, one that is no quote stays, and of quotes the most valuable one.
     """
-    background = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
+    places = [place_of(part.layer) for part in fragments]
+    background = [i for i, place in enumerate(places) if place.is_in_background]
     worst_first = sorted(
-        background, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i)
+        background, key=lambda i: (places[i] is not Place.QUOTES, fragments[i].value, -i)
     )
     # The last one with a text, which is the best one, overwrites the others.
     staying = {one_line(fold(fragments[i].text)): i for i in worst_first}

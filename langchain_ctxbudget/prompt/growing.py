@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import ToolMessage
 
-from langchain_ctxbudget.budget import Layer
+from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_history
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_last_history
 from langchain_ctxbudget.prompt.last_prompt import change_since, is_cold
@@ -245,7 +245,7 @@ def _level_in_loop(plan: Plan) -> int:
 def _level_tokens(plan: Plan) -> int:
     """Returns what a rebuilt prompt fills: what must be sent, and a share of the rest."""
     tokens = plan.allocated.tokens
-    required = tokens[Layer.IDENTITY] + tokens[Layer.MESSAGE] + sum(plan.extras.values())
+    required = tokens_at(tokens, Place.SYSTEM_PROMPT, Place.TURN) + sum(plan.extras.values())
     rest = max(0, plan.limit_tokens - required)
     return required + int(rest * GROWTH_POLICY.rebuild_share)
 

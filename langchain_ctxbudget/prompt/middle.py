@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from langchain_core.messages import HumanMessage
 
 from langchain_ctxbudget.history import CutChoice, history_view
+from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.messages import Group
-from langchain_ctxbudget.prompt.assembly import group_tokens
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.extension import (
     GROWTH_POLICY,

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
+from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import (
     Background,
@@ -17,20 +17,27 @@ from langchain_ctxbudget.history import (
     SentWith,
     TurnWorkState,
 )
-from langchain_ctxbudget.knowledge import (
-    NOTHING,
-    Bundles,
-    Detected,
-    Fact,
-    FactsLayer,
-    Knowledge,
-    facts,
+from langchain_ctxbudget.knowledge import NOTHING, Detected, FactsLayer, Knowledge
+from langchain_ctxbudget.layers import (
+    NOTHING_CHOSEN,
+    Chosen,
+    ChosenPreferences,
+    Continuation,
+    Known,
+    Place,
+    PromptLayer,
+    TurnView,
+    View,
+    all_layers,
+    chosen_preferences,
+    in_order_of_prompt,
+    place_of,
 )
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.report import ContextReport, UsageState
-from langchain_ctxbudget.retrieval import Pool, Retrieved
+from langchain_ctxbudget.retrieval import Pool, recall_tool
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
@@ -250,23 +257,6 @@ class PlannedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preferences:
-    """The first layer: preferences, memories and facts about the user."""
-
-    shown_fragments: tuple[Fragment, ...] = ()
-    left_out: tuple[Fragment, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    """The facts that are shown."""
-    remembered: FactsLayer = field(default_factory=FactsLayer)
-
-    @property
-    def facts_left_out(self) -> list[Fact]:
-        """The facts that are not shown."""
-        shown = {fact.id for fact in self.facts}
-        return [fact for fact in self.remembered.all if fact.id not in shown]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A prompt on its way; every step returns one with its own part filled in."""
 
@@ -293,16 +283,13 @@ class Plan:
     fixed: tuple[Fragment, ...] | None = None
     """What is still shown of the turn's background where an earlier call has chosen it; None where
     this call chooses it."""
-    bundles: Bundles = field(default_factory=Bundles)
-    """The texts of topics, entities and the application's own layers."""
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+    """What the layers show, by their names, as far as they have chosen."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The items of the application's own layers, by the names of these."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
-    preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
     """The ranked texts that may be quoted; None if nothing has been searched."""
-    retrieved: Retrieved = field(default_factory=Retrieved)
-    """The texts that are quoted."""
     background: Background | None = None
     """What stands in front of the turn's human message, to be sent with it again."""
 
@@ -338,7 +325,12 @@ class Plan:
         if background is None:
             return self
         fixed = background.counted(self.counter)
-        return replace(self, background=background, fixed=fixed, retrieved=Retrieved())
+        stable = {
+            name: chosen
+            for name, chosen in self.chosen.items()
+            if not place_of(name).is_in_background
+        }
+        return replace(self, background=background, fixed=fixed, chosen=stable)
 
     def positions_quoted_whole(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
         """Returns the positions of the conversation's messages that some fragments quote whole."""
@@ -346,19 +338,73 @@ class Plan:
         return tuple(sorted(position for position in quoted if position is not None))
 
     @property
-    def compiled(self) -> dict[str, dict[str, bool]]:
+    def layers(self) -> list[PromptLayer]:
+        """All layers, in the order of a report."""
+        return all_layers(self.request.settings.layers)
+
+    @property
+    def view(self) -> View:
+        """What layers may look at."""
+        request = self.request
+        turn = self.turn
+        return View(
+            conversation=self.conversation,
+            counter=self.counter,
+            settings=request.settings,
+            tier=request.tier,
+            limit_tokens=self.limit_tokens,
+            system_prompt=request.system_prompt,
+            known=Known(
+                detected=self.detected,
+                knowledge=request.knowledge,
+                remembered=request.remembered,
+                persona_id=request.persona_id,
+                own_items=self.own_items,
+            ),
+            continuation=Continuation(
+                grows=self.grows,
+                extends_last=self.growth.extends_last,
+                adds_background=self.growth.adds_background,
+                is_cold=self.growth.is_cold,
+            ),
+            turn=TurnView(
+                given=request.turn,
+                groups=turn.groups,
+                left_out=turn.fitted.left_out,
+                clipped=turn.fitted.clipped,
+                tokens=turn.tokens,
+                free_tokens=turn.free_tokens,
+                work_tokens=turn.work.stored_tokens,
+                own_work_tokens=turn.work.own_tokens,
+                stage=turn.stage,
+            ),
+            history=self.history,
+            pool=self.pool,
+            recall_tool=recall_tool(request.tools),
+        )
+
+    def chosen_by(self, layer: PromptLayer) -> Chosen:
+        """Returns what a layer shows; nothing before it has chosen."""
+        return self.chosen.get(layer.name, NOTHING_CHOSEN)
+
+    def with_chosen(self, layer: PromptLayer, chosen: Chosen) -> "Plan":
+        """Returns the plan with what a layer shows."""
+        return replace(self, chosen={**self.chosen, layer.name: chosen})
+
+    @property
+    def preferences(self) -> ChosenPreferences:
+        """The preferences that are shown, and the facts behind them."""
+        return chosen_preferences(self.chosen)
+
+    @property
+    def compiled(self) -> dict[str, Mapping[str, bool]]:
         """The compiled texts that the prompt uses, by layer and id.
 
         True stands for a text that was there in its present form, False for one that must be
         compiled.
         """
-        used = facts.bundles_used(
-            self.preferences.facts,
-            self.preferences.shown_fragments,
-            self.request.persona_id,
-            self.request.knowledge.bundles,
-        )
-        return {Layer.PREFERENCES: used, **self.detected.compiled}
+        view = self.view
+        return {layer.name: layer.compiled(view, self.chosen_by(layer)) for layer in self.layers}
 
     @property
     def cut_key(self) -> str:
@@ -432,21 +478,34 @@ class Plan:
         assert self.allocation is not None  # noqa: S101 - steps run in order
         return self.allocation
 
+    def items_at(self, *places: Place) -> tuple[Fragment, ...]:
+        """Returns the items of layers in some places, in the order of the prompt."""
+        items: list[Fragment] = []
+        for layer in in_order_of_prompt(self.layers):
+            if layer.place in places:
+                items += self.chosen_by(layer).fragments
+        return tuple(items)
+
     @property
-    def chosen(self) -> tuple[Fragment, ...]:
-        """The fragments of the turn's background, as far as they are chosen."""
+    def stable_items(self) -> tuple[Fragment, ...]:
+        """The items before the turn: preferences, arc, summary."""
+        return self.items_at(Place.STABLE, Place.HISTORY)
+
+    @property
+    def background_items(self) -> tuple[Fragment, ...]:
+        """The items of the turn's background, as far as they are chosen."""
         if self.fixed is not None:
             return self.fixed
-        return (*self.bundles.fragments, *self.retrieved.fragments)
+        return self.items_at(Place.BACKGROUND, Place.QUOTES)
 
     @property
     def content(self) -> Content:
         """Everything that was chosen so far, in the form from which the messages are built."""
         view = self.history
-        background = self.chosen if has_human(self.turn.groups) else ()
+        background = self.background_items if has_human(self.turn.groups) else ()
         return Content(
             system_prompt=self.request.system_prompt,
-            fragments=(*self.preferences.shown_fragments, *view.arc, *view.summary, *background),
+            fragments=(*self.stable_items, *background),
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,

@@ -6,8 +6,8 @@ middle that is left out, costs tokens that the cache would have held; the accoun
 
 from dataclasses import dataclass
 
-from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.history import Background
+from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.turn_room import framed_tokens
 from langchain_ctxbudget.stores import CutRecord
@@ -87,4 +87,5 @@ def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 def whole_tokens(plan: Plan) -> int:
     """Returns the tokens of a prompt with all that was said, the system prompt and the tools."""
     said_tokens = plan.conversation.total_tokens + plan.turn.tokens
-    return said_tokens + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
+    system_tokens = tokens_at(plan.allocated.tokens, Place.SYSTEM_PROMPT)
+    return said_tokens + system_tokens + sum(plan.extras.values())

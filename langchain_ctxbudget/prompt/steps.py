@@ -16,11 +16,11 @@ from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import history, retrieval
-from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView
-from langchain_ctxbudget.knowledge import facts, subjects
+from langchain_ctxbudget.knowledge import detect, facts, within_tier
+from langchain_ctxbudget.layers import OwnLayer, noted_tokens
 from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
@@ -59,7 +59,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     problems: list[str] = []
     plan = yield from _with_embedded_query(plan, access, problems)
     vector = _query_vector(plan, access, problems)
-    detected = subjects.detect(
+    detected = detect(
         plan.query,
         request.settings,
         request.knowledge,
@@ -68,7 +68,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         expected=request.expected,
         count=plan.counter.count_text,
     )
-    detected = subjects.within_tier(detected, request.tier, plan.counter.count_text)
+    detected = within_tier(detected, request.tier, plan.counter.count_text)
     return replace(plan, detected=detected).with_failures(*problems)
 
 
@@ -123,11 +123,11 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
     scope = plan.conversation.scope
     items: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
-    layers = plan.request.settings.layers if plan.fixed is None else ()
+    declared = plan.request.settings.layers if plan.fixed is None else ()
     left_tokens = plan.turn.free_tokens
-    if layers and plan.growth.extends_last:
+    if declared and plan.growth.extends_last:
         left_tokens = max(0, -excess_tokens(plan, plan.content))
-    for layer in layers:
+    for layer in map(OwnLayer, declared):
         request = LayerRequest(
             query=plan.query,
             budget_tokens=plan.allocated.tokens[layer.name],
@@ -135,7 +135,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
             conversation_id=scope.conversation_id,
             left_tokens=left_tokens,
         )
-        fetched = subjects.fetch(layer, request)
+        fetched = layer.fetched(request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
     return budgeting.with_bundles(replace(plan, own_items=items).with_failures(*problems))
 
@@ -236,7 +236,7 @@ def _read_sources(
 ) -> Flow[_Findings]:
     """Searches facts that are not shown, other conversations and documents."""
     memories = facts.as_candidates(
-        plan.preferences.left_out,
+        plan.preferences.memories_left_out,
         plan.preferences.facts_left_out,
         conversation_id=plan.conversation.scope.conversation_id,
     )
@@ -272,7 +272,8 @@ def _pool(
     )
     pool = replace(pool, named_documents=findings.named_documents)
     names_by_id = plan.request.knowledge.names_by_id
-    names = [names_by_id.get(it.id, (it.id,))[0] for it in plan.detected.entities]
+    entities = plan.detected.entities.subjects
+    names = [names_by_id.get(it.id, (it.id,))[0] for it in entities]
     pool = retrieval.weighted(pool, settings.memory_weights, today)
     pool = retrieval.boosted(pool, settings, names, today)
     if access.reranker is not None:
@@ -382,7 +383,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
             "at": plan.request.now,
             "saved_tokens": (plan.growth.afforded_tokens or 0) - spent_tokens,
             "level_tokens": plan.growth.level_tokens,
-            "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+            "preferences_tokens": noted_tokens(plan.allocated.tokens),
             "long": plan.turn.stage,
             "turn_tokens": plan.turn.room_tokens,
             "turn_groups": len(plan.turn.given.groups),

@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history import TurnWorkState, WorkState, known_files, work_state
+from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.messages import (
     Group,
     cached_until_forgotten,
@@ -25,7 +26,7 @@ from langchain_ctxbudget.messages import (
     terms,
     without_media,
 )
-from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, messages_of
+from langchain_ctxbudget.prompt.assembly import has_human, messages_of
 from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn
 from langchain_ctxbudget.prompt.shortening import (
     Place,

@@ -12,7 +12,8 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.history import Conversation, work_state
-from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
+from langchain_ctxbudget.layers import group_tokens
+from langchain_ctxbudget.prompt.assembly import has_human
 from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, advice, floors
 from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn, Plan, PlannedTurn, TurnWork
 from langchain_ctxbudget.prompt.turn import (

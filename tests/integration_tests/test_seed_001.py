@@ -19,14 +19,9 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, FACT_POLICY, eviction_score
+from langchain_ctxbudget.layers.history import FIRST_MESSAGES, LAST_MESSAGES
 from langchain_ctxbudget.pipeline.stored import ConversationStatus
-from langchain_ctxbudget.prompt.fitting import FIRST_MESSAGES, LAST_MESSAGES
 from tests.integration_tests.seeds import ADA, C1, NOW, new_pipeline, talk
-
-pytestmark = pytest.mark.slow
-
-
-# What is known, in the prompt
 
 WORK_AND_PREFERENCES: list[tuple[str, Any]] = [
     ("Building a local-first AI chat app with WebLLM", "project"),

@@ -9,17 +9,15 @@ from hypothesis import strategies as st
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source
-from langchain_ctxbudget.knowledge.facts import (
-    as_candidates,
+from langchain_ctxbudget.knowledge.facts import as_candidates, facts_layer_of, snapshot_of
+from langchain_ctxbudget.knowledge.records import KnowledgeMark
+from langchain_ctxbudget.layers.preferences import (
     fact_fragments,
-    facts_layer_of,
     facts_tokens,
     left_out,
     memory_fragments,
     preference_fragments,
-    snapshot_of,
 )
-from langchain_ctxbudget.knowledge.records import KnowledgeMark
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import TiktokenCounter
 

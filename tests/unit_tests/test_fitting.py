@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.layers import Rung
 from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import Content
 from langchain_ctxbudget.prompt.assembly import build
-from langchain_ctxbudget.prompt.fitting import LADDER, reduce
+from langchain_ctxbudget.prompt.fitting import reduce
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
 COUNTER = TiktokenCounter()
-STEPS = list(LADDER)
+STEPS = [rung.value for rung in Rung]
 
 
 def fragment(

@@ -41,6 +41,7 @@ FLOORS = [
     {"integrations"},
     {"pipeline"},
     {"prompt"},
+    {"layers"},
     {"retrieval"},
     {"knowledge", "documents"},
     {"history"},
@@ -56,7 +57,17 @@ FLOORS = [
 ]
 """A room may import from the rooms below it."""
 
-PURE = ("budget", "messages", "search", "prompt", "report", "history", "knowledge", "retrieval")
+PURE = (
+    "budget",
+    "messages",
+    "search",
+    "prompt",
+    "layers",
+    "report",
+    "history",
+    "knowledge",
+    "retrieval",
+)
 NO_IO = {"asyncio", "chromadb", "os", "random", "sqlite3", "threading", "time", "uuid"}
 
 

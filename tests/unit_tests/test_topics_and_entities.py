@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.budget import HEALTHY, Layer, Reason, Status
 from langchain_ctxbudget.knowledge import (
     NOTHING,
     ContextBundle,
@@ -16,8 +16,11 @@ from langchain_ctxbudget.knowledge import (
     TopicProfile,
 )
 from langchain_ctxbudget.knowledge.profiles import slug
-from langchain_ctxbudget.knowledge.subjects import declared_line, detect, render
+from langchain_ctxbudget.knowledge.subjects import declared_line, detect
+from langchain_ctxbudget.layers import Known, View, all_layers
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
+from langchain_ctxbudget.tokens import EstimatingCounter
+from tests.conversations import conversation
 from tests.unit_tests.test_facts_layer import words
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -76,25 +79,75 @@ def compiled_knowledge(*profiles):
 
 
 def labels(text, *topics):
-    return [found.id for found in detect(text, declared(*topics)).topics]
+    return [found.id for found in detect(text, declared(*topics)).topics.subjects]
+
+
+def subjects_of(detected):
+    return (*detected.topics.subjects, *detected.entities.subjects)
 
 
 def detected_ids(text, settings, knowledge=NOTHING):
     detected = detect(text, settings, knowledge)
-    return [found.id for found in (*detected.topics, *detected.entities)]
+    return [found.id for found in subjects_of(detected)]
 
 
 def confidences(text, *profiles, recent=()):
     """How sure it is that a text is about what was learned, by id."""
     detected = detect(text, NO_SETTINGS, compiled_knowledge(*profiles), recent=recent)
-    return {found.id: found.confidence for found in (*detected.topics, *detected.entities)}
+    return {found.id: found.confidence for found in subjects_of(detected)}
+
+
+class WordCounter(EstimatingCounter):
+    """Counts words."""
+
+    def count_text(self, text):
+        return words(text)
+
+
+COUNTER = WordCounter()
+NO_MESSAGES = conversation([], COUNTER)
+
+
+def view_of(text, settings=NO_SETTINGS, knowledge=NOTHING):
+    detected = detect(text, settings, knowledge, count=words)
+    return View(
+        conversation=NO_MESSAGES,
+        counter=COUNTER,
+        settings=settings,
+        tier=HEALTHY,
+        limit_tokens=1_000,
+        known=Known(detected=detected, knowledge=knowledge),
+    )
+
+
+class Rendered:
+    """What the layers of topics and entities show and leave out."""
+
+    def __init__(self, view, grants):
+        layers = {layer.name: layer for layer in all_layers([])}
+        self.by_layer = {name: layers[name].items(view, grant) for name, grant in grants.items()}
+        self.compiled = {
+            name: layers[name].compiled(view, chosen) for name, chosen in self.by_layer.items()
+        }
+
+    @property
+    def fragments(self):
+        return [part for chosen in self.by_layer.values() for part in chosen.fragments]
+
+    @property
+    def omitted(self):
+        return [
+            (name, item) for name, chosen in self.by_layer.items() for item in chosen.left_out()
+        ]
+
+    @property
+    def more_omitted(self):
+        return {name: chosen.more_left_out for name, chosen in self.by_layer.items()}
 
 
 def rendered(text, settings=NO_SETTINGS, knowledge=NOTHING, *, topic_tokens=99, entity_tokens=99):
-    detected = detect(text, settings, knowledge, count=words)
-    return render(
-        detected, words, topic_tokens=topic_tokens, entity_tokens=entity_tokens, most_entities=3
-    )
+    grants = {Layer.TOPICS: topic_tokens, Layer.ENTITIES: entity_tokens}
+    return Rendered(view_of(text, settings, knowledge), grants)
 
 
 def reasons_of_omissions(text, *args, **tokens):
@@ -167,9 +220,9 @@ def test_what_is_declared_counts_where_a_learned_thing_has_its_name(name):
     ids=["topic", "entity"],
 )
 def test_a_compiled_text_is_a_hit(profile, compiled):
-    detected = detect("redis", NO_SETTINGS, compiled_knowledge(profile))
+    result = rendered("redis", NO_SETTINGS, compiled_knowledge(profile))
 
-    assert detected.compiled == compiled
+    assert result.compiled == compiled
 
 
 @pytest.mark.parametrize(
@@ -183,9 +236,9 @@ def test_a_compiled_text_is_a_hit(profile, compiled):
 def test_a_text_that_is_not_compiled_is_a_miss(profile, compiled):
     uncompiled = knowledge_of([profile], [])
 
-    detected = detect("redis", NO_SETTINGS, uncompiled)
+    result = rendered("redis", NO_SETTINGS, uncompiled)
 
-    assert detected.compiled == compiled
+    assert result.compiled == compiled
     assert reasons_of_omissions("redis", NO_SETTINGS, uncompiled) == {
         profile.id: Reason.NOT_COMPILED
     }

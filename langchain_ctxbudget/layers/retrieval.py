@@ -1,0 +1,128 @@
+"""The layer of quotes: earlier messages, memories and documents found for the message.
+
+What may be quoted, and how it is ranked, is decided in the room `retrieval`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer, LayerSpec
+from langchain_ctxbudget.layers.base import (
+    NOTHING_CHOSEN,
+    Chosen,
+    Place,
+    PromptLayer,
+    Rung,
+    Staying,
+    View,
+)
+from langchain_ctxbudget.layers.groups import group_tokens, positions_of
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
+
+
+@dataclass(frozen=True, slots=True)
+class QuotingPolicy:
+    """What a quote must be worth to take room in a prompt."""
+
+    least_worth: Mapping[Emphasis, float] = field(
+        default_factory=lambda: {"balanced": 0.2, "cache": 1.0}
+    )
+    """The probability with which a text must be needed that takes the whole budget. For a text that
+    takes a tenth of the budget, a tenth of this is enough."""
+    weak_share: float = 0.05
+    """The share of the budget that quotes may take if hardly anything that was said has to do with
+    the message."""
+
+
+QUOTING_POLICY = QuotingPolicy()
+
+
+class RetrievalLayer(PromptLayer):
+    """Texts that are quoted because the message may need them."""
+
+    name = Layer.RETRIEVAL
+    title = Layer.RETRIEVAL.full_name
+    place = Place.QUOTES
+    section = MIXED_SECTION
+
+    def wider_tokens(
+        self, spec: LayerSpec, _granted_tokens: int, most_tokens: int, _view: View
+    ) -> int | None:
+        """Returns what other layers leave: quotes are chosen last, and get nothing before that."""
+        return min(most_tokens, spec.limit_tokens)
+
+    def items(self, view: View, tokens: int) -> Chosen:
+        """Returns those of the ranked texts that are worth their tokens, within the grant."""
+        pool = view.pool
+        if pool is None:
+            return NOTHING_CHOSEN
+        count = view.counter.count_text
+        history = view.history
+        continuation = view.continuation
+        tokens = _most_tokens(view, pool, tokens)
+        heading_tokens = max(map(count, (OWN_SECTION, MIXED_SECTION)))
+        shown = {position for position in positions_of(history.groups) if position < history.cut}
+        backgrounds = history.backgrounds.values()
+        quoted_before = chain.from_iterable(background.fragments for background in backgrounds)
+        is_rebuild = not (continuation.adds_background or view.turn.stage)
+        is_cold_rebuild = continuation.grows and continuation.is_cold and is_rebuild
+        retrieved = select(
+            view.conversation,
+            pool,
+            history.cut,
+            max(0, tokens - heading_tokens),
+            shown={*shown, *history.quoted},
+            shown_ids={part.id for part in quoted_before},
+            in_short=history.shortened.difference(history.quoted),
+            prices=_prices(view, pool),
+            # The last half of the quotes is sent only once, so that the next prompt can grow.
+            transient_tokens=tokens // 2 if is_cold_rebuild else 0,
+            is_numbered=bool(view.recall_tool),
+            limits=view.settings.retrieval,
+        )
+        return Chosen(
+            fragments=retrieved.fragments,
+            left_out=retrieved.omitted,
+            more_left_out=retrieved.more_omitted,
+            scores=retrieved.scores,
+        )
+
+    def staying(self, rung: Rung) -> Sequence[Staying]:
+        """Returns how many quotes stay when a rung of the last resort is taken."""
+        numbers = {Rung.MEDIUM: 3, Rung.HEAVY: 2, Rung.EXTREME: 1}
+        number = numbers.get(rung)
+        return () if number is None else [Staying(number=number)]
+
+
+def _most_tokens(view: View, pool: Pool, tokens: int) -> int:
+    """Returns how many tokens of a grant quotes may take."""
+    tier = view.tier
+    history = view.history
+    if tier.history_messages is not None and not (pool.others or pool.named_documents):
+        # The usage limit lets in a share of the conversation. What it takes from the history must
+        # not come back as quotes.
+        shown_tokens = sum(group_tokens(group, view.counter) for group in history.groups)
+        shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
+        most_tokens = int(view.conversation.total_tokens * tier.budget_share)
+        tokens = min(tokens, most_tokens - shown_tokens)
+    if view.continuation.grows and pool.evidence.is_weak:
+        tokens = min(tokens, int(view.limit_tokens * QUOTING_POLICY.weak_share))
+    return tokens
+
+
+def _prices(view: View, pool: Pool) -> tuple[float, float]:
+    """Returns the price of a token of a quote from this conversation, and from another one.
+
+    A price is the probability with which a text must be needed, for each token that it costs. In a
+    cold rebuild, which has nothing cached to lose, quotes from this conversation are free.
+    """
+    continuation = view.continuation
+    if not continuation.grows or pool.question.is_broad:
+        return 0.0, 0.0
+    settings = view.settings
+    worth = QUOTING_POLICY.least_worth[settings.emphasis]
+    price = worth / DEPTH_FACTOR[settings.depth] / view.limit_tokens
+    is_rebuild = not continuation.adds_background
+    is_free = continuation.is_cold and is_rebuild and not pool.evidence.is_weak
+    return (0.0 if is_free else price), price
