@@ -237,6 +237,8 @@ class PromptLayer:
     """The line above its items, where it stands in the background."""
     is_required: bool = False
     """True if it is always sent whole, and never gives way."""
+    is_asked: bool = False
+    """True if `fetched` asks somebody for its items."""
 
     # The budget
 
@@ -265,7 +267,7 @@ class PromptLayer:
     # Its items
 
     def fetched(self, _request: LayerRequest) -> Flow[tuple[str, ...]]:
-        """Asks whoever gives its items for them; by default nobody does."""
+        """Asks somebody for its items, where `is_asked`."""
         yield from ()
         return ()
 

@@ -19,11 +19,8 @@ class ListedLayer(PromptLayer):
     """A layer of the background that shows the first of some texts that fit."""
 
     place = Place.BACKGROUND
-
-    @property
-    def spec(self) -> LayerSpec:
-        """What it asks for."""
-        raise NotImplementedError
+    spec: LayerSpec
+    """What it asks for."""
 
     def texts(self, view: View) -> Sequence[str]:
         """Returns its items, the most important first."""
@@ -98,16 +95,14 @@ def _line(text: str) -> str:
 class OwnLayer(ListedLayer):
     """A layer that the application has declared in the settings."""
 
+    is_asked = True
+
     def __init__(self, declared: CustomLayer) -> None:
         self.name = declared.name
         self.title = declared.name
         self.section = f"## {fences.as_data(one_line(declared.name))}\n"
-        self._declared = declared
-
-    @property
-    def spec(self) -> LayerSpec:
-        """What the application asks for."""
-        return self._declared.spec
+        self.spec = declared.spec
+        self._items = declared.items
 
     def fetched(self, request: LayerRequest) -> Flow[tuple[str, ...]]:
         """Returns the items; a function is called in a worker thread under async.
@@ -116,7 +111,7 @@ class OwnLayer(ListedLayer):
             TypeError: The function gives something else than strings.
             Exception: Whatever the function raises.
         """
-        items: Any = self._declared.items
+        items: Any = self._items
         if callable(items):
             items = yield in_thread(partial(items, request))
         if isinstance(items, Coroutine):

@@ -20,7 +20,7 @@ from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView
 from langchain_ctxbudget.knowledge import detect, facts, within_tier
-from langchain_ctxbudget.layers import OwnLayer, noted_tokens
+from langchain_ctxbudget.layers import PromptLayer, noted_tokens
 from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
@@ -123,11 +123,13 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
     scope = plan.conversation.scope
     items: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
-    declared = plan.request.settings.layers if plan.fixed is None else ()
+    layers: list[PromptLayer] = []
+    if plan.fixed is None:
+        layers = [layer for layer in plan.layers if layer.is_asked]
     left_tokens = plan.turn.free_tokens
-    if declared and plan.growth.extends_last:
+    if layers and plan.growth.extends_last:
         left_tokens = max(0, -excess_tokens(plan, plan.content))
-    for layer in map(OwnLayer, declared):
+    for layer in layers:
         request = LayerRequest(
             query=plan.query,
             budget_tokens=plan.allocated.tokens[layer.name],
