@@ -23,6 +23,11 @@ from langchain_ctxbudget.layers.history import FIRST_MESSAGES, LAST_MESSAGES
 from langchain_ctxbudget.pipeline.stored import ConversationStatus
 from tests.integration_tests.seeds import ADA, C1, NOW, new_pipeline, talk
 
+pytestmark = pytest.mark.slow
+
+
+# What is known, in the prompt
+
 WORK_AND_PREFERENCES: list[tuple[str, Any]] = [
     ("Building a local-first AI chat app with WebLLM", "project"),
     ("Currently implementing a memory extraction system", "project"),
