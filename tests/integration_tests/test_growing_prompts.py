@@ -1,4 +1,7 @@
-"""While a provider's cache holds the last prompt, the next one extends it; else it is rebuilt."""
+"""While a provider's cache holds the last prompt, the next one extends it; else it is rebuilt.
+
+An extended prompt sends the backgrounds of earlier turns again, so the tests tell it by them.
+"""
 
 import copy
 import gzip
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,11 +35,11 @@ WORDS = (
     "apple piano roof ladder oven bread canoe river letter stamp engine wheel ticket train museum "
     "painting violin concert"
 ).split()
-CONCERT = "What about the violin concert?"
+QUESTION = "What about the violin concert?"
 
 Prompts = list[AssembledContext]
 Pair = tuple[AssembledContext, AssembledContext]
-"""A prompt and the one after it."""
+"""A prompt, and the prompt of the next turn."""
 Pairs = list[Pair]
 
 
@@ -58,7 +62,10 @@ def clock() -> Clock:
 
 
 def new_pipeline(
-    clock: Clock, store: BaseStore | None = None, **changes: object
+    clock: Clock,
+    store: BaseStore | None = None,
+    system_prompt: str = "You are helpful.",
+    **changes: object,
 ) -> ContextPipeline:
     chosen = {
         "max_context_tokens": BUDGET,
@@ -66,7 +73,7 @@ def new_pipeline(
         "learn": False,
         **changes,
     }
-    return ContextPipeline(chosen, system_prompt="You are helpful.", store=store, clock=clock)
+    return ContextPipeline(chosen, system_prompt=system_prompt, store=store, clock=clock)
 
 
 def sentence(rng: random.Random, words: int) -> str:
@@ -75,13 +82,17 @@ def sentence(rng: random.Random, words: int) -> str:
 
 
 def text_of(messages: list[BaseMessage]) -> str:
+    """Returns the messages as one text, in which a cache would look for a common beginning."""
     return "\x00".join(f"{message.type}\x01{message.text}" for message in messages)
 
 
-def talk(
+def run_turns(
     pipeline: ContextPipeline, clock: Clock, turns: int, seed: int = 1
 ) -> Iterator[AssembledContext]:
-    """Asks and is answered, a minute from turn to turn; yields each prompt before its answer."""
+    """Runs turns of random sentences, one a minute.
+
+    Yields the prompt of each turn, and stores the question and its answer only after that.
+    """
     rng = random.Random(seed)
     for _ in range(turns):
         clock.move(60)
@@ -90,16 +101,20 @@ def talk(
         pipeline.add_messages([question, AIMessage(sentence(rng, 40))], **SCOPE)
 
 
-def talk_until_extended(pipeline: ContextPipeline, clock: Clock, fullest: float) -> None:
-    """Talks until a prompt shows earlier blocks again and fills less than a share of the budget."""
-    for prompt in talk(pipeline, clock, 60):
-        if items_as_sent(prompt) and prompt.report.total_tokens < BUDGET * fullest:
+def run_until_extended(pipeline: ContextPipeline, clock: Clock, most_share: float) -> None:
+    """Runs turns until an extended prompt fills less than this share of the budget.
+
+    The question of that prompt is not stored.
+    """
+    for prompt in run_turns(pipeline, clock, 60):
+        is_small = prompt.report.total_tokens < BUDGET * most_share
+        if is_small and count_items_sent_again(prompt) > 0:
             return
-    pytest.fail("no prompt shows earlier blocks again")
+    pytest.fail("no small prompt sends earlier backgrounds again")
 
 
-def items_as_sent(prompt: AssembledContext) -> int:
-    """Returns how many items of earlier blocks a prompt shows."""
+def count_items_sent_again(prompt: AssembledContext) -> int:
+    """Counts the items of earlier backgrounds that a prompt sends again; a rebuilt one has none."""
     count = 0
     for layer in prompt.report.layers:
         count += sum(item.reason is Reason.AS_SENT for item in layer.items)
@@ -111,12 +126,13 @@ def is_rebuilt(prompt: AssembledContext) -> bool:
 
 
 def extends(pair: Pair) -> bool:
-    """Whether the second prompt begins with all of the first."""
+    """Tells whether the second prompt begins with all of the first."""
     before, now = pair
     return text_of(now.messages).startswith(text_of(before.messages))
 
 
-def used_tokens(report: ContextReport) -> int:
+def tokens_of_parts(report: ContextReport) -> int:
+    """Returns what the layers and the overhead of a prompt cost together."""
     layers = sum(layer.used_tokens for layer in report.layers)
     return layers + sum(report.overhead_tokens.values())
 
@@ -128,50 +144,45 @@ def used_tokens(report: ContextReport) -> int:
 def forty_prompts() -> Prompts:
     """The prompts of forty turns."""
     clock = Clock()
-    return list(talk(new_pipeline(clock), clock, 40))
+    return list(run_turns(new_pipeline(clock), clock, 40))
 
 
-def test_a_prompt_that_is_not_rebuilt_is_the_last_one_and_more(
-    forty_prompts: Prompts,
-) -> None:
-    extended = [pair for pair in pairwise(forty_prompts) if not is_rebuilt(pair[1])]
-    assert [pair for pair in extended if not extends(pair)] == []
+def test_a_prompt_that_is_not_rebuilt_extends_the_last_one(forty_prompts: Prompts) -> None:
+    not_rebuilt = [pair for pair in pairwise(forty_prompts) if not is_rebuilt(pair[1])]
+    assert [pair for pair in not_rebuilt if not extends(pair)] == []
 
 
-def test_a_prompt_is_rebuilt_now_and_then(forty_prompts: Prompts) -> None:
+def test_two_to_six_of_forty_prompts_are_rebuilt(forty_prompts: Prompts) -> None:
     rebuilt = [prompt for prompt in forty_prompts[1:] if is_rebuilt(prompt)]
     assert 2 <= len(rebuilt) <= 6
 
 
 def test_no_prompt_is_larger_than_the_budget(forty_prompts: Prompts) -> None:
-    assert max(prompt.report.total_tokens for prompt in forty_prompts) <= 1_200
+    assert max(prompt.report.total_tokens for prompt in forty_prompts) <= BUDGET
 
 
 def test_layers_and_overhead_add_up_to_the_total(forty_prompts: Prompts) -> None:
     reports = [prompt.report for prompt in forty_prompts]
     totals = [report.total_tokens for report in reports]
-    assert [used_tokens(report) for report in reports] == totals
+    assert [tokens_of_parts(report) for report in reports] == totals
 
 
-def test_the_coverage_has_every_stored_message_once(
-    forty_prompts: Prompts,
-) -> None:
-    positions = [covered_positions(prompt.report) for prompt in forty_prompts]
-    stored = range(0, 80, 2)
-    assert positions == [list(range(1, count + 1)) for count in stored]
+def test_the_coverage_has_every_stored_message_once(forty_prompts: Prompts) -> None:
+    covered = [covered_numbers(prompt.report) for prompt in forty_prompts]
+    stored = [list(range(1, 2 * turn + 1)) for turn in range(40)]
+    assert covered == stored
 
 
-def covered_positions(report: ContextReport) -> list[int]:
-    positions: list[int] = []
+def covered_numbers(report: ContextReport) -> list[int]:
+    """Returns the numbers of the messages that the coverage tells of; the first one is 1."""
+    numbers: list[int] = []
     for part in report.coverage:
-        positions += range(part.first, part.last + 1)
-    return positions
+        numbers += range(part.first, part.last + 1)
+    return numbers
 
 
-def test_items_of_earlier_blocks_are_in_the_report(
-    forty_prompts: Prompts,
-) -> None:
-    assert max(items_as_sent(prompt) for prompt in forty_prompts) > 0
+def test_the_report_has_items_of_earlier_backgrounds(forty_prompts: Prompts) -> None:
+    assert max(count_items_sent_again(prompt) for prompt in forty_prompts) > 0
 
 
 def test_no_prompt_quotes_anything_twice(forty_prompts: Prompts) -> None:
@@ -180,7 +191,7 @@ def test_no_prompt_quotes_anything_twice(forty_prompts: Prompts) -> None:
 
 
 def quoted_lines(prompt: AssembledContext) -> list[str]:
-    """Returns the lines of items, but for those of the summary."""
+    """Returns the lines of all items, without those of the summary."""
     lines: list[str] = []
     for message in prompt.messages:
         if "<conversation_summary>" not in message.text:
@@ -193,20 +204,20 @@ def quoted_lines(prompt: AssembledContext) -> list[str]:
     [{"cache_lifetime_seconds": 0}, {"emphasis": "recall"}, {"layout": "system_first"}],
     ids=["no cache", "recall", "system first"],
 )
-def test_without_a_cache_the_blocks_of_earlier_turns_go(
+def test_prompts_that_do_not_grow_have_one_background(
     clock: Clock, changes: dict[str, object]
 ) -> None:
-    prompts = talk(new_pipeline(clock, **changes), clock, 25)
-    assert max(blocks_in(prompt) for prompt in prompts) == 1
+    prompts = run_turns(new_pipeline(clock, **changes), clock, 25)
+    assert max(count_backgrounds(prompt) for prompt in prompts) == 1
 
 
-def blocks_in(prompt: AssembledContext) -> int:
+def count_backgrounds(prompt: AssembledContext) -> int:
     return sum("<context>" in message.text for message in prompt.messages)
 
 
 @pytest.fixture(scope="module")
-def prompts_of_processes() -> Prompts:
-    """The prompts of 25 turns, each by a process of its own."""
+def prompts_of_new_processes() -> Prompts:
+    """The prompts of 25 turns, each made by a new pipeline on what is stored."""
     clock = Clock()
     store = InMemoryStore()
     rng = random.Random(3)
@@ -220,140 +231,136 @@ def prompts_of_processes() -> Prompts:
     return prompts
 
 
-def test_a_new_process_goes_on_with_the_same_bytes(
-    clock: Clock, prompts_of_processes: Prompts
+def test_a_new_process_makes_the_same_prompts(
+    clock: Clock, prompts_of_new_processes: Prompts
 ) -> None:
-    of_one_process = list(talk(new_pipeline(clock), clock, 25, seed=3))
-    texts = [text_of(prompt.messages) for prompt in of_one_process]
-    assert [text_of(prompt.messages) for prompt in prompts_of_processes] == texts
+    prompts_of_one_process = run_turns(new_pipeline(clock), clock, 25, seed=3)
+    texts = [text_of(prompt.messages) for prompt in prompts_of_one_process]
+    assert [text_of(prompt.messages) for prompt in prompts_of_new_processes] == texts
 
 
 def test_most_prompts_of_new_processes_extend_the_last_one(
-    prompts_of_processes: Prompts,
+    prompts_of_new_processes: Prompts,
 ) -> None:
-    assert sum(map(extends, pairwise(prompts_of_processes))) > 12
+    assert sum(map(extends, pairwise(prompts_of_new_processes))) > 12
 
 
-# What makes a prompt rebuilt
+# What causes a rebuild
 
 
 @dataclass
-class Talk:
-    """A store and the time after a conversation."""
+class StoredConversation:
+    """A conversation as it is stored, and the time when it was left."""
 
     store: InMemoryStore
     clock: Clock
 
-    def pipeline(self) -> ContextPipeline:
-        return new_pipeline(self.clock, self.store)
+    def assemble(self, question: str, **options: Any) -> AssembledContext:
+        """Goes on with the conversation as a new process would."""
+        return new_pipeline(self.clock, self.store).assemble(question, **options, **SCOPE)
 
 
 @pytest.fixture(scope="module")
-def talk_that_was_extended() -> Talk:
+def shared_extended() -> StoredConversation:
     clock = Clock()
     store = InMemoryStore()
-    talk_until_extended(new_pipeline(clock, store), clock, fullest=0.8)
-    return Talk(store, clock)
+    run_until_extended(new_pipeline(clock, store), clock, most_share=0.8)
+    return StoredConversation(store, clock)
 
 
 @pytest.fixture
-def extended_talk(talk_that_was_extended: Talk) -> Talk:
-    """A conversation whose last prompt shows earlier blocks again: each test has a copy."""
-    return copy.deepcopy(talk_that_was_extended)
+def extended(shared_extended: StoredConversation) -> StoredConversation:
+    """A conversation whose last prompt was extended; each test has its own copy."""
+    return copy.deepcopy(shared_extended)
 
 
-def test_the_next_question_extends_the_prompt(extended_talk: Talk) -> None:
-    assert items_as_sent(extended_talk.pipeline().assemble(CONCERT, **SCOPE)) > 0
+def test_the_next_question_extends_the_prompt(extended: StoredConversation) -> None:
+    assert count_items_sent_again(extended.assemble(QUESTION)) > 0
 
 
-def test_another_tool_makes_a_prompt_rebuilt(extended_talk: Talk) -> None:
+def test_other_tools_cause_a_rebuild(extended: StoredConversation) -> None:
     def look_up(word: str) -> str:
         """Looks a word up."""
         return word
 
-    prompt = extended_talk.pipeline().assemble(CONCERT, tools=[look_up], **SCOPE)
-    assert items_as_sent(prompt) == 0
+    prompt = extended.assemble(QUESTION, tools=[look_up])
+    assert count_items_sent_again(prompt) == 0
 
 
-def test_another_system_prompt_makes_a_prompt_rebuilt(extended_talk: Talk) -> None:
-    brief = ContextPipeline(
-        extended_talk.pipeline().settings,
-        system_prompt="You are brief.",
-        store=extended_talk.store,
-        clock=extended_talk.clock,
-    )
-    assert items_as_sent(brief.assemble(CONCERT, **SCOPE)) == 0
+def test_another_system_prompt_causes_a_rebuild(extended: StoredConversation) -> None:
+    brief = new_pipeline(extended.clock, extended.store, system_prompt="You are brief.")
+    assert count_items_sent_again(brief.assemble(QUESTION, **SCOPE)) == 0
 
 
-def test_while_the_cache_is_warm_the_prompt_is_extended(extended_talk: Talk) -> None:
-    extended_talk.clock.move(240)
-    assert items_as_sent(extended_talk.pipeline().assemble(CONCERT, **SCOPE)) > 0
+def test_while_the_cache_is_warm_the_prompt_is_extended(extended: StoredConversation) -> None:
+    extended.clock.move(240)
+    assert count_items_sent_again(extended.assemble(QUESTION)) > 0
 
 
-def test_when_the_cache_is_cold_the_prompt_is_rebuilt(extended_talk: Talk) -> None:
-    extended_talk.clock.move(301)
-    assert items_as_sent(extended_talk.pipeline().assemble(CONCERT, **SCOPE)) == 0
+def test_when_the_cache_is_cold_the_prompt_is_rebuilt(extended: StoredConversation) -> None:
+    extended.clock.move(301)
+    assert count_items_sent_again(extended.assemble(QUESTION)) == 0
 
 
 @dataclass
-class Cold:
-    """A prompt after an hour of silence, and the next one by two processes."""
+class AfterPause:
+    """The first prompt after an hour of silence, and the second one by either of two processes."""
 
-    prompt: AssembledContext
-    by_new_process: AssembledContext
-    by_same_process: AssembledContext
+    first: AssembledContext
+    second_by_new_process: AssembledContext
+    second_by_same_process: AssembledContext
 
 
 @pytest.fixture(scope="module")
-def cold() -> Cold:
+def after_pause() -> AfterPause:
     clock = Clock()
     store = InMemoryStore()
     pipeline = new_pipeline(clock, store)
-    list(talk(pipeline, clock, 60))
+    list(run_turns(pipeline, clock, 60))
     clock.move(3_600)
-    question = HumanMessage(CONCERT, id="asked")
-    prompt = pipeline.assemble(question, **SCOPE)
+    question = HumanMessage(QUESTION, id="asked")
+    first = pipeline.assemble(question, **SCOPE)
     pipeline.add_messages([question, AIMessage("On Friday.")], **SCOPE)
     by_new_process = new_pipeline(clock, store).assemble("And the train?", **SCOPE)
-    return Cold(prompt, by_new_process, pipeline.assemble("And the train?", **SCOPE))
+    by_same_process = pipeline.assemble("And the train?", **SCOPE)
+    return AfterPause(first, by_new_process, by_same_process)
 
 
-def test_a_prompt_without_a_cache_fills_the_window(cold: Cold) -> None:
-    assert cold.prompt.report.total_tokens > BUDGET * 0.9
+def test_the_first_prompt_after_a_pause_fills_the_budget(after_pause: AfterPause) -> None:
+    assert after_pause.first.report.total_tokens > BUDGET * 0.9
 
 
-def test_the_prompt_after_a_cold_one_begins_with_nearly_half_of_it(cold: Cold) -> None:
-    before = text_of(cold.prompt.messages)
-    kept = len(before) * 4 // 9
-    assert text_of(cold.by_same_process.messages)[:kept] == before[:kept]
+def test_the_second_prompt_keeps_four_ninths_of_the_first(after_pause: AfterPause) -> None:
+    first = text_of(after_pause.first.messages)
+    kept = len(first) * 4 // 9
+    assert text_of(after_pause.second_by_same_process.messages)[:kept] == first[:kept]
 
 
-def test_the_prompt_after_a_cold_one_is_the_same_in_a_new_process(cold: Cold) -> None:
-    assert text_of(cold.by_new_process.messages) == text_of(cold.by_same_process.messages)
+def test_the_second_prompt_is_the_same_in_a_new_process(after_pause: AfterPause) -> None:
+    by_new_process = text_of(after_pause.second_by_new_process.messages)
+    assert by_new_process == text_of(after_pause.second_by_same_process.messages)
 
 
-def test_the_prompt_after_a_cold_one_is_rebuilt(cold: Cold) -> None:
-    assert is_rebuilt(cold.by_same_process)
-    assert is_rebuilt(cold.by_new_process)
+def test_the_second_prompt_after_a_pause_is_rebuilt(after_pause: AfterPause) -> None:
+    assert is_rebuilt(after_pause.second_by_same_process)
+    assert is_rebuilt(after_pause.second_by_new_process)
 
 
-def call_of_step(step: int) -> AIMessage:
-    call = {"name": "look", "args": {"step": step}, "id": f"call{step}"}
-    return AIMessage("", tool_calls=[call])
+def round_of_calls(number: int) -> list[BaseMessage]:
+    """Returns an assistant's message with a call, and the result of the call."""
+    call_id = f"call{number}"
+    call = {"name": "look", "args": {"number": number}, "id": call_id}
+    return [AIMessage("", tool_calls=[call]), ToolMessage("Nothing yet.", tool_call_id=call_id)]
 
 
-def result_of_step(step: int) -> ToolMessage:
-    return ToolMessage("Nothing yet.", tool_call_id=f"call{step}")
-
-
-def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Clock) -> None:
+def test_the_calls_of_a_long_turn_keep_the_cache_warm(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
-    talk_until_extended(pipeline, clock, fullest=0.7)
-    turn: list[BaseMessage] = [HumanMessage(CONCERT, id="asked")]
-    for step in range(3):
+    run_until_extended(pipeline, clock, most_share=0.7)
+    turn: list[BaseMessage] = [HumanMessage(QUESTION, id="asked")]
+    for number in range(3):
         pipeline.assemble(turn, **SCOPE)
         clock.move(200)
-        turn += [call_of_step(step), result_of_step(step)]
+        turn += round_of_calls(number)
 
     before = pipeline.assemble(turn, **SCOPE)
     pipeline.add_messages([*turn, AIMessage("On Friday.")], **SCOPE)
@@ -365,31 +372,30 @@ def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Cloc
 
 def test_a_turn_that_begins_cold_is_cached_at_its_second_request(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
-    list(talk(pipeline, clock, 20))
+    list(run_turns(pipeline, clock, 20))
     clock.move(3_600)
-    question = HumanMessage(CONCERT, id="asked")
+    question = HumanMessage(QUESTION, id="asked")
 
     first = pipeline.assemble([question], **SCOPE).report
-    turn = [question, call_of_step(0), result_of_step(0)]
-    second = pipeline.assemble(turn, **SCOPE).report
+    second = pipeline.assemble([question, *round_of_calls(0)], **SCOPE).report
 
     assert first.stability.effective_tokens > first.total_tokens * 0.9
     assert second.stability.effective_tokens < second.total_tokens / 2
 
 
-def test_what_sending_everything_would_cost_is_the_same_for_recall(clock: Clock) -> None:
-    """Everything would be sent in the same way, and be cached as well."""
+def test_sending_everything_costs_the_same_for_each_emphasis(clock: Clock) -> None:
+    """Everything would be cached, even where our own prompts are rebuilt each time."""
     for_recall = cost_of_everything(clock, "recall")
     for_cache = cost_of_everything(clock, "cache")
     assert for_recall == for_cache
 
 
 def cost_of_everything(clock: Clock, emphasis: str) -> int:
-    prompts = list(talk(new_pipeline(clock, emphasis=emphasis), clock, 30))
-    return prompts[-1].report.stability.whole_effective_tokens
+    *_, last = run_turns(new_pipeline(clock, emphasis=emphasis), clock, 30)
+    return last.report.stability.whole_effective_tokens
 
 
-def test_a_result_that_is_clipped_where_it_stands_rebuilds_nothing(clock: Clock) -> None:
+def test_clipping_a_stored_result_does_not_cause_a_rebuild(clock: Clock) -> None:
     pipeline = new_pipeline(clock, max_context_tokens=8_000)
     log = "GET /tools/1001 719 ms\n" * 4_000
     prompts = []
@@ -397,10 +403,10 @@ def test_a_result_that_is_clipped_where_it_stands_rebuilds_nothing(clock: Clock)
         clock.move(60)
         prompt = pipeline.assemble(f"Anything in the log of day {day}?", **SCOPE)
         prompts.append(prompt)
-        call = {"name": "read_log", "args": {"day": day}, "id": f"call-{day}", "type": "tool_call"}
+        call = {"name": "read_log", "args": {"day": day}, "id": f"call-{day}"}
         result = ToolMessage(log, tool_call_id=f"call-{day}")
-        answers = [AIMessage("", tool_calls=[call]), result, AIMessage("Quiet.")]
-        pipeline.add_messages([*prompt.turn, *answers], **SCOPE)
+        answer = [AIMessage("", tool_calls=[call]), result, AIMessage("Quiet.")]
+        pipeline.add_messages([*prompt.turn, *answer], **SCOPE)
 
     assert [is_rebuilt(prompt) for prompt in prompts[1:]] == [False] * 5
 
@@ -408,11 +414,11 @@ def test_a_result_that_is_clipped_where_it_stands_rebuilds_nothing(clock: Clock)
 # What is edited, forgotten or pinned
 
 
-def test_a_message_edited_before_the_answer_leaves_earlier_blocks(clock: Clock) -> None:
+def test_the_old_text_of_an_edited_message_is_sent_no_more(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
     friday = HumanMessage("The violin concert is on Friday.")
     ids = pipeline.add_messages([friday, AIMessage("Noted.")], **SCOPE)
-    list(talk(pipeline, clock, 30))
+    list(run_turns(pipeline, clock, 30))
     clock.move(60)
     question = HumanMessage("When is the violin concert?")
     assert "on Friday" in text_of(pipeline.assemble(question, **SCOPE).messages)
@@ -426,7 +432,7 @@ def test_a_message_edited_before_the_answer_leaves_earlier_blocks(clock: Clock) 
 
 @dataclass
 class Forgotten:
-    """What is seen of a number before and after its message is forgotten."""
+    """The prompts before and after a secret is forgotten, and the user's export after that."""
 
     prompt_before: str
     prompt_after: str
@@ -439,7 +445,7 @@ def forgotten() -> Forgotten:
     pipeline = new_pipeline(clock)
     secret = HumanMessage("The violin concert ticket has the number ZX-4711.")
     ids = pipeline.add_messages([secret, AIMessage("Noted.")], **SCOPE)
-    list(talk(pipeline, clock, 30))
+    list(run_turns(pipeline, clock, 30))
     clock.move(60)
     question = HumanMessage("Which number has the violin concert ticket?")
     before = pipeline.assemble(question, **SCOPE)
@@ -451,69 +457,73 @@ def forgotten() -> Forgotten:
     return Forgotten(text_of(before.messages), text_of(after.messages), export)
 
 
-def test_what_is_forgotten_was_in_a_block_before(forgotten: Forgotten) -> None:
+def test_a_secret_is_in_a_prompt_before_it_is_forgotten(forgotten: Forgotten) -> None:
     assert "ZX-4711" in forgotten.prompt_before
 
 
-def test_what_is_forgotten_is_in_no_block(forgotten: Forgotten) -> None:
+def test_a_forgotten_secret_is_in_no_later_prompt(forgotten: Forgotten) -> None:
     assert "ZX-4711" not in forgotten.prompt_after
 
 
-def test_what_is_forgotten_is_in_no_stored_block(forgotten: Forgotten) -> None:
+def test_a_forgotten_secret_is_not_stored(forgotten: Forgotten) -> None:
     assert "ZX-4711" not in forgotten.export
 
 
 @dataclass
-class LeftOut:
-    """A prompt that leaves the middle of the conversation out, and a message of the middle."""
+class MiddleLeftOut:
+    """A conversation whose last prompt leaves out its middle."""
 
     pipeline: ContextPipeline
     clock: Clock
     note: str
+    """The line of the prompt that says which messages are left out."""
     message: BaseMessage
+    """One of these messages."""
 
     def next_prompt(self) -> str:
+        """Returns the text of the next prompt, a minute later."""
         self.clock.move(60)
-        return text_of(self.pipeline.assemble(CONCERT, **SCOPE).messages)
+        return text_of(self.pipeline.assemble(QUESTION, **SCOPE).messages)
 
 
 @pytest.fixture
-def left_out(clock: Clock) -> LeftOut:
+def left_out(clock: Clock) -> MiddleLeftOut:
     pipeline = new_pipeline(clock)
-    for prompt in talk(pipeline, clock, 60):
+    for prompt in run_turns(pipeline, clock, 60):
         note = re.search(r"Messages (\d+) to (\d+) are left out here", text_of(prompt.messages))
         if note is not None:
-            message = pipeline.get_messages(**SCOPE)[int(note[1])]
-            return LeftOut(pipeline, clock, note[0], message)
-    pytest.fail("no prompt leaves its middle out")
+            second = int(note[1])  # the number of the first one is the second one's position
+            message = pipeline.get_messages(**SCOPE)[second]
+            return MiddleLeftOut(pipeline, clock, note[0], message)
+    pytest.fail("no prompt leaves out its middle")
 
 
-def test_an_edit_in_a_middle_that_is_left_out_rebuilds_the_prompt(left_out: LeftOut) -> None:
+def test_an_edit_in_the_left_out_middle_causes_a_rebuild(left_out: MiddleLeftOut) -> None:
     paris = AIMessage("The piano is in Paris.")
     left_out.pipeline.edit_message(str(left_out.message.id), paris, **SCOPE)
     assert left_out.note not in left_out.next_prompt()
 
 
-def test_a_pin_in_a_middle_that_is_left_out_rebuilds_the_prompt(left_out: LeftOut) -> None:
+def test_a_pin_in_the_left_out_middle_causes_a_rebuild(left_out: MiddleLeftOut) -> None:
     left_out.pipeline.pin(str(left_out.message.id), **SCOPE)
     prompt = left_out.next_prompt()
     assert left_out.note not in prompt
     assert left_out.message.text in prompt
 
 
-# What a block is worth
+# What a background is worth
 
 
 @pytest.fixture(scope="module")
-def talk_of_sixty_turns() -> Talk:
+def conversation_of_sixty_turns() -> StoredConversation:
     clock = Clock()
     store = InMemoryStore()
-    list(talk(new_pipeline(clock, store), clock, 60))
-    return Talk(store, clock)
+    list(run_turns(new_pipeline(clock, store), clock, 60))
+    return StoredConversation(store, clock)
 
 
 @pytest.mark.parametrize(
-    ("words", "most_tokens"),
+    ("message", "most_tokens"),
     [
         ("ok thanks", 0),
         ("Yes, see you tomorrow.", 0),
@@ -522,20 +532,19 @@ def talk_of_sixty_turns() -> Talk:
         ("What is the capital of France?", 60),
     ],
 )
-def test_small_talk_gets_no_block(talk_of_sixty_turns: Talk, words: str, most_tokens: int) -> None:
-    later = copy.deepcopy(talk_of_sixty_turns)
-    later.clock.move(60)
-    report = later.pipeline().assemble(words, **SCOPE).report
-    new = [
-        item.tokens
-        for item in report.layer("L5").items
-        if item.reason in (Reason.RELEVANT, Reason.DETECTED)
-    ]
-    assert sum(new) <= most_tokens
+def test_an_unrelated_message_gets_hardly_any_new_quotes(
+    conversation_of_sixty_turns: StoredConversation, message: str, most_tokens: int
+) -> None:
+    conversation = copy.deepcopy(conversation_of_sixty_turns)
+    conversation.clock.move(60)
+    quotes = conversation.assemble(message).report.layer("L5").items
+    chosen_now = (Reason.RELEVANT, Reason.DETECTED)
+    new_tokens = [item.tokens for item in quotes if item.reason in chosen_now]
+    assert sum(new_tokens) <= most_tokens
 
 
 class Story:
-    """A conversation to which anything may happen."""
+    """A conversation in which anything may happen between a question and its answer."""
 
     def __init__(self, seed: int) -> None:
         self.clock = Clock()
@@ -545,7 +554,7 @@ class Story:
         self.scope = dict(SCOPE)
         self.forks = 0
 
-    def any_id(self) -> str | None:
+    def any_message_id(self) -> str | None:
         ids = [str(message.id) for message in self.pipeline.get_messages(**self.scope)]
         return self.rng.choice(ids) if ids else None
 
@@ -556,23 +565,24 @@ class Story:
         self.pipeline = new_pipeline(self.clock, self.store)
 
     def edit(self) -> None:
-        if key := self.any_id():
-            self.pipeline.edit_message(key, HumanMessage(sentence(self.rng, 5)), **self.scope)
+        if message_id := self.any_message_id():
+            edited = HumanMessage(sentence(self.rng, 5))
+            self.pipeline.edit_message(message_id, edited, **self.scope)
 
     def remove(self) -> None:
-        if key := self.any_id():
+        if message_id := self.any_message_id():
             on_removal = self.rng.choice(["archive", "forget"])
-            self.pipeline.remove_messages(key, on_removal=on_removal, **self.scope)
+            self.pipeline.remove_messages(message_id, on_removal=on_removal, **self.scope)
 
     def fork(self) -> None:
-        if self.any_id():
+        if self.any_message_id():
             self.forks += 1
             name = f"fork {self.forks}"
             self.pipeline.fork(name, **self.scope)
             self.scope["conversation_id"] = name
 
     def ask(self, happening: Callable[[], None] | None) -> ContextReport:
-        """Asks; something may happen before the answer is added."""
+        """Asks a question, lets something happen, and adds the answer."""
         self.clock.move(30)
         question = HumanMessage(sentence(self.rng, 8))
         report = self.pipeline.assemble(question, **self.scope).report
@@ -602,38 +612,39 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(events: list[str], 
         report = story.ask(happenings.get(event))
 
         assert report.total_tokens <= BUDGET
-        assert used_tokens(report) == report.total_tokens
+        assert tokens_of_parts(report) == report.total_tokens
         assert ContextReport.from_dict(report.to_dict()) == report
 
 
 @pytest.fixture(scope="module")
 def shortened() -> Pairs:
-    """Rebuilt prompts that leave a middle out, each after the one before it."""
+    """Prompts of which a middle was left out just now, each with the one before it."""
     clock = Clock()
-    prompts = talk(new_pipeline(clock), clock, 60)
+    prompts = run_turns(new_pipeline(clock), clock, 60)
     return [pair for pair in pairwise(prompts) if is_shortened(pair[1])]
 
 
 def is_shortened(prompt: AssembledContext) -> bool:
-    end = text_of(prompt.messages)[-3_600:]
-    return is_rebuilt(prompt) and "are left out here" in end
+    """Tells whether a prompt leaves out messages that the one before it has shown."""
+    return is_rebuilt(prompt) and "are left out here" in text_of(prompt.messages)
 
 
 def test_a_full_prompt_leaves_out_its_middle(shortened: Pairs) -> None:
     assert len(shortened) > 0
 
 
-def test_a_full_prompt_keeps_two_fifths_of_the_last_one(shortened: Pairs) -> None:
+def test_a_full_prompt_begins_with_two_fifths_of_the_last_one(shortened: Pairs) -> None:
     shares = [now.report.stability.prompt_share for _, now in shortened]
     assert min(share or 0 for share in shares) >= 0.4
 
 
-def test_the_middle_is_not_covered_word_for_word(shortened: Pairs) -> None:
-    states = [{part.state for part in now.report.coverage} for _, now in shortened]
-    assert [each for each in states if not each & {"omitted", "retrieved"}] == []
+def test_the_coverage_tells_that_the_middle_is_left_out(shortened: Pairs) -> None:
+    for _, now in shortened:
+        states = {part.state for part in now.report.coverage}
+        assert states & {"omitted", "retrieved"}
 
 
-def test_a_full_prompt_keeps_the_beginning_of_the_last_one(shortened: Pairs) -> None:
+def test_a_full_prompt_keeps_the_first_words_of_the_last_one(shortened: Pairs) -> None:
     beginnings = [text_of(before.messages)[:400] for before, _ in shortened]
     assert [text_of(now.messages)[:400] for _, now in shortened] == beginnings
 
@@ -647,22 +658,22 @@ FACTS_OF_THE_DEMO = {
 }
 
 
-def test_a_small_window_finds_old_facts_however_full_it_is(clock: Clock) -> None:
+def test_old_facts_are_found_however_full_a_small_budget_is(clock: Clock) -> None:
     pipeline = new_pipeline(clock, max_context_tokens=1_000)
     messages = demo_messages()
     pipeline.add_messages(messages[:240], **SCOPE)
-    found = []
+    counts = []
     for position in range(240, 270, 2):
         clock.move(60)
-        found.append(facts_found(pipeline))
+        counts.append(count_found_facts(pipeline))
         turn = pipeline.assemble([messages[position]], **SCOPE).turn
         pipeline.add_messages([*turn, messages[position + 1]], **SCOPE)
 
-    assert min(found) >= 3, found
+    assert min(counts) >= 3, counts
 
 
-def facts_found(pipeline: ContextPipeline) -> int:
-    """Returns how many facts of the demo stand in the prompts for their questions."""
+def count_found_facts(pipeline: ContextPipeline) -> int:
+    """Counts the facts of the demo that stand in the prompts for their questions."""
     count = 0
     for question, fact in FACTS_OF_THE_DEMO.items():
         count += fact in text_of(pipeline.assemble(question, **SCOPE).messages)
@@ -673,7 +684,7 @@ def facts_found(pipeline: ContextPipeline) -> int:
 
 
 def evaluation_messages(name: str, count: int) -> list[BaseMessage]:
-    """Returns the first messages of a conversation of the evaluation data."""
+    """Returns the first messages of a file of the evaluation data; skips the test without it."""
     file = EVALUATION_DATA / f"{name}.dev.jsonl.gz"
     if not file.exists():
         pytest.skip("CTXBUDGET_EVALUATION_DATA names no folder with it")
@@ -707,25 +718,34 @@ def messages_to_replay(name: str) -> list[BaseMessage]:
 def test_no_conversation_costs_more_than_sending_all_of_it(name: str, budget: int) -> None:
     messages = messages_to_replay(name)
     elastic, full = replay(messages, ["elastic", "full"], budget=budget).tracks
-    dearer = {}
-    for share in (0.1, 0.25, 0.5, 1.0):  # of its price, for a token that is cached
-        dearer[share] = turns_that_cost_more(elastic.turns, full.turns, share)
-    assert dearer == {0.1: [], 0.25: [], 0.5: [], 1.0: []}
+    dearer_turns = {}
+    for cached_price in (0.1, 0.25, 0.5, 1.0):
+        dearer_turns[cached_price] = turns_that_cost_more(elastic.turns, full.turns, cached_price)
+    assert dearer_turns == {0.1: [], 0.25: [], 0.5: [], 1.0: []}
 
 
-def turns_that_cost_more(elastic: Sequence[Turn], full: Sequence[Turn], share: float) -> list[int]:
-    """Returns the numbers of the turns up to which the prompts cost over 5 % more.
+def turns_that_cost_more(
+    elastic: Sequence[Turn], full: Sequence[Turn], cached_price: float
+) -> list[int]:
+    """Returns the numbers of the turns up to which elastic prompts have cost too much together.
 
-    The last question is sent once more.
+    They may cost 5 % more than sending everything, because they send the last question once more.
+
+    Args:
+        elastic: the turns as the package sends them.
+        full: the same turns with everything sent each time.
+        cached_price: the price of a cached token, as a share of its full price.
     """
     numbers = []
-    spent = 0.0
-    spent_on_all = 0.0
-    for turn, whole in zip(elastic, full, strict=True):
-        spent += effective_tokens(turn.tokens, turn.cached_tokens, share)
-        spent_on_all += effective_tokens(whole.tokens, whole.cached_tokens, share)
-        if spent > spent_on_all * 1.05:
-            numbers.append(turn.number)
+    elastic_cost = 0.0
+    full_cost = 0.0
+    for elastic_turn, full_turn in zip(elastic, full, strict=True):
+        elastic_cost += effective_tokens(
+            elastic_turn.tokens, elastic_turn.cached_tokens, cached_price
+        )
+        full_cost += effective_tokens(full_turn.tokens, full_turn.cached_tokens, cached_price)
+        if elastic_cost > full_cost * 1.05:
+            numbers.append(elastic_turn.number)
     return numbers
 
 
@@ -740,16 +760,18 @@ def reports_by_depth() -> dict[str, ContextReport]:
     return reports
 
 
-def test_a_minimal_depth_retrieves_less(reports_by_depth: dict[str, ContextReport]) -> None:
+def test_minimal_depth_quotes_less(reports_by_depth: dict[str, ContextReport]) -> None:
     minimal = reports_by_depth["minimal"].layer("L5").used_tokens
     standard = reports_by_depth["standard"].layer("L5").used_tokens
     assert minimal < standard * 0.75
 
 
-def test_a_deep_depth_retrieves_more(reports_by_depth: dict[str, ContextReport]) -> None:
+def test_deep_depth_quotes_more(reports_by_depth: dict[str, ContextReport]) -> None:
     standard = reports_by_depth["standard"].layer("L5").used_tokens
     assert reports_by_depth["deep"].layer("L5").used_tokens > standard
 
 
-def test_what_nobody_planned_stays_empty(reports_by_depth: dict[str, ContextReport]) -> None:
+def test_a_minimal_prompt_leaves_part_of_the_budget_unused(
+    reports_by_depth: dict[str, ContextReport],
+) -> None:
     assert reports_by_depth["minimal"].total_tokens < 8_000 * 0.7
