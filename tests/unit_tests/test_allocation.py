@@ -1,7 +1,10 @@
-"""Holds the division of a budget between layers to its rules, under every strategy."""
+"""How a budget is divided between layers, and the rules that every strategy keeps.
+
+A name in the plural (`specs`, `situations`) makes examples, one in the singular (`spec`) is one.
+"""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,12 +17,12 @@ from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests.strategies import allocations
 
 QUICK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
-OWN = ("open files", "weather")
+OWN_LAYERS = ("open files", "weather")
 
 
 @st.composite
-def specs(draw, name, most=300):
-    tokens = st.integers(0, most)
+def specs(draw, name, most_tokens=300):
+    tokens = st.integers(0, most_tokens)
     least, ideal, maximum = sorted(draw(st.tuples(tokens, tokens, tokens)))
     return budget.LayerSpec(
         name,
@@ -28,97 +31,147 @@ def specs(draw, name, most=300):
         maximum,
         priority=draw(st.sampled_from([0, 1, 50, 65, 66, 90, 100])),
         elasticity=draw(st.sampled_from([0.0, 0.3, 1.0])),
-        usable_tokens=draw(st.none() | st.integers(0, 2 * most)),
+        usable_tokens=draw(st.none() | st.integers(0, 2 * most_tokens)),
     )
 
 
-LAYER_NAMES = st.lists(st.sampled_from((*budget.Layer, *OWN)), unique=True, min_size=1, max_size=7)
+LAYER_NAMES = st.lists(
+    st.sampled_from((*budget.Layer, *OWN_LAYERS)), unique=True, min_size=1, max_size=7
+)
+
+
+@dataclass
+class Division:
+    """What layers demand, and how many tokens there are for them."""
+
+    demands: list[budget.LayerSpec]
+    available_tokens: int
+    changed: int
+    """The place of one demand, which a test may raise."""
+    more_tokens: int
+    """By how much a test may raise it, or what is available."""
+
+    @property
+    def grants(self):
+        return budget.divide(self.demands, self.available_tokens)
 
 
 @st.composite
 def divisions(draw):
-    """Demands of layers, tokens for them, the number of one layer, and more tokens."""
     demands = [draw(specs(name)) for name in draw(LAYER_NAMES)]
-    available = draw(st.integers(-10, 1_500))
-    number = draw(st.integers(0, len(demands) - 1))
-    more = draw(st.integers(1, 300))
-    return demands, available, number, more
+    return Division(
+        demands,
+        available_tokens=draw(st.integers(-10, 1_500)),
+        changed=draw(st.integers(0, len(demands) - 1)),
+        more_tokens=draw(st.integers(1, 300)),
+    )
 
 
-def check_bounds(demands, available):
-    """Grants add up to what is there at most, each nothing or between floor and limit."""
-    grants = budget.divide(demands, available)
+# The rules of a division
 
-    assert sum(grants.values()) <= max(0, available)
-    assert set(grants) == {demand.layer for demand in demands}
-    for demand in demands:
+
+@QUICK
+@given(division=divisions())
+def test_grants_add_up_to_what_is_available_at_most(division):
+    assert sum(division.grants.values()) <= max(0, division.available_tokens)
+
+
+@QUICK
+@given(division=divisions())
+def test_a_grant_is_nothing_or_between_floor_and_limit(division):
+    grants = division.grants
+
+    assert set(grants) == {demand.layer for demand in division.demands}
+    for demand in division.demands:
         grant = grants[demand.layer]
         assert grant == 0 or demand.min_tokens <= grant <= demand.limit_tokens
 
 
-def check_maxima(demands, available):
-    """A layer passes its maximum only when all that get something have reached theirs."""
-    grants = budget.divide(demands, available)
-    filled = [demand for demand in demands if grants[demand.layer] > 0 or demand.min_tokens == 0]
+@QUICK
+@given(division=divisions())
+def test_no_layer_passes_its_maximum_before_all_reach_theirs(division):
+    grants = division.grants
+    served = [
+        demand for demand in division.demands if grants[demand.layer] > 0 or demand.min_tokens == 0
+    ]
 
-    if any(grants[demand.layer] > demand.max_tokens for demand in filled):
-        assert all(grants[demand.layer] >= demand.max_tokens for demand in filled)
-
-
-def check_order(demands, available):
-    """The order of the layers does not matter."""
-    assert budget.divide(demands[::-1], available) == budget.divide(demands, available)
-
-
-def raised_demands(demand, more):
-    """The demand with a higher priority, a higher ideal, and a higher ideal and maximum."""
-    ideal = demand.ideal_tokens + more
-    return (
-        replace(demand, priority=demand.priority + more),
-        replace(demand, ideal_tokens=min(demand.max_tokens, ideal)),
-        replace(demand, ideal_tokens=ideal, max_tokens=max(ideal, demand.max_tokens)),
-    )
-
-
-def check_raised(demands, available, number, more):
-    """A higher priority or ideal never means less."""
-    grants = budget.divide(demands, available)
-    layer = demands[number].layer
-    for raised in raised_demands(demands[number], more):
-        after = budget.divide([*demands[:number], raised, *demands[number + 1 :]], available)
-        assert after[layer] >= grants[layer]
-
-
-def check_more_budget(demands, available, more):
-    """More budget never means less, and rounding wastes less than a token per layer."""
-    enough = sum(demand.min_tokens for demand in demands) + max(0, available)
-    usable = min(enough, sum(demand.limit_tokens for demand in demands))
-    small = budget.divide(demands, enough)
-    large = budget.divide(demands, enough + more)
-
-    for demand in demands:
-        assert large[demand.layer] >= small[demand.layer] >= demand.min_tokens
-    assert sum(small.values()) > usable - len(demands)
-
-
-def check_ideals(demands):
-    """Where all ideals fit, every layer has its own at least."""
-    grants = budget.divide(demands, sum(demand.ideal_tokens for demand in demands))
-
-    assert all(grants[demand.layer] >= demand.ideal_tokens for demand in demands)
+    if any(grants[demand.layer] > demand.max_tokens for demand in served):
+        assert all(grants[demand.layer] >= demand.max_tokens for demand in served)
 
 
 @QUICK
-@given(case=divisions())
-def test_tokens_are_divided_by_rules(case):
-    demands, available, number, more = case
+@given(division=divisions())
+def test_the_order_of_the_layers_does_not_matter(division):
+    reversed_demands = division.demands[::-1]
 
-    check_bounds(demands, available)
-    check_maxima(demands, available)
-    check_order(demands, available)
-    check_raised(demands, available, number, more)
-    check_more_budget(demands, available, more)
-    check_ideals(demands)
+    assert budget.divide(reversed_demands, division.available_tokens) == division.grants
+
+
+@QUICK
+@given(division=divisions())
+def test_a_higher_priority_never_means_less(division):
+    demand = division.demands[division.changed]
+
+    check_grant_when_raised(division, priority=demand.priority + division.more_tokens)
+
+
+@QUICK
+@given(division=divisions())
+def test_a_higher_ideal_never_means_less(division):
+    demand = division.demands[division.changed]
+    ideal = demand.ideal_tokens + division.more_tokens
+
+    check_grant_when_raised(division, ideal_tokens=min(demand.max_tokens, ideal))
+    check_grant_when_raised(division, ideal_tokens=ideal, max_tokens=max(ideal, demand.max_tokens))
+
+
+def check_grant_when_raised(division, **changes):
+    """Checks that a layer gets no less when its demand is raised by these changes."""
+    demand = division.demands[division.changed]
+    demands = list(division.demands)
+    demands[division.changed] = replace(demand, **changes)
+    raised_grants = budget.divide(demands, division.available_tokens)
+
+    assert raised_grants[demand.layer] >= division.grants[demand.layer]
+
+
+@QUICK
+@given(division=divisions())
+def test_once_floors_fit_more_budget_never_means_less(division):
+    enough = enough_for_floors(division)
+    small = budget.divide(division.demands, enough)
+    large = budget.divide(division.demands, enough + division.more_tokens)
+
+    for demand in division.demands:
+        assert large[demand.layer] >= small[demand.layer] >= demand.min_tokens
+
+
+@QUICK
+@given(division=divisions())
+def test_rounding_wastes_less_than_a_token_per_layer(division):
+    enough = enough_for_floors(division)
+    usable = min(enough, sum(demand.limit_tokens for demand in division.demands))
+    grants = budget.divide(division.demands, enough)
+
+    assert sum(grants.values()) > usable - len(division.demands)
+
+
+def enough_for_floors(division):
+    """Returns tokens for all floors, and what is available on top of them."""
+    floors = sum(demand.min_tokens for demand in division.demands)
+    return floors + max(0, division.available_tokens)
+
+
+@QUICK
+@given(division=divisions())
+def test_where_all_ideals_fit_every_layer_has_its_own(division):
+    ideals = sum(demand.ideal_tokens for demand in division.demands)
+    grants = budget.divide(division.demands, ideals)
+
+    assert all(grants[demand.layer] >= demand.ideal_tokens for demand in division.demands)
+
+
+# Divisions worked out by hand
 
 
 def spec(layer, *, least=0, ideal=100, maximum=100, priority=50, elasticity=0.0, usable=None):
@@ -156,19 +209,19 @@ def spec(layer, *, least=0, ideal=100, maximum=100, priority=50, elasticity=0.0,
             [spec("a", ideal=10, maximum=99), spec("b", ideal=10, maximum=30, priority=90)],
             50,
             {"a": 20, "b": 30},
-            id="those that nobody wants go to the highest priority up to its maximum",
+            id="tokens over all ideals go to the highest priority, up to its maximum",
         ),
         pytest.param(
             [spec("a", usable=130), spec("b", priority=40, usable=400)],
             330,
             {"a": 130, "b": 200},
-            id="then past it as far as usable",
+            id="tokens over all maxima go to the highest priority, as far as it can use them",
         ),
         pytest.param(
             [spec("a", priority=90, usable=500), spec("b", ideal=50, maximum=120)],
             210,
             {"a": 100, "b": 110},
-            id="past it only when the others have reached theirs",
+            id="a layer waits at its maximum until the others have reached theirs",
         ),
         pytest.param(
             [spec("b", least=50), spec("a", least=50)],
@@ -180,53 +233,61 @@ def spec(layer, *, least=0, ideal=100, maximum=100, priority=50, elasticity=0.0,
             [spec("a", least=20, priority=10), spec("b", least=50, priority=90)],
             60,
             {"a": 0, "b": 60},
-            id="one whose floor does not fit gets nothing",
+            id="a layer whose floor does not fit gets nothing",
         ),
         pytest.param([], 100, {}, id="no layer"),
     ],
 )
-def test_a_division_by_hand(demands, available, expected):
+def test_tokens_are_divided_as_worked_out_by_hand(demands, available, expected):
     assert budget.divide(demands, available) == expected
+
+
+# The rules of every strategy
 
 
 @st.composite
 def situations(draw):
-    number = st.integers(0, 3_000)
+    tokens = st.integers(0, 3_000)
     topics = draw(st.integers(0, 4))
     entities = draw(st.integers(0, 12))
-    history = draw(st.one_of(number, st.integers(0, 10**6)))
-    exchanges = draw(
+    history = draw(st.one_of(tokens, st.integers(0, 10**6)))
+    exchange_tokens = draw(
         st.lists(st.integers(0, history // budget.MOST_EXCHANGES), max_size=budget.MOST_EXCHANGES)
     )
+    exchanges = [budget.Exchange(1 + size % 4, size) for size in exchange_tokens]
     total = draw(st.one_of(st.integers(1, 500), st.integers(1, 20_000), st.integers(1, 200_000)))
     # More of a system prompt than this is refused before anything is divided.
     identity = draw(st.integers(0, min(total, 3_000)))
-    # Without topics or entities there are no tokens of them.
-    topic_tokens = draw(number) * min(topics, 1)
-    entity_tokens = draw(number) * min(entities, 1)
+    topic_tokens = draw(tokens) if topics else 0
+    entity_tokens = draw(tokens) if entities else 0
     return budget.Situation(
         total_tokens=total,
         overhead_tokens=draw(st.integers(0, 300)),
         identity_tokens=identity,
-        preferences_tokens=draw(number),
-        memory_tokens=draw(number),
-        message_tokens=draw(number),
+        preferences_tokens=draw(tokens),
+        memory_tokens=draw(tokens),
+        message_tokens=draw(tokens),
         message_count=draw(st.integers(0, 60) | st.integers(0, 100_000)),
         history_tokens=history,
         keep_tokens=draw(st.integers(0, min(history, 3_000))),
-        exchanges=tuple(budget.Exchange(1 + size % 4, size) for size in exchanges),
+        exchanges=tuple(exchanges),
         topic_count=topics,
         topic_tokens=topic_tokens,
         entity_count=entities,
         entity_tokens=entity_tokens,
-        custom=tuple(replace(draw(specs(name, 1_000)), usable_tokens=None) for name in OWN),
+        custom=tuple(
+            replace(draw(specs(name, most_tokens=1_000)), usable_tokens=None) for name in OWN_LAYERS
+        ),
         depth=draw(st.sampled_from(["minimal", "standard", "deep"])),
         prioritize_history=draw(st.booleans()),
     )
 
 
 def check_total(allocation, situation):
-    """Layers, overhead and reserve fit the budget where what must be sent does."""
+    """Layers, overhead and reserve fit the budget, unless what must be sent is over it.
+
+    Every layer has its tokens, and none has less than nothing.
+    """
     must_be_sent = situation.overhead_tokens + situation.identity_tokens + situation.message_tokens
     grants = sum(allocation.tokens.values())
     if must_be_sent <= situation.total_tokens:
@@ -234,7 +295,7 @@ def check_total(allocation, situation):
         assert total <= situation.total_tokens
 
     assert min(allocation.reserve_tokens, *allocation.tokens.values()) >= 0
-    assert set(allocation.tokens) == {*Layer, *OWN}
+    assert set(allocation.tokens) == {*Layer, *OWN_LAYERS}
 
 
 def check_demands(allocation):
@@ -244,8 +305,8 @@ def check_demands(allocation):
         assert demand.ideal_tokens <= demand.max_tokens <= demand.limit_tokens
 
 
-def check_held(allocation, situation):
-    """No layer gets more than it holds; a history that fits whole gets what it holds."""
+def check_contents(allocation, situation):
+    """No layer gets more than its texts cost; a history that fits whole gets just that."""
     tokens = allocation.tokens
 
     assert tokens[Layer.TOPICS] <= situation.topic_tokens
@@ -255,27 +316,30 @@ def check_held(allocation, situation):
         assert tokens[Layer.HISTORY] == situation.history_tokens
 
 
-def check_own_layers(strategy, tokens, situation, more):
-    """Own layers come in any order; a higher priority or ideal never means less."""
-    reversed_layers = replace(situation, custom=situation.custom[::-1])
-    assert strategy.allocate(reversed_layers).tokens == tokens
-
+def check_own_layers(strategy, tokens, situation):
+    """Own layers get nothing, or between floor and limit, in whichever order they come."""
     for own in situation.custom:
         grant = tokens[own.layer]
         assert grant == 0 or own.min_tokens <= grant <= own.limit_tokens
 
+    reversed_layers = replace(situation, custom=situation.custom[::-1])
+    assert strategy.allocate(reversed_layers).tokens == tokens
+
+
+def check_raised_own_layers(strategy, tokens, situation, more_tokens):
+    """A higher priority or ideal of an own layer never means less."""
+    for own in situation.custom:
         others = [other for other in situation.custom if other is not own]
-        ideal = min(own.max_tokens, own.ideal_tokens + more)
-        for raised in (
-            replace(own, priority=own.priority + more),
-            replace(own, ideal_tokens=ideal),
-        ):
+        ideal = min(own.max_tokens, own.ideal_tokens + more_tokens)
+        more_important = replace(own, priority=own.priority + more_tokens)
+        more_wanted = replace(own, ideal_tokens=ideal)
+        for raised in (more_important, more_wanted):
             after = strategy.allocate(replace(situation, custom=(*others, raised)))
-            assert after.tokens[own.layer] >= grant
+            assert after.tokens[own.layer] >= tokens[own.layer]
 
 
 def check_kept_messages(strategy, tokens, situation):
-    """The newest messages that stay have room; an elastic strategy promises less."""
+    """The newest messages have room to stay; only an elastic strategy does not promise that."""
     if isinstance(strategy, budget.ElasticAllocation):
         return
 
@@ -288,9 +352,9 @@ def check_kept_messages(strategy, tokens, situation):
 
 
 def check_retrieval(strategy, situation):
-    """A history that does not fit is retrieved from.
+    """Where the history does not fit, the dynamic strategy leaves room for quotes from it.
 
-    Not so for more than ten entities, which take it by the seed's own formula.
+    Only with more than ten entities, these may take all of it.
     """
     if not isinstance(strategy, budget.DynamicAllocation):
         return
@@ -302,26 +366,26 @@ def check_retrieval(strategy, situation):
         assert allocation.spec_of(Layer.RETRIEVAL).limit_tokens > 0
 
 
-ALLOCATIONS = allocations(OWN)
+ALLOCATIONS = allocations(OWN_LAYERS)
 
 
+@pytest.mark.parametrize("values", ALLOCATIONS.values(), ids=ALLOCATIONS)
 @QUICK
-@given(
-    situation=situations(),
-    values=st.tuples(*ALLOCATIONS.values()),
-    more=st.integers(1, 500),
-)
-def test_every_strategy_keeps_its_rules_in_every_situation(situation, values, more):
-    for value in values:
-        strategy = budget.strategy_of(value)
-        allocation = strategy.allocate(situation)
+@given(data=st.data(), situation=situations(), more_tokens=st.integers(1, 500))
+def test_a_strategy_keeps_its_rules_in_every_situation(values, data, situation, more_tokens):
+    strategy = budget.strategy_of(data.draw(values))
+    allocation = strategy.allocate(situation)
 
-        check_total(allocation, situation)
-        check_demands(allocation)
-        check_held(allocation, situation)
-        check_own_layers(strategy, allocation.tokens, situation, more)
-        check_kept_messages(strategy, allocation.tokens, situation)
-        check_retrieval(strategy, situation)
+    check_total(allocation, situation)
+    check_demands(allocation)
+    check_contents(allocation, situation)
+    check_own_layers(strategy, allocation.tokens, situation)
+    check_raised_own_layers(strategy, allocation.tokens, situation, more_tokens)
+    check_kept_messages(strategy, allocation.tokens, situation)
+    check_retrieval(strategy, situation)
+
+
+# Strategies by example
 
 
 def situation(**changes):
@@ -360,7 +424,7 @@ def test_a_strategy_comes_from_json_and_is_named_in_reports(value, name):
 
 
 @pytest.mark.parametrize(("reserve", "total"), [(0.05, "0.50"), (0.49, "0.94"), (0.61, "1.06")])
-def test_ratios_further_from_one_are_refused(reserve, total):
+def test_ratios_that_do_not_add_up_to_one_are_refused(reserve, total):
     complaint = f"must add up to 1, give or take 0.05, not {total}"
 
     with pytest.raises(InvalidSettingsError, match=complaint):
@@ -377,7 +441,7 @@ def test_a_system_prompt_over_a_quarter_of_the_budget_is_refused():
     assert "max_system_share" in str(caught.value)
 
 
-def test_shares_of_more_than_everything_are_refused():
+def test_shares_over_one_together_are_refused():
     with pytest.raises(InvalidSettingsError, match=r"at most 1 together, not 1\.10"):
         budget.FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.4, query=0.1)
 
@@ -386,7 +450,7 @@ def test_shares_of_more_than_everything_are_refused():
     ("identity_tokens", "history", "topics", "retrieval"),
     [(1_000, 4_000, 1_000, 3_000), (5_000, 2_000, 500, 1_500)],
 )
-def test_a_system_prompt_over_its_share_shrinks_the_others_together(
+def test_a_system_prompt_over_its_share_shrinks_all_others_alike(
     identity_tokens, history, topics, retrieval
 ):
     fixed = budget.FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.3, query=0.1)
@@ -430,39 +494,34 @@ FILES = CustomLayer(name="open files", items=(), ideal_tokens=5_000).spec
         ),
     ],
 )
-def test_layers_are_filled_one_after_the_other(order, expected):
-    tokens = (
-        budget.PrioritizedAllocation(order=order)
-        .allocate(
-            situation(
-                history_tokens=8_000,
-                message_count=0,
-                custom=(FILES,),
-                preferences_tokens=500,
-                topic_count=2,
-                topic_tokens=2_000,
-                entity_count=1,
-                entity_tokens=1_000,
-            )
-        )
-        .tokens
+def test_prioritized_layers_are_filled_one_after_the_other(order, expected):
+    short_history = situation(
+        history_tokens=8_000,
+        message_count=0,
+        custom=(FILES,),
+        preferences_tokens=500,
+        topic_count=2,
+        topic_tokens=2_000,
+        entity_count=1,
+        entity_tokens=1_000,
     )
+    tokens = budget.PrioritizedAllocation(order=order).allocate(short_history).tokens
 
     assert {layer: tokens[layer] for layer in expected} == expected
 
 
-def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
+def test_an_unknown_layer_is_refused_and_the_known_ones_are_named():
     names = "the layers are preferences, history, topics, entities, retrieval, open files"
 
+    prioritized = budget.PrioritizedAllocation(order=("history", "files", "weather"))
+
     with pytest.raises(InvalidSettingsError, match=f"order names 'files', 'weather'; {names}"):
-        budget.PrioritizedAllocation(order=("history", "files", "weather")).allocate(
-            situation(custom=(FILES,))
-        )
+        prioritized.allocate(situation(custom=(FILES,)))
 
 
 @pytest.mark.parametrize("layer", [Layer.ARC, Layer.PREFERENCES])
-def test_a_rebuilt_prompt_shares_out_what_it_may_grow_to(layer):
-    long = situation(
+def test_a_layer_is_as_large_as_the_grown_prompt_allows(layer):
+    rebuilt = situation(
         total_tokens=4_000,
         message_count=600,
         history_tokens=60_000,
@@ -471,7 +530,7 @@ def test_a_rebuilt_prompt_shares_out_what_it_may_grow_to(layer):
     )
     elastic = budget.ElasticAllocation()
 
-    extended = elastic.allocate(replace(long, grown_tokens=0)).tokens
-    rebuilt = elastic.allocate(replace(long, grown_tokens=10_000)).tokens
+    for_its_own_size = elastic.allocate(replace(rebuilt, grown_tokens=0)).tokens[layer]
+    for_grown_size = elastic.allocate(replace(rebuilt, grown_tokens=10_000)).tokens[layer]
 
-    assert extended[layer] < rebuilt[layer] <= 2.5 * extended[layer] + 1
+    assert for_its_own_size < for_grown_size <= 2.5 * for_its_own_size + 1
