@@ -1,4 +1,4 @@
-"""`ContextBudgetMiddleware` beside other middleware: LangChain's, and what changes requests."""
+"""`ContextBudgetMiddleware` beside LangChain's middleware, and beside some that change requests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,28 +16,28 @@ from tests.integration_tests.strict_openai_server import StrictOpenAIServer, rec
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
-LAST = "ours last"
-FIRST = "ours first"
-both_orders = pytest.mark.parametrize("order", [LAST, FIRST])
+OURS_LAST = "ours last"
+OURS_FIRST = "ours first"
+both_orders = pytest.mark.parametrize("order", [OURS_LAST, OURS_FIRST])
 
-Words = tuple[str, str]
+TypeAndText = tuple[str, str]
 """The type of a message, and its text."""
 
 
 def in_order(order: str, other: Any, ours: Any) -> list[Any]:
-    if order == LAST:
+    if order == OURS_LAST:
         return [other, ours]
     return [ours, other]
 
 
-def words_of(messages: Sequence[BaseMessage]) -> list[Words]:
+def types_and_texts(messages: Sequence[BaseMessage]) -> list[TypeAndText]:
     return [(message.type, message.text) for message in messages]
 
 
-# -- LangChain's own
+# LangChain's middleware
 
 
-STOCK: dict[str, Callable[[], Any]] = {
+LANGCHAIN_MIDDLEWARE: dict[str, Callable[[], Any]] = {
     "model call limit": lambda: langchain_middleware.ModelCallLimitMiddleware(run_limit=10),
     "tool call limit": lambda: langchain_middleware.ToolCallLimitMiddleware(run_limit=1),
     "tool retry": lambda: langchain_middleware.ToolRetryMiddleware(initial_delay=0),
@@ -60,7 +60,9 @@ STOCK: dict[str, Callable[[], Any]] = {
         root_path=str(Path(__file__).parent), use_ripgrep=False
     ),
 }
-every_stock = pytest.mark.parametrize("new_stock", STOCK.values(), ids=STOCK)
+every_middleware = pytest.mark.parametrize(
+    "new_other", LANGCHAIN_MIDDLEWARE.values(), ids=LANGCHAIN_MIDDLEWARE
+)
 
 ANSWERS = [
     agents.wants("look_up", "look_up", key="t0-", topic="b@example.org"),
@@ -70,6 +72,7 @@ ANSWERS = [
     agents.wants("look_up", "look_up", key="t2-", topic="b@example.org"),
     "Found 2; mail ada@example.org.",
 ]
+"""Two calls at once, for the limit of calls, and addresses, for the redaction."""
 
 
 def ask_three_times(agent: Any) -> dict[str, Any]:
@@ -78,33 +81,34 @@ def ask_three_times(agent: Any) -> dict[str, Any]:
     return state
 
 
-def words_after_three_turns(*middleware: Any) -> list[Words]:
+def state_after_three_turns(*middleware: Any) -> list[TypeAndText]:
+    """Returns the messages of an agent's state after three turns with calls."""
     agent = agents.agent_of(
         agents.scripted(*ANSWERS),
         *middleware,
         tools=[agents.look_up],
         system_prompt="You help.",
     )
-    return words_of(ask_three_times(agent)["messages"])
+    return types_and_texts(ask_three_times(agent)["messages"])
 
 
 @both_orders
-@every_stock
-def test_beside_another_middleware_the_state_is_as_without_ours(
-    new_stock: Callable[[], Any], order: str
+@every_middleware
+def test_ours_leaves_the_state_as_the_other_one_makes_it(
+    new_other: Callable[[], Any], order: str
 ) -> None:
-    alone = words_after_three_turns(new_stock())
-    together = words_after_three_turns(*in_order(order, new_stock(), agents.budget()))
+    alone = state_after_three_turns(new_other())
+    together = state_after_three_turns(*in_order(order, new_other(), agents.budget()))
 
     assert together == alone
 
 
 @both_orders
-@every_stock
-def test_beside_another_middleware_requests_are_valid_and_counted(
-    new_stock: Callable[[], Any], order: str
+@every_middleware
+def test_requests_beside_another_one_are_valid_and_counted(
+    new_other: Callable[[], Any], order: str
 ) -> None:
-    def answer(_: object) -> Mapping[str, Any]:
+    def answer_with_calls_first(_: object) -> Mapping[str, Any]:
         number = len(server.received)
         if number % 2 == 0:
             return says("Found.")
@@ -113,10 +117,10 @@ def test_beside_another_middleware_requests_are_valid_and_counted(
             (f"k{number}b", "look_up", {"topic": "b@example.org"}),
         )
 
-    with StrictOpenAIServer(answer, max_tokens=agents.BUDGET_TOKENS) as server:
+    with StrictOpenAIServer(answer_with_calls_first, max_tokens=agents.BUDGET_TOKENS) as server:
         agent = agents.agent_of(
             agents.openai(server),
-            *in_order(order, new_stock(), agents.budget()),
+            *in_order(order, new_other(), agents.budget()),
             tools=[agents.look_up],
         )
         state = ask_three_times(agent)
@@ -128,42 +132,47 @@ def test_beside_another_middleware_requests_are_valid_and_counted(
 @pytest.mark.parametrize(
     ("order", "fits", "window_tokens"),
     [
-        pytest.param(LAST, True, 900, id="ours last: its own"),
-        pytest.param(FIRST, False, 128_000, id="ours first: that of the first model"),
+        pytest.param(OURS_LAST, True, 900, id="ours last: the fallback's window"),
+        pytest.param(OURS_FIRST, False, 128_000, id="ours first: the first model's window"),
     ],
 )
-def test_a_fallback_gets_a_prompt_of_its_window_where_ours_is_last(
+def test_a_prompt_fits_the_fallback_s_window_if_ours_is_last(
     order: str, fits: bool, window_tokens: int
 ) -> None:
-    def fault_of(body: Mapping[str, Any]) -> Any:
+    prompt_tokens = 800
+
+    def refuse_the_first_model(body: Mapping[str, Any]) -> Any:
         if body["model"] == "gpt-4o":
             return refuses(500)
         return server.fault
 
     with StrictOpenAIServer() as server:
-        server.fault_of = fault_of
-        small = agents.openai(
-            server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100}
-        )
-        fallback = langchain_middleware.ModelFallbackMiddleware(small)
+        server.fault_of = refuse_the_first_model
+        profile = {"max_input_tokens": prompt_tokens + 100, "max_output_tokens": 100}
+        small_model = agents.openai(server, "gpt-4o-mini", profile=profile)
+        fallback = langchain_middleware.ModelFallbackMiddleware(small_model)
         middleware = in_order(order, fallback, agents.budget(3_000))
         agent = agents.agent_of(agents.openai(server), *middleware)
         question = HumanMessage("Who planted the apple tree?")
         state = agents.ask(agent, {"messages": [*agents.long_history(100), question]})
 
-    first, second = server.received
-    assert recount(first) > 800
-    assert (recount(second) <= 800) is fits
+    refused, answered = server.received
+    assert recount(refused) > prompt_tokens
+    assert (recount(answered) <= prompt_tokens) is fits
     assert state["ctxbudget_report"]["window_tokens"] == window_tokens
 
 
-# -- What changes a request
+# Middleware that changes requests
 
 
-class Changing(AgentMiddleware):
+Change = Callable[[list[Any]], list[Any]]
+"""From the messages of a request to those that take their place."""
+
+
+class ChangingMiddleware(AgentMiddleware):
     """Changes the messages of every request."""
 
-    def __init__(self, change: Callable[[list[Any]], list[Any]]) -> None:
+    def __init__(self, change: Change) -> None:
         super().__init__()
         self.change = change
 
@@ -175,16 +184,17 @@ class Changing(AgentMiddleware):
 
 
 FILE = HumanMessage("The file says: 42.")
-HISTORY = [("human", "One?"), ("ai", "Fine.")]
-FILE_WORDS = ("human", "The file says: 42.")
-SECOND_TURN = ("human", "Two?")
+FILE_TEXT = ("human", "The file says: 42.")
+FIRST_TURN = [("human", "One?"), ("ai", "Fine.")]
+SECOND_QUESTION = ("human", "Two?")
+SECOND_TURN = [SECOND_QUESTION, ("ai", "Fine.")]
 
 
 def with_other_text(message: BaseMessage, text: str) -> BaseMessage:
     return message.model_copy(update={"content": text})
 
 
-def with_file_as_dict(messages: list[Any]) -> list[Any]:
+def with_file_as_dict_at_end(messages: list[Any]) -> list[Any]:
     return [*messages, {"role": "user", "content": "The file says: 42."}]
 
 
@@ -192,7 +202,7 @@ def with_instructions(messages: list[Any]) -> list[Any]:
     return [SystemMessage("Be brief."), *messages]
 
 
-def with_other_words(messages: list[Any]) -> list[Any]:
+def with_other_question(messages: list[Any]) -> list[Any]:
     return [*messages[:-1], with_other_text(messages[-1], "Three?")]
 
 
@@ -201,123 +211,124 @@ def with_other_history(messages: list[Any]) -> list[Any]:
 
 
 class Case(NamedTuple):
-    """What a middleware does to the messages of a request, and what the model sees then."""
+    """A change to the messages of a request, and what the model then sees."""
 
-    change: Callable[[list[Any]], list[Any]]
-    seen: list[Words]
-    followed: bool = True
+    change: Change
+    seen: list[TypeAndText]
+    is_followed: bool = True
+    """False if the model sees the request as it was, and the report says so."""
 
 
 REQUEST_CHANGES = {
-    "behind the turn": Case(
+    "a file behind the turn": Case(
         change=lambda messages: [*messages, FILE],
-        seen=[*HISTORY, SECOND_TURN, FILE_WORDS],
+        seen=[*FIRST_TURN, SECOND_QUESTION, FILE_TEXT],
     ),
-    "behind the turn, a dict": Case(
-        change=with_file_as_dict,
-        seen=[*HISTORY, SECOND_TURN, FILE_WORDS],
+    "a file behind the turn, as a dict": Case(
+        change=with_file_as_dict_at_end,
+        seen=[*FIRST_TURN, SECOND_QUESTION, FILE_TEXT],
     ),
-    "before the history": Case(
+    "a file before the history": Case(
         change=lambda messages: [FILE, *messages],
-        seen=[*HISTORY, FILE_WORDS, SECOND_TURN],
+        seen=[*FIRST_TURN, FILE_TEXT, SECOND_QUESTION],
     ),
-    "before the turn": Case(
+    "a file before the turn": Case(
         change=lambda messages: [*messages[:-1], FILE, messages[-1]],
-        seen=[*HISTORY, FILE_WORDS, SECOND_TURN],
+        seen=[*FIRST_TURN, FILE_TEXT, SECOND_QUESTION],
     ),
-    "instructions": Case(
+    "instructions at the beginning": Case(
         change=with_instructions,
-        seen=[("system", "Be brief."), *HISTORY, SECOND_TURN],
+        seen=[("system", "Be brief."), *FIRST_TURN, SECOND_QUESTION],
     ),
-    "the turn's words": Case(
-        change=with_other_words,
-        seen=[*HISTORY, ("human", "Three?")],
+    "another text of the question": Case(
+        change=with_other_question,
+        seen=[*FIRST_TURN, ("human", "Three?")],
     ),
-    "another turn": Case(
+    "another question": Case(
         change=lambda messages: [*messages[:-1], HumanMessage("Three?")],
-        seen=[*HISTORY, ("human", "Three?")],
+        seen=[*FIRST_TURN, ("human", "Three?")],
     ),
-    "without the history": Case(
+    "no history": Case(
         change=lambda messages: messages[-1:],
-        seen=[*HISTORY, SECOND_TURN],
-        followed=False,
+        seen=[*FIRST_TURN, SECOND_QUESTION],
+        is_followed=False,
     ),
     "another history": Case(
         change=with_other_history,
-        seen=[*HISTORY, SECOND_TURN],
-        followed=False,
+        seen=[*FIRST_TURN, SECOND_QUESTION],
+        is_followed=False,
     ),
 }
 
 
 @pytest.mark.parametrize("schema", [None, agents.ListedState], ids=["usual state", "listed state"])
 @pytest.mark.parametrize("case", REQUEST_CHANGES.values(), ids=REQUEST_CHANGES)
-def test_what_middleware_before_ours_does_is_seen_or_told(case: Case, schema: Any) -> None:
+def test_a_change_before_ours_is_followed_or_reported(case: Case, schema: Any) -> None:
     ours = agents.budget()
     model = agents.scripted()
-    agent = agents.agent_of(model, Changing(case.change), ours, state_schema=schema)
+    agent = agents.agent_of(model, ChangingMiddleware(case.change), ours, state_schema=schema)
 
     agents.ask(agent, HumanMessage("One?"))
     state = agents.ask(agent, HumanMessage("Two?"))
 
-    assert words_of(model.seen[1]) == case.seen
-    assert (NOT_FOLLOWED in state["ctxbudget_report"]["failures"]) is not case.followed
-    assert words_of(state["messages"]) == [*HISTORY, SECOND_TURN, ("ai", "Fine.")]
+    assert types_and_texts(model.seen[1]) == case.seen
+    is_reported = NOT_FOLLOWED in state["ctxbudget_report"]["failures"]
+    assert is_reported is (not case.is_followed)
+    assert types_and_texts(state["messages"]) == [*FIRST_TURN, *SECOND_TURN]
     log = ours.pipeline.get_messages(user_id="ada", conversation_id="c1")
-    assert words_of(log) == [*HISTORY, SECOND_TURN, ("ai", "Fine.")]
+    assert types_and_texts(log) == [*FIRST_TURN, *SECOND_TURN]
 
 
-def test_added_messages_leave_the_background_of_a_looping_agent() -> None:
+def test_a_loop_keeps_its_background_beside_an_added_message() -> None:
     model = agents.scripted(agents.wants("look_up", topic="tree"), "Done.")
-    adding = Changing(lambda messages: [FILE, *messages])
+    adding = ChangingMiddleware(lambda messages: [FILE, *messages])
     ours = agents.budget(settings={"layers": [agents.clock_layer()]})
     agent = agents.agent_of(model, adding, ours, tools=[agents.look_up])
 
     agents.ask(agent, HumanMessage("Which tree?", id="q"))
 
-    first, second = model.seen
-    assert second[:2] == first
+    first_request, second_request = model.seen
+    assert second_request[:2] == first_request
 
 
-# -- The system prompt
+# The system prompt
 
 
-class Asked(NamedTuple):
+class SentSystemPrompt(NamedTuple):
     """The system message that a model was sent, and the failures of the report."""
 
-    system: BaseMessage
+    message: BaseMessage
     failures: list[str]
 
 
-def ask_with_system_prompt(*content: dict[str, Any]) -> Asked:
+def send_system_prompt(*blocks: dict[str, Any]) -> SentSystemPrompt:
     model = agents.scripted()
-    system_prompt = SystemMessage(list(content))
+    system_prompt = SystemMessage(list(blocks))
     agent = agents.agent_of(model, agents.budget(), system_prompt=system_prompt)
 
     state = agents.ask(agent, ("human", "Hi"))
 
-    system = model.seen[0][0]
-    assert isinstance(system, SystemMessage)
-    return Asked(system, state["ctxbudget_report"]["failures"])
+    message = model.seen[0][0]
+    assert isinstance(message, SystemMessage)
+    return SentSystemPrompt(message, state["ctxbudget_report"]["failures"])
 
 
-def text(words: str, **marks: Any) -> dict[str, Any]:
-    return {"type": "text", "text": words, **marks}
+def text_block(text: str, **marks: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text, **marks}
 
 
-def test_marks_of_the_system_prompt_are_told() -> None:
-    asked = ask_with_system_prompt(
-        text("You help.", cache_control={"type": "ephemeral"}), text("Be brief.")
+def test_lost_cache_marks_of_the_system_prompt_are_reported() -> None:
+    sent = send_system_prompt(
+        text_block("You help.", cache_control={"type": "ephemeral"}), text_block("Be brief.")
     )
 
-    assert asked.system.text.split() == ["You", "help.", "Be", "brief."]
-    assert any("without cache_control" in failure for failure in asked.failures)
+    assert sent.message.text.split() == ["You", "help.", "Be", "brief."]
+    assert any("without cache_control" in failure for failure in sent.failures)
 
 
-def test_what_is_no_text_in_the_system_prompt_is_left_out_and_told() -> None:
-    asked = ask_with_system_prompt(
-        text("You help."), {"type": "image", "url": "http://x.invalid/a.png"}
-    )
+def test_an_image_in_the_system_prompt_is_left_out_and_reported() -> None:
+    image = {"type": "image", "url": "http://x.invalid/a.png"}
+    sent = send_system_prompt(text_block("You help."), image)
 
-    assert asked.system.content == "You help."
-    assert any("without a block of type 'image'" in failure for failure in asked.failures)
+    assert sent.message.content == "You help."
+    assert any("without a block of type 'image'" in failure for failure in sent.failures)
