@@ -1,6 +1,7 @@
-"""A thread has an owner.
+"""A thread belongs to the user who runs it first.
 
-Another user's run shows what its state has, and leaves nothing in that user's store.
+When another user runs it, the model sees the messages of its state, but none of them is stored for
+that other user.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ SECRET = "My PIN is 4711."
 THREAD = "c1"
 EXCHANGE: list[AnyMessage] = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2")]
 STATE: list[AnyMessage] = [*EXCHANGE, HumanMessage("?", id="3")]
-"""Ada's exchange, and what the next user says."""
+"""Ada's exchange, and the question of whoever runs the thread next."""
 
 
 def config_of(user: str, thread: str = THREAD) -> Any:
@@ -65,7 +66,7 @@ def texts(messages: Iterable[BaseMessage]) -> list[str]:
 
 
 class ChatState(TypedDict):
-    """The state of a graph of one's own."""
+    """The state of an application's graph."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     llm_input_messages: NotRequired[list[AnyMessage]]
@@ -73,7 +74,7 @@ class ChatState(TypedDict):
 
 
 class NodeState(ChatState):
-    """The same, for the six steps as nodes of one's own graph."""
+    """The same for a graph that has the six steps as nodes."""
 
     detected: NotRequired[Any]
     budget: NotRequired[Any]
@@ -84,11 +85,12 @@ class NodeState(ChatState):
 
 @dataclass
 class Agent:
-    """An agent whose threads are in one checkpointer, and the requests that its model got."""
+    """An agent in one process."""
 
     pipeline: ContextPipeline
     graph: Any
     requests: list[list[BaseMessage]]
+    """The requests that its model got."""
     asynchronous: bool = False
 
     def run(self, user: str, text: str, thread: str = THREAD) -> str:
@@ -120,6 +122,8 @@ class Agent:
 
 
 def answering(requests: list[list[BaseMessage]]) -> Callable[[list[BaseMessage]], AIMessage]:
+    """Returns a model, as a function, that adds each request to `requests`."""
+
     def answer(messages: list[BaseMessage]) -> AIMessage:
         requests.append(list(messages))
         return AIMessage("Noted.")
@@ -159,13 +163,15 @@ def with_nodes(pipeline: ContextPipeline, requests: list[list[BaseMessage]], sav
 
 def with_runnable(pipeline: ContextPipeline, requests: list[list[BaseMessage]], saver: Any) -> Any:
     answer = answering(requests)
-    step = pipeline.as_runnable()
-
-    async def amodel(state: ChatState, config: Any) -> dict[str, Any]:
-        return {"messages": [answer(await step.ainvoke({"messages": state["messages"]}, config))]}
+    prompt = pipeline.as_runnable()
 
     def model(state: ChatState, config: Any) -> dict[str, Any]:
-        return {"messages": [answer(step.invoke({"messages": state["messages"]}, config))]}
+        request = prompt.invoke({"messages": state["messages"]}, config)
+        return {"messages": [answer(request)]}
+
+    async def amodel(state: ChatState, config: Any) -> dict[str, Any]:
+        request = await prompt.ainvoke({"messages": state["messages"]}, config)
+        return {"messages": [answer(request)]}
 
     builder = StateGraph(ChatState)
     builder.add_node("model", RunnableLambda(model, amodel))
@@ -188,6 +194,7 @@ WAYS = {
     "runnable": with_runnable,
     "hook": with_hook,
 }
+"""Ways to use the package in an agent: each builds a graph of a pipeline and a checkpointer."""
 
 
 STORES = ["memory", pytest.param("chroma", marks=pytest.mark.slow)]
@@ -210,7 +217,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore]
 
 @dataclass
 class World:
-    """One way in, over one store and one checkpointer; a new agent is another process on them."""
+    """An application that uses the package in one way, with one store and one checkpointer.
+
+    Each agent of it stands for a process of its own.
+    """
 
     way: str
     store: BaseStore
@@ -225,7 +235,7 @@ class World:
         return Agent(pipeline, graph, requests, self.asynchronous)
 
     def stored(self, user: str) -> str:
-        """Returns all that is stored of a user, and under what."""
+        """Returns all items of a user in the store, with namespaces and keys, as one text."""
         items = self.store.search(("ctxbudget", label(user)), limit=10_000)
         return str([(item.namespace, item.key, item.value) for item in items])
 
@@ -248,19 +258,20 @@ def world(request: pytest.FixtureRequest, store: BaseStore, asynchronous: bool) 
 
 @pytest.fixture
 def simple() -> World:
+    """The application of tests for which the way in makes no difference."""
     return World("middleware", InMemoryStore())
 
 
 # Another user's run
 
 
-def test_another_user_sees_what_the_state_has(world: World) -> None:
+def test_another_user_sees_the_messages_of_the_state(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     assert SECRET in agent.run("bob", "What is the PIN?")
 
 
-def test_nothing_of_the_thread_is_in_the_other_user_s_store(world: World) -> None:
+def test_nothing_of_the_thread_is_stored_for_another_user(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     agent.run("bob", "What is the PIN?")
@@ -272,7 +283,7 @@ def test_nothing_of_the_thread_is_in_the_other_user_s_store(world: World) -> Non
     assert agent.pipeline.knowledge.list_facts(user_id="bob") == []
 
 
-def test_the_other_user_s_threads_do_not_quote_it(world: World) -> None:
+def test_another_user_s_own_threads_do_not_quote_the_thread(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     agent.run("bob", "What is the PIN?")
@@ -299,7 +310,7 @@ def test_the_report_names_the_thread_and_not_its_owner(world: World) -> None:
     assert agent.foreign_thread_failures("ada") == []
 
 
-def test_the_owner_s_thread_is_stored_as_ever(world: World) -> None:
+def test_the_owner_s_messages_stay_stored(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     agent.run("bob", "What is the PIN?")
@@ -307,31 +318,33 @@ def test_the_owner_s_thread_is_stored_as_ever(world: World) -> None:
     assert agent.messages("ada")[0].text == SECRET
 
 
-def test_one_warning_is_logged(simple: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_warning_is_logged_that_does_not_name_the_owner(
+    simple: World, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = simple.agent()
     agent.run("ada", SECRET)
     agent.run("bob", "One?")
     agent.run("bob", "Two?")
-    lines = [record.getMessage() for record in caplog.records]
-    [warning] = [line for line in lines if "another user's" in line]
+    logged = [record.getMessage() for record in caplog.records]
+    [warning] = [text for text in logged if "another user's" in text]
     assert "ada" not in warning
 
 
-def test_what_the_state_no_longer_has_is_not_shown(simple: World) -> None:
+def test_messages_that_left_the_state_are_not_shown(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     graph = build_context_graph(pipeline)
 
-    def sent(user: str, *texts: str) -> str:
-        turns = [HumanMessage(text, id=text) for text in texts]
-        state = graph.invoke({"messages": turns}, config_of(user))
-        return "\n".join(message.text for message in state["llm_input_messages"])
+    def run(user: str, *said: str) -> str:
+        messages = [HumanMessage(text, id=text) for text in said]
+        state = graph.invoke({"messages": messages}, config_of(user))
+        return "\n".join(texts(state["llm_input_messages"]))
 
-    sent("ada", SECRET)
-    assert "4711" in sent("bob", SECRET, "What is the PIN?")
-    assert "4711" not in sent("bob", "What is the PIN?", "Is there a PIN?")
+    run("ada", SECRET)
+    assert "4711" in run("bob", SECRET, "What is the PIN?")
+    assert "4711" not in run("bob", "What is the PIN?", "Is there a PIN?")
 
 
-def test_nothing_personal_of_the_other_user_goes_into_the_thread(world: World) -> None:
+def test_nothing_about_another_user_is_shown_in_the_thread(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     agent.pipeline.add_messages(
@@ -352,42 +365,39 @@ def test_the_background_of_the_owner_is_not_shown_to_another(simple: World) -> N
     call = AIMessage("", id="2", tool_calls=[{"name": "look", "args": {}, "id": "a"}])
     turn = [question, call, ToolMessage("?", tool_call_id="a", id="3")]
 
-    ada_s = graph.invoke({"messages": [question]}, config_of("ada"))
-    bob_s = graph.invoke(
-        {"messages": turn, "ctxbudget_turn": ada_s["ctxbudget_turn"]}, config_of("bob")
+    ada_state = graph.invoke({"messages": [question]}, config_of("ada"))
+    bob_state = graph.invoke(
+        {"messages": turn, "ctxbudget_turn": ada_state["ctxbudget_turn"]}, config_of("bob")
     )
 
-    assert "99887" in str(ada_s["llm_input_messages"])
-    assert "99887" not in str(bob_s["llm_input_messages"])
+    assert "99887" in str(ada_state["llm_input_messages"])
+    assert "99887" not in str(bob_state["llm_input_messages"])
 
 
-def test_the_recall_tool_serves_the_state_and_not_the_owner_s_store(simple: World) -> None:
+def test_the_recall_tool_searches_the_state_alone(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     pipeline.add_messages(
         [HumanMessage("The safe's code is 99887.", id="old")], user_id="ada", conversation_id=THREAD
     )
     graph = build_context_graph(pipeline)
-    recall = create_recall_tool(pipeline)
-    node = (
-        StateGraph(ChatState)
-        .add_node("tools", ToolNode([recall]))
-        .add_edge(START, "tools")
-        .compile()
-    )
+    builder = StateGraph(ChatState)
+    builder.add_node("tools", ToolNode([create_recall_tool(pipeline)]))
+    builder.add_edge(START, "tools")
+    tools = builder.compile()
 
-    def recalled(query: str) -> str:
+    def recalled_for_bob(query: str) -> str:
         call: ToolCall = {"name": "recall", "args": {"query": query}, "id": "a"}
-        calling = AIMessage("", id="4", tool_calls=[call])
+        message_with_call = AIMessage("", id="4", tool_calls=[call])
         graph.invoke({"messages": STATE}, config_of("bob"))
-        state = node.invoke({"messages": [*STATE, calling]}, config_of("bob"))
+        state = tools.invoke({"messages": [*STATE, message_with_call]}, config_of("bob"))
         return str(state["messages"][-1].text)
 
     graph.invoke({"messages": STATE[:1]}, config_of("ada"))
-    assert "4711" in recalled("PIN")
-    assert "99887" not in recalled("code of the safe")
+    assert "4711" in recalled_for_bob("PIN")
+    assert "99887" not in recalled_for_bob("code of the safe")
 
 
-def test_agents_of_one_thread_have_one_owner(simple: World) -> None:
+def test_a_thread_has_one_owner_for_all_its_agents(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     first = build_context_graph(pipeline, agent="first")
     second = build_context_graph(pipeline, agent="second")
@@ -410,19 +420,19 @@ def test_the_compaction_tool_writes_nothing_for_another_user(simple: World) -> N
 
 @pytest.fixture
 def renamed_thread(simple: World) -> ContextPipeline:
-    """Ada and Bob run a thread that each keeps as a conversation of another name."""
+    """Ada and Bob run one thread, each as a conversation with an id of its own."""
     pipeline = ContextPipeline(store=simple.store)
     graph = build_context_graph(pipeline)
     config: Any = {"configurable": {"thread_id": THREAD}}
-    notes = RunContext(user_id="ada", conversation_id="notes")
-    mine = RunContext(user_id="bob", conversation_id="mine")
-    graph.invoke({"messages": STATE[:1]}, config, context=notes)
-    graph.invoke({"messages": STATE}, config, context=mine)
+    ada = RunContext(user_id="ada", conversation_id="notes")
+    bob = RunContext(user_id="bob", conversation_id="mine")
+    graph.invoke({"messages": STATE[:1]}, config, context=ada)
+    graph.invoke({"messages": STATE}, config, context=bob)
     return pipeline
 
 
 @pytest.mark.usefixtures("renamed_thread")
-def test_a_thread_has_an_owner_under_whichever_name_it_is_kept(simple: World) -> None:
+def test_a_thread_has_one_owner_whatever_its_conversation_s_id(simple: World) -> None:
     assert "4711" not in simple.stored("bob")
 
 
@@ -430,23 +440,22 @@ def test_clearing_the_conversation_of_a_thread_frees_it(
     simple: World, renamed_thread: ContextPipeline
 ) -> None:
     renamed_thread.clear(user_id="ada", conversation_id="notes")
-
     assert simple.owner_records() == []
 
 
 # What another user says in the owner's thread
 
-BOB_S = "I live in Berlin."
+GUEST_TEXT = "I live in Berlin."
 TURNS_WITH_A_GUEST = [
     ("ada", "I work as a nurse."),
-    ("bob", BOB_S),
+    ("bob", GUEST_TEXT),
     ("ada", "My dog is called Rex."),
     ("ada", "Yes."),
 ]
 
 
 def thread_with_a_guest(world: World, *, in_processes: bool = False) -> Agent:
-    """Has Bob speak in Ada's thread before she goes on; each run may be in a process of its own."""
+    """Runs Ada's thread with a turn of Bob's in it, maybe each turn in a process of its own."""
     agent = world.agent()
     for user, text in TURNS_WITH_A_GUEST:
         agent.run(user, text)
@@ -479,9 +488,9 @@ def way(request: pytest.FixtureRequest) -> str:
 def host(
     request: pytest.FixtureRequest, shared_store: BaseStore, way: str, asynchronous: bool
 ) -> Agent:
-    """Ada's agent after Bob has spoken in her thread; several tests look at it."""
-    new_world = World(way, shared_store, asynchronous)
-    return thread_with_a_guest(new_world, in_processes=request.param)
+    """Ada's agent after Bob was a guest in her thread; several tests look at it."""
+    world = World(way, shared_store, asynchronous)
+    return thread_with_a_guest(world, in_processes=request.param)
 
 
 def test_what_a_guest_says_is_not_learned_about_the_owner(host: Agent) -> None:
@@ -493,8 +502,8 @@ def test_what_the_owner_says_beside_a_guest_is_learned(host: Agent) -> None:
     assert "Rex" in host.facts("ada")
 
 
-def test_the_owner_s_copy_of_the_thread_is_whole(host: Agent) -> None:
-    assert BOB_S in texts(host.messages("ada"))
+def test_what_a_guest_says_is_stored_for_the_owner(host: Agent) -> None:
+    assert GUEST_TEXT in texts(host.messages("ada"))
 
 
 def test_what_a_guest_says_is_not_quoted_in_other_threads(host: Agent) -> None:
@@ -553,7 +562,7 @@ def test_the_report_says_that_a_note_could_not_be_written() -> None:
     agent = World("middleware", WithoutNotes()).agent()
     agent.run("ada", SECRET)
 
-    sent = agent.run("bob", BOB_S)
+    sent = agent.run("bob", GUEST_TEXT)
 
     assert SECRET in sent
     assert any(failure.startswith("not noted that") for failure in agent.report("bob").failures)
