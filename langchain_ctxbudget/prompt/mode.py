@@ -19,7 +19,7 @@ class Mode(StrEnum):
     SHORTENED = "shortened"
     """The last prompt without messages in its middle, and more at its end."""
     CLIPPED = "clipped"
-    """The last prompt with large messages since its rebuild in short, and more at its end."""
+    """The last prompt with the large messages since its rebuild in short, and more at its end."""
     REBUILT = "rebuilt"
     """Everything in it is chosen anew."""
 
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
     @property
     def adds_background(self) -> bool:
-        """Tells whether its background comes on top of those that earlier messages still have."""
+        """Tells whether its background is one more beside those that earlier turns still have."""
         return self not in (Mode.REBUILT, Mode.REPEATED)
 
 
@@ -60,30 +60,33 @@ class Cause(StrEnum):
 
 
 class Room(StrEnum):
-    """How much room a prompt that extends the last one leaves, once its turn takes all of its."""
+    """How much room there is in a prompt that extends the last one.
+
+    The room that is kept for its turn counts as taken.
+    """
 
     FREE = "free"
-    """Enough for the background that a message gets at least."""
+    """There is room for the least background that a message gets."""
     TIGHT = "tight"
-    """It is within its limit, but not with a background."""
+    """The prompt is within its limit, but would not be with that background."""
     OVER = "over"
-    """It is over its limit."""
+    """The prompt is over its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """What the mode of a prompt depends on.
 
-    The defaults speak for an extension. So what is measured first can rule one out before the rest
-    is measured: see `decide`.
+    Measuring takes time, so it goes on only while `decide` may still say that the last prompt is
+    extended. What is not measured yet has its default, which speaks for that.
     """
 
     grows: bool = True
     """True if prompts with these settings only grow between two rebuilds."""
     has_last: bool = True
-    """True if there is a last prompt that still holds."""
+    """True if there is a last prompt, and no edit has ended it."""
     is_cold: bool = False
-    """True if no cache holds it any more."""
+    """True if no cache holds the last prompt any more."""
     turn_goes_on: bool = True
     """True if the turn can be sent as the last prompt has sent it, and more at its end."""
     change: Cause | None = None
@@ -91,15 +94,15 @@ class Case:
     was_something_said: bool = True
     """False if nothing was said since the last rebuild."""
     is_in_loop: bool = False
-    """True if the turn has results of calls already; then its background is chosen."""
+    """True if the turn has results of calls, so that its background was chosen before."""
     room: Room = Room.FREE
-    """The room that the last prompt leaves when it is extended with all that was said since."""
+    """The room if the last prompt is extended with all that was said since."""
     pays_for_rebuild: bool = False
     """True if what was saved so far pays for a rebuild."""
     can_lose_middle: bool = False
     """True if a middle can be left out that makes enough room."""
     room_if_clipped: Room = Room.OVER
-    """The room that it leaves if large messages since the rebuild are shown in short."""
+    """The room if large messages since the rebuild are shown in short."""
 
 
 Decision = tuple[Mode, Cause]
@@ -119,19 +122,8 @@ def decide(case: Case) -> Decision:
     return _decide_when_full(case)
 
 
-def _decide_when_full(case: Case) -> Decision:
-    """Returns the mode where the last prompt has no room for a background."""
-    if case.can_lose_middle:
-        return Mode.SHORTENED, Cause.FULL
-    if case.room is Room.TIGHT and not case.pays_for_rebuild:
-        return Mode.EXTENDED, Cause.UNPAID
-    if case.room is Room.OVER and _is_clipping_enough(case):
-        return Mode.CLIPPED, Cause.FULL
-    return Mode.REBUILT, Cause.FULL if case.pays_for_rebuild else Cause.UNPAID
-
-
 def _cause_of_rebuild(case: Case) -> Cause | None:
-    """Returns why the last prompt cannot be extended, however much room it has."""
+    """Returns why the last prompt cannot be extended however much room there is; None if it can."""
     if not case.grows:
         return Cause.NOT_GROWING
     if not case.has_last:
@@ -144,7 +136,7 @@ def _cause_of_rebuild(case: Case) -> Cause | None:
 
 
 def _decide_in_loop(case: Case) -> Decision:
-    """Returns the mode within a loop of calls: it needs no more room for a background."""
+    """Returns the mode within a loop of calls, which needs no room for another background."""
     if case.room is Room.TIGHT:
         return Mode.EXTENDED, Cause.HAS_ROOM
     if case.room_if_clipped is not Room.OVER:
@@ -152,10 +144,23 @@ def _decide_in_loop(case: Case) -> Decision:
     return Mode.REBUILT, Cause.FULL
 
 
-def _is_clipping_enough(case: Case) -> bool:
-    """Tells whether large messages in short make enough room.
+def _decide_when_full(case: Case) -> Decision:
+    """Returns the mode where there is no room for a background."""
+    if case.can_lose_middle:
+        return Mode.SHORTENED, Cause.FULL
+    if case.room is Room.TIGHT and not case.pays_for_rebuild:
+        return Mode.EXTENDED, Cause.UNPAID
+    if case.room is Room.OVER and _is_clipping_enough(case):
+        return Mode.CLIPPED, Cause.FULL
+    if case.pays_for_rebuild:
+        return Mode.REBUILT, Cause.FULL
+    return Mode.REBUILT, Cause.UNPAID
 
-    A rebuild that is paid for is given up only where there is room for a background, too.
+
+def _is_clipping_enough(case: Case) -> bool:
+    """Tells whether showing large messages in short makes enough room.
+
+    Where a rebuild is paid for, it must make room for a background, too.
     """
     if case.pays_for_rebuild:
         return case.room_if_clipped is Room.FREE
@@ -171,13 +176,13 @@ class Growth:
     is_cold: bool = True
     """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
     is_given: bool = False
-    """True if the same prompt was made before: its mode is then given, not found out."""
+    """True if the mode was decided before: by another node, or for another budget."""
     level_tokens: int = 0
-    """The most that a rebuilt prompt fills, so that the next ones can grow from there; 0 where the
-    limit alone counts."""
+    """The most that a rebuilt prompt may cost, so that the next ones have room to grow; 0 where it
+    may cost as much as the limit."""
     afforded_tokens: int | None = None
-    """What a rebuild may cost: what the prompts since the last rebuild have saved, compared with
-    sending everything. None until it is known."""
+    """What a rebuild may cost, in effective tokens: what was saved so far, and what extending the
+    last prompt would cost. None until it is known."""
     most_background_tokens: int = 0
     """The most tokens for the background of a prompt that extends the last one."""
 
@@ -188,5 +193,5 @@ class Growth:
 
     @property
     def adds_background(self) -> bool:
-        """Tells whether its background comes on top of those of earlier messages."""
+        """Tells whether its background is one more beside those that earlier turns still have."""
         return self.mode.adds_background

@@ -1,4 +1,6 @@
-"""The mode of a prompt: every case, and why."""
+"""The mode of a prompt in every case, with its cause; and the savings that pay for a rebuild."""
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ CASES = {
     "prompts do not grow": (Case(grows=False), Mode.REBUILT, Cause.NOT_GROWING),
     "there is no last prompt": (Case(has_last=False), Mode.REBUILT, Cause.FIRST),
     "no cache holds it": (Case(is_cold=True), Mode.REBUILT, Cause.COLD),
-    "its turn has outgrown its room": (
+    "the turn has outgrown its room": (
         Case(turn_goes_on=False),
         Mode.REBUILT,
         Cause.TURN_OUTGROWN,
@@ -25,27 +27,27 @@ CASES = {
         Mode.REPEATED,
         Cause.NOTHING_SAID,
     ),
-    "a middle can go": (
+    "no room for a background, but a middle can go": (
         Case(room=Room.TIGHT, can_lose_middle=True),
         Mode.SHORTENED,
         Cause.FULL,
     ),
-    "a middle can go, and a rebuild is paid for": (
+    "over the limit, a middle can go, and a rebuild is paid for": (
         Case(room=Room.OVER, can_lose_middle=True, pays_for_rebuild=True),
         Mode.SHORTENED,
         Cause.FULL,
     ),
-    "no middle can go, and nothing is paid for": (
+    "no room for a background, and a rebuild is not paid for": (
         Case(room=Room.TIGHT),
         Mode.EXTENDED,
         Cause.UNPAID,
     ),
-    "no middle can go, and a rebuild is paid for": (
+    "no room for a background, and a rebuild is paid for": (
         Case(room=Room.TIGHT, pays_for_rebuild=True),
         Mode.REBUILT,
         Cause.FULL,
     ),
-    "over the limit, and nothing is paid for": (
+    "over the limit, and a rebuild is not paid for": (
         Case(room=Room.OVER),
         Mode.REBUILT,
         Cause.UNPAID,
@@ -55,33 +57,33 @@ CASES = {
         Mode.REBUILT,
         Cause.FULL,
     ),
-    "over the limit, but not in short": (
+    "over the limit, but not once clipped": (
         Case(room=Room.OVER, room_if_clipped=Room.TIGHT),
         Mode.CLIPPED,
         Cause.FULL,
     ),
-    "over the limit, tight in short, and a rebuild is paid for": (
+    "over the limit, tight once clipped, and a rebuild is paid for": (
         Case(room=Room.OVER, room_if_clipped=Room.TIGHT, pays_for_rebuild=True),
         Mode.REBUILT,
         Cause.FULL,
     ),
-    "over the limit, roomy in short, and a rebuild is paid for": (
+    "over the limit, roomy once clipped, and a rebuild is paid for": (
         Case(room=Room.OVER, room_if_clipped=Room.FREE, pays_for_rebuild=True),
         Mode.CLIPPED,
         Cause.FULL,
     ),
-    "in a loop there is room": (Case(is_in_loop=True), Mode.EXTENDED, Cause.HAS_ROOM),
-    "in a loop there is room for no background": (
+    "in a loop, there is room": (Case(is_in_loop=True), Mode.EXTENDED, Cause.HAS_ROOM),
+    "in a loop, no room for a background, which needs none": (
         Case(is_in_loop=True, room=Room.TIGHT),
         Mode.EXTENDED,
         Cause.HAS_ROOM,
     ),
-    "in a loop over the limit, but not in short": (
+    "in a loop, over the limit, but not once clipped": (
         Case(is_in_loop=True, room=Room.OVER, room_if_clipped=Room.TIGHT),
         Mode.CLIPPED,
         Cause.FULL,
     ),
-    "in a loop over the limit": (
+    "in a loop, over the limit": (
         Case(is_in_loop=True, room=Room.OVER),
         Mode.REBUILT,
         Cause.FULL,
@@ -94,31 +96,28 @@ def test_a_case_has_its_mode_and_cause(case: Case, mode: Mode, cause: Cause) -> 
     assert decide(case) == (mode, cause)
 
 
-# What rules an extension out, in the order in which it is told
-
-RULED_OUT = [
+NEVER_EXTENDED = [
     Case(grows=False),
     Case(has_last=False),
     Case(is_cold=True),
     Case(turn_goes_on=False),
     Case(change=Cause.OTHER_TOOLS),
 ]
+"""A case for each reason not to extend the last prompt, however much room it has."""
 
 
 @pytest.mark.parametrize("room", Room)
-@pytest.mark.parametrize("pays", [True, False])
-@pytest.mark.parametrize("case", RULED_OUT, ids=lambda case: decide(case)[1])
-def test_room_does_not_bring_back_what_is_ruled_out(case: Case, room: Room, pays: bool) -> None:
-    with_room = Case(
-        grows=case.grows,
-        has_last=case.has_last,
-        is_cold=case.is_cold,
-        turn_goes_on=case.turn_goes_on,
-        change=case.change,
+@pytest.mark.parametrize("pays_for_rebuild", [True, False])
+@pytest.mark.parametrize("case", NEVER_EXTENDED, ids=lambda case: decide(case)[1])
+def test_room_does_not_matter_where_nothing_can_be_extended(
+    case: Case, room: Room, pays_for_rebuild: bool
+) -> None:
+    with_room = replace(
+        case,
         room=room,
         can_lose_middle=True,
         room_if_clipped=Room.FREE,
-        pays_for_rebuild=pays,
+        pays_for_rebuild=pays_for_rebuild,
     )
 
     assert decide(with_room) == decide(case)
@@ -144,14 +143,15 @@ ANY_CASE = st.builds(
 
 
 @given(ANY_CASE)
-def test_a_prompt_over_its_limit_is_never_extended_as_it_is(case: Case) -> None:
+def test_a_prompt_over_its_limit_is_not_extended_as_it_is(case: Case) -> None:
     mode, _ = decide(case)
 
-    assert not (case.was_something_said and case.room is Room.OVER and mode is Mode.EXTENDED)
+    if case.was_something_said and case.room is Room.OVER:
+        assert mode is not Mode.EXTENDED
 
 
 @given(ANY_CASE)
-def test_what_a_cache_has_lost_is_rebuilt(case: Case) -> None:
+def test_a_prompt_that_no_cache_holds_is_rebuilt(case: Case) -> None:
     mode, _ = decide(case)
 
     if case.is_cold or case.change is not None:
@@ -159,14 +159,14 @@ def test_what_a_cache_has_lost_is_rebuilt(case: Case) -> None:
 
 
 @given(ANY_CASE)
-def test_a_middle_is_left_out_only_where_one_can_be(case: Case) -> None:
+def test_a_prompt_is_shortened_only_where_a_middle_can_go(case: Case) -> None:
     mode, _ = decide(case)
 
     if mode is Mode.SHORTENED:
         assert case.can_lose_middle
 
 
-def test_every_mode_and_every_cause_comes_up() -> None:
+def test_the_cases_have_every_mode_and_every_cause() -> None:
     decisions = [decide(case) for case, _, _ in CASES.values()]
 
     assert {mode for mode, _ in decisions} == set(Mode)
@@ -174,35 +174,37 @@ def test_every_mode_and_every_cause_comes_up() -> None:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_a_cause_says_what_it_means(cause: Cause) -> None:
+def test_every_cause_says_in_words_what_it_means(cause: Cause) -> None:
     assert len(cause.meaning.split()) > 3
 
 
-# The account of what was saved
+# Savings
 
 TOKENS = st.integers(min_value=0, max_value=100_000)
-SENT = st.lists(st.tuples(TOKENS, TOKENS), max_size=20)
-"""Prompts: by how many cached tokens each is shorter than everything, and what it adds."""
+SENT_PROMPTS = st.lists(st.tuples(TOKENS, TOKENS), max_size=20)
+"""For each prompt: by how many cached tokens it is shorter than everything; what it adds itself."""
 
 
-@given(SENT)
-def test_savings_are_never_more_than_was_really_saved(sent: list[tuple[int, int]]) -> None:
+@given(SENT_PROMPTS)
+def test_savings_are_what_was_saved_rounded_down(sent_prompts: list[tuple[int, int]]) -> None:
     savings = Savings(0)
-    really_saved = 0.0
-    for shorter_by, extra_tokens in sent:
+    exactly_saved = 0.0
+    for shorter_by, extra_tokens in sent_prompts:
         savings = savings.after_prompts(prompts=1, shorter_by=shorter_by, extra_tokens=extra_tokens)
-        really_saved += 0.1 * shorter_by - extra_tokens
+        exactly_saved += 0.1 * shorter_by - extra_tokens
 
-    assert savings.tokens <= really_saved + 1e-6
-    assert savings.tokens > really_saved - 1 - len(sent)
+    assert savings.tokens <= exactly_saved + 1e-6
+    assert savings.tokens > exactly_saved - 1 - len(sent_prompts)
 
 
-@given(TOKENS, TOKENS, TOKENS)
-def test_what_is_paid_for_leaves_savings_of_at_least_nothing(
-    saved: int, total: int, price: int
-) -> None:
-    affordable = Savings(saved).with_price_of(total, new_tokens=total)
+@given(TOKENS, TOKENS)
+def test_a_prompt_that_is_all_new_is_worth_its_full_price(saved: int, total: int) -> None:
+    assert Savings(saved).with_price_of(total, new_tokens=total).tokens == saved + total
 
-    assert affordable.tokens == saved + total
-    if affordable.pays(price):
-        assert affordable.less(price).tokens >= 0
+
+@given(TOKENS, TOKENS)
+def test_a_price_that_savings_pay_leaves_no_debt(saved: int, price: int) -> None:
+    savings = Savings(saved)
+
+    if savings.pays(price):
+        assert savings.less(price).tokens >= 0
