@@ -1,4 +1,4 @@
-"""A prompt that extends the last one, measured: what it costs, and what room its background has."""
+"""A prompt that extends the last one: what it costs, and the room that its background has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ class GrowthPolicy:
     """When a prompt is full, and what becomes of it then. Shares are of the budget."""
 
     rebuild_share: float = 0.4
-    """What a rebuilt prompt fills, so that the next ones have room to grow."""
+    """What a rebuilt prompt fills besides what must be sent, so that the next ones can grow."""
     shortened_share: float = 0.85
     """The most that a full prompt fills once its middle is left out."""
     most_left_out_share: float = 0.5
@@ -28,12 +28,12 @@ class GrowthPolicy:
     background_shares: Mapping[Emphasis, float] = field(
         default_factory=lambda: {"balanced": 0.2, "cache": 0.05}
     )
-    """What the background of a turn may cost between two rebuilds."""
+    """The most that the background of a turn costs between two rebuilds."""
     least_background_tokens: int = 300
-    """What it may cost however small the budget is: answers are not shorter there."""
+    """The same in tokens for a small budget: texts that answer a question are no shorter there."""
     unpaid_share: float = 0.25
-    """The share of `background_shares` that a background may cost before anything is saved, because
-    what answers the message comes first. A prompt that has less room for it is full."""
+    """The part of `background_shares` that a background may cost even if nothing is saved yet,
+    because an answer matters more than its price. A prompt with less room than that is full."""
 
 
 GROWTH_POLICY = GrowthPolicy()
@@ -47,26 +47,25 @@ class Extension:
     record: CutRecord
     """The cut of the last prompt."""
     tokens_left: int
-    """What the prompt leaves of its limit once its turn takes all its room; below 0 if it is over
-    the limit."""
+    """The tokens to its limit once its turn takes all its room; below 0 if it is over the limit."""
     savings: Savings | None
-    """What prompts have saved so far, see `savings_of`."""
+    """What prompts have saved so far; None if they have sent everything, see `savings_of`."""
 
     @classmethod
     def of(cls, plan: Plan, record: CutRecord) -> "Extension":
-        """Measures a prompt that has its history."""
+        """Measures a prompt that has its history, but no background yet."""
         tokens_left = -excess_tokens(plan, plan.content)
         savings = savings_of(plan, record, plan.limit_tokens - tokens_left)
         return cls(plan, record, tokens_left, savings)
 
     @property
     def total_tokens(self) -> int:
-        """What it costs once its turn takes all its room."""
+        """The tokens of the prompt once its turn takes all its room."""
         return self.plan.limit_tokens - self.tokens_left
 
     @property
     def room(self) -> Room:
-        """How much room it leaves."""
+        """How much room the prompt has for a background."""
         least_tokens = _most_background_tokens(self.plan, self.savings) * GROWTH_POLICY.unpaid_share
         if self.tokens_left < 0:
             return Room.OVER
@@ -76,20 +75,23 @@ class Extension:
 
     @property
     def affordable(self) -> Savings:
-        """What a prompt may cost that is sent instead of this one, in effective tokens.
+        """What a prompt may cost that is sent instead of this one: savings, and its price.
 
-        The last answer and the turn are new in this one; a cache holds the rest.
+        New in this prompt are the last answer and the turn; a cache holds the rest.
         """
         conversation = self.plan.conversation
         new_tokens = self.plan.turn.tokens
-        for exchange in newest_exchanges(conversation)[:1]:
-            question = len(conversation.entries) - exchange.messages
-            new_tokens += exchange.tokens - conversation.costs[question]
+        exchanges = newest_exchanges(conversation)
+        if exchanges:
+            last = exchanges[0]
+            question_tokens = conversation.costs[len(conversation.entries) - last.messages]
+            answer_tokens = last.tokens - question_tokens
+            new_tokens += answer_tokens
         savings = self.savings or Savings(0)
         return savings.with_price_of(self.total_tokens, new_tokens)
 
     def finished(self) -> Plan:
-        """Returns its plan, with what it leaves as room for the background."""
+        """Returns the plan, in which the background gets the room that is left."""
         return with_room_for_background(self.plan, self.tokens_left, self.savings)
 
 
@@ -100,12 +102,15 @@ def with_last_history(plan: Plan) -> Plan:
 
 
 def turn_tokens(plan: Plan) -> int:
-    """Returns what the turn costs: all its room if it may still get calls and results."""
+    """Returns the tokens of the turn: all its room if it may still get calls and results."""
     return plan.turn.room_tokens if plan.turn.free_tokens else plan.turn.tokens
 
 
 def with_room_for_background(plan: Plan, tokens_left: int, savings: Savings | None) -> Plan:
-    """Scales the background's layers down to the room that is left, and to what savings pay for."""
+    """Returns the plan with grants for the background that fit the room, and that savings pay for.
+
+    The layers of the background are scaled down together.
+    """
     room = max(0, min(tokens_left, _most_background_tokens(plan, savings)))
     tokens = dict(plan.allocated.tokens)
     background = [layer for layer in tokens if place_of(layer).is_in_background]
@@ -123,15 +128,17 @@ def with_room_for_background(plan: Plan, tokens_left: int, savings: Savings | No
 def _most_background_tokens(plan: Plan, savings: Savings | None) -> int:
     """Returns the most tokens for the background of a prompt that extends the last one.
 
-    What was saved limits it, except that a part is free; with None, nothing limits it.
+    A part of them need not be paid for. The rest must be paid from savings; where savings are None,
+    all of it is free.
     """
     settings = plan.request.settings
-    depth = DEPTH_FACTOR[settings.depth]
+    depth_factor = DEPTH_FACTOR[settings.depth]
     share_tokens = plan.limit_tokens * GROWTH_POLICY.background_shares[settings.emphasis]
-    most = share_tokens
+    wanted_tokens = share_tokens
     if settings.emphasis != "cache":
-        most = max(share_tokens, GROWTH_POLICY.least_background_tokens)
+        wanted_tokens = max(share_tokens, GROWTH_POLICY.least_background_tokens)
+    most_tokens = int(wanted_tokens * depth_factor)
     if savings is None:
-        return int(most * depth)
-    unpaid = share_tokens * GROWTH_POLICY.unpaid_share
-    return min(int(most * depth), max(savings.tokens, int(unpaid * depth)))
+        return most_tokens
+    unpaid_tokens = int(share_tokens * GROWTH_POLICY.unpaid_share * depth_factor)
+    return min(most_tokens, max(savings.tokens, unpaid_tokens))

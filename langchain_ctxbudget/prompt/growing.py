@@ -1,9 +1,9 @@
 """Prompts that only grow: whether a prompt extends the last one or is rebuilt.
 
 While a provider's cache may hold the last prompt, the next one extends it: it is the last prompt,
-and more at its end. Where that is full, messages in its middle are left out, or it is rebuilt, and
-everything is chosen anew. `mode.py` decides which; here its case is measured, and the prompt that
-was decided on is planned.
+and more at its end. Once it is full, messages in its middle are left out, or it is rebuilt:
+everything in it is chosen anew. `mode.py` decides which of these. This module measures what the
+decision depends on, and plans the prompt that was decided on.
 """
 
 from collections.abc import Mapping
@@ -24,34 +24,41 @@ from langchain_ctxbudget.stores import CutRecord
 
 
 def divide_budget(plan: Plan) -> Plan:
-    """Measures what must be sent, refuses what cannot fit, and divides the rest."""
+    """Decides whether the prompt extends the last one or is rebuilt, and divides its budget.
+
+    Raises an error where what must be sent does not fit.
+    """
     plan = _with_limit(plan)
     plan = replace(plan, turn=PlannedTurn(given=given_turn(plan)))
     if plan.growth.is_given and not plan.growth.extends_last:
         return _rebuilt(allocate(plan))
 
-    attempt = _measured(plan)
+    attempt = _attempt_to_extend(plan)
     mode, cause = decide(attempt.case)
     if mode is Mode.REBUILT:
         growth = _growth_of_rebuild(plan.growth, attempt, cause)
         return _rebuilt(allocate(replace(plan, growth=growth)))
-    planned = attempt.plans[mode]
-    return replace(planned, growth=replace(planned.growth, mode=mode, cause=cause))
+    extended = attempt.plans[mode]
+    return replace(extended, growth=replace(extended.growth, mode=mode, cause=cause))
 
 
 def _with_limit(plan: Plan) -> Plan:
-    """Returns the plan with the most tokens that it may have."""
+    """Returns the plan with its limit: the budget, or less where the model's window has less room.
+
+    The window must have room for the answer, too.
+    """
     settings = plan.request.settings
-    window = plan.request.window.tokens
-    room = settings.max_context_tokens
-    if window is not None:
-        room = max(0, window - plan.request.output_reserve_tokens)
-    elif reserve := settings.output_reserve_tokens:
+    window_tokens = plan.request.window.tokens
+    limit_tokens = settings.max_context_tokens
+    if window_tokens is not None:
+        room = max(0, window_tokens - plan.request.output_reserve_tokens)
+        limit_tokens = min(limit_tokens, room)
+    elif settings.output_reserve_tokens:
         plan = plan.with_failures(
-            f"output reserve of {reserve:,} tokens not kept: the model's window is not known "
-            "(set window_tokens)"
+            f"output reserve of {settings.output_reserve_tokens:,} tokens not kept: the model's "
+            "window is not known (set window_tokens)"
         )
-    return replace(plan, limit_tokens=min(settings.max_context_tokens, room))
+    return replace(plan, limit_tokens=limit_tokens)
 
 
 # Extending the last prompt
@@ -59,51 +66,54 @@ def _with_limit(plan: Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The attempt to extend the last prompt, measured as far as its mode depends on it."""
+    """The attempt to extend the last prompt, as far as it was measured."""
 
     case: Case
     plans: Mapping[Mode, Plan] = field(default_factory=dict)
-    """The prompts that extend the last one and were measured."""
+    """The plans of the prompts that would extend the last one, by their modes."""
     afforded_tokens: int | None = None
     """What a rebuild may cost instead, in effective tokens; None where that was not worked out."""
 
 
-def _measured(plan: Plan) -> _Attempt:
-    """Measures the case of a prompt.
+def _attempt_to_extend(plan: Plan) -> _Attempt:
+    """Measures the case of a prompt, and plans it as an extension of the last one.
 
-    What costs time is measured only while the last prompt may still be extended.
+    It stops as soon as it is known that the last prompt cannot be extended.
     """
     case = Case(grows=plan.grows, has_last=bool(plan.conversation.cuts))
-    if not _is_open(case):
+    if not _may_extend(case):
         return _Attempt(case)
 
     is_given = plan.growth.is_given
     growth = replace(plan.growth, mode=Mode.EXTENDED, is_cold=is_given and plan.growth.is_cold)
-    extended = allocate(replace(plan, growth=growth))
-    record = history_plan(extended).record
+    without_history = allocate(replace(plan, growth=growth))
+    record = history_plan(without_history).record
     if record is None:
         return _Attempt(replace(case, has_last=False))
     case = replace(
         case,
-        is_cold=not is_given and is_cold(extended),
-        turn_goes_on=_turn_goes_on(extended, record),
+        is_cold=not is_given and is_cold(without_history),
+        turn_goes_on=_turn_goes_on(without_history, record),
         is_in_loop=_is_in_loop(plan),
     )
-    if not _is_open(case):
+    if not _may_extend(case):
         return _Attempt(case)
 
-    whole = with_last_history(extended)
-    was_something_said = record.begun != len(whole.conversation.entries)
-    case = replace(case, change=change_since(whole, record), was_something_said=was_something_said)
-    if not _is_open(case):
+    extended = with_last_history(without_history)
+    case = replace(
+        case,
+        change=change_since(extended, record),
+        was_something_said=record.begun != len(plan.conversation.entries),
+    )
+    if not _may_extend(case):
         return _Attempt(case)
-    if not was_something_said:
-        return _Attempt(case, {Mode.REPEATED: _repeated_rebuild(whole, record)})
-    return _measured_at_its_end(case, extended, Extension.of(whole, record))
+    if not case.was_something_said:
+        return _Attempt(case, {Mode.REPEATED: _repeated_rebuild(extended, record)})
+    return _with_measured_room(case, without_history, Extension.of(extended, record))
 
 
-def _is_open(case: Case) -> bool:
-    """Tells whether the last prompt may still be extended, so that more is to be measured."""
+def _may_extend(case: Case) -> bool:
+    """Tells whether the last prompt may be extended, as far as its case is measured."""
     mode, _ = decide(case)
     return mode.extends_last
 
@@ -114,61 +124,67 @@ def _is_in_loop(plan: Plan) -> bool:
 
 
 def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
-    """Tells whether the turn can be sent as the last prompt has sent it, and more at its end."""
+    """Tells whether the turn can be sent as the last prompt has sent it, and more at its end.
+
+    It can while it has not outgrown its usual room. In the turn of the rebuild, it also can while
+    it has the larger room that was planned for it there.
+    """
     turn = plan.turn
-    if record.begun == len(plan.conversation.entries):
-        # This is the turn of the rebuild: it has outgrown nothing, or still has the room of then.
-        as_planned = (turn.stage, turn.room_tokens) == (record.long, record.turn_tokens)
-        return not turn.stage or as_planned
-    return not turn.stage and not turn.fitted.groups_when_shortened
+    has_usual_room = turn.stage == 0
+    is_turn_of_rebuild = record.begun == len(plan.conversation.entries)
+    if is_turn_of_rebuild:
+        has_room_of_rebuild = turn.stage == record.long and turn.room_tokens == record.turn_tokens
+        return has_usual_room or has_room_of_rebuild
+    return has_usual_room and turn.fitted.groups_when_shortened == 0
 
 
-def _measured_at_its_end(case: Case, extended: Plan, whole: Extension) -> _Attempt:
-    """Measures the room at the end of the last prompt, and what could make more of it.
+def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _Attempt:
+    """Measures the room at the end of the last prompt, and what could make more room.
 
     Args:
         case: what is measured so far.
-        extended: the plan that extends the last prompt, without its history.
-        whole: the same with all of its history.
+        without_history: the plan that extends the last prompt, before it has its history.
+        full: the same with its history, before anything more is left out or clipped.
     """
-    case = replace(case, room=whole.room)
-    plans = {Mode.EXTENDED: whole.finished()}
+    case = replace(case, room=full.room)
+    plans = {Mode.EXTENDED: full.finished()}
     _, cause = decide(case)
     if cause is Cause.HAS_ROOM:
         return _Attempt(case, plans)
 
     afforded_tokens = None
     if not case.is_in_loop:
-        affordable = whole.affordable
+        affordable = full.affordable
         afforded_tokens = affordable.tokens
-        pays = affordable.pays(extended.limit_tokens * GROWTH_POLICY.rebuild_share)
-        shorter = without_middle(whole, affordable, is_due=pays or _is_full_again(whole))
-        case = replace(case, pays_for_rebuild=pays, can_lose_middle=shorter is not None)
-        if shorter is not None:
-            plans[Mode.SHORTENED] = shorter
+        pays = affordable.pays(without_history.limit_tokens * GROWTH_POLICY.rebuild_share)
+        is_due = pays or _is_full_again(full)
+        shortened = without_middle(full, affordable, is_due=is_due)
+        case = replace(case, pays_for_rebuild=pays, can_lose_middle=shortened is not None)
+        if shortened is not None:
+            plans[Mode.SHORTENED] = shortened
 
     if case.room is Room.OVER and not case.can_lose_middle:
-        growth = replace(extended.growth, mode=Mode.CLIPPED)
-        in_short = with_last_history(replace(extended, growth=growth))
-        clipped = Extension.of(in_short, whole.record)
+        growth = replace(without_history.growth, mode=Mode.CLIPPED)
+        in_short = with_last_history(replace(without_history, growth=growth))
+        clipped = Extension.of(in_short, full.record)
         case = replace(case, room_if_clipped=clipped.room)
         plans[Mode.CLIPPED] = clipped.finished()
     return _Attempt(case, plans, afforded_tokens)
 
 
 def _is_full_again(full: Extension) -> bool:
-    """Tells whether no background was sent since savings were counted.
+    """Tells whether the prompt is full right after its middle was left out.
 
-    Then a middle was left out right before.
+    Savings are counted then, and no background was sent since.
     """
     return full.savings is not None and not uncounted_backgrounds(full.plan, full.record)
 
 
 def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
-    """Returns the plan of the last rebuild again, with what the turn has got since.
+    """Returns the plan of the last rebuild once more, with what the turn has got since.
 
-    What that rebuild found out is read from its record: its level, whether it was cold, and what it
-    could cost, which is what it cost and what was left over.
+    The record of that rebuild says up to which level it filled the prompt. A cold one filled it up
+    to the limit. It could cost that level, and what was left of the savings.
     """
     level = record.level_tokens
     growth = replace(
@@ -185,13 +201,13 @@ def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
 
 
 def _growth_of_rebuild(growth: Growth, attempt: _Attempt, cause: Cause) -> Growth:
-    """Returns what is known of a rebuild once the last prompt cannot be extended."""
+    """Returns the growth of a rebuild: its cause, whether it is cold, and what it may cost."""
     growth = replace(growth, mode=Mode.REBUILT, cause=cause)
     case = attempt.case
     if not case.grows:
         return growth
-    # What stands before the messages has changed, so nothing of the last prompt is cached. (In a
-    # loop of calls, the prompt of the last call may be.)
+    # If what stands before the messages has changed, nothing of the last prompt is cached. In a
+    # loop of calls, the prompt of the last call may be.
     has_lost_cache = case.change is not None and not case.is_in_loop
     is_known_cold = growth.is_given and growth.is_cold
     growth = replace(growth, is_cold=is_known_cold or has_lost_cache)
@@ -203,14 +219,16 @@ def _growth_of_rebuild(growth: Growth, attempt: _Attempt, cause: Cause) -> Growt
 def _rebuilt(plan: Plan) -> Plan:
     """Returns the plan of a rebuild, with the level up to which it fills the prompt.
 
-    A cold one fills all of it; another one leaves room, so that the next prompts can grow.
+    If no cache holds the last prompt, the rebuild costs nothing and fills all of it. Otherwise it
+    leaves room, so that the next prompts can grow.
     """
     if not plan.grows:
         return plan
     growth = plan.growth
-    is_known = growth.afforded_tokens is not None or growth.is_given
-    # A turn that has outgrown its room got what it needs to grow: the rest may fill the prompt.
-    if growth.is_cold or plan.turn.stage or (not is_known and is_cold(plan)):
+    was_cache_checked = growth.afforded_tokens is not None or growth.is_given
+    has_lost_cache = growth.is_cold or (not was_cache_checked and is_cold(plan))
+    # A turn that has outgrown its usual room has room to grow in: other texts may fill the rest.
+    if has_lost_cache or plan.turn.stage:
         growth = replace(
             growth,
             is_cold=True,
@@ -220,38 +238,44 @@ def _rebuilt(plan: Plan) -> Plan:
         return replace(plan, growth=growth)
 
     level = _level_tokens(plan)
-    if plan.turn.free_tokens and not _was_asked_for(plan):
+    if plan.turn.free_tokens and not _was_compaction_asked_for(plan):
         level = max(level, _level_in_loop(plan))
     return allocate(replace(plan, growth=replace(growth, level_tokens=level)))
 
 
-def _was_asked_for(plan: Plan) -> bool:
-    """Tells whether `compact` has made the last cut, to make room, and no prompt has used it."""
+def _was_compaction_asked_for(plan: Plan) -> bool:
+    """Tells whether the application called `compact`, to make room, since the last prompt."""
     last = plan.conversation.cuts.get(plan.cut_key)
     return last is not None and not last.prefix
 
 
-def _level_in_loop(plan: Plan) -> int:
-    """Returns what a rebuilt prompt may fill in a loop, whose next calls will all send it again.
-
-    It is half of what sending everything costs. Each call then saves a tenth of the other half, the
-    price where it is cached, so that about ten calls pay for the rebuild.
-    """
-    level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
-    afforded_tokens = plan.growth.afforded_tokens
-    return level if afforded_tokens is None else min(level, afforded_tokens)
-
-
 def _level_tokens(plan: Plan) -> int:
-    """Returns what a rebuilt prompt fills: what must be sent, and a share of the rest."""
+    """Returns the tokens up to which a rebuild fills the prompt.
+
+    They are those of what must be sent, and a share of the rest.
+    """
     tokens = plan.allocated.tokens
     required = tokens_at(tokens, Place.SYSTEM_PROMPT, Place.TURN) + sum(plan.extras.values())
     rest = max(0, plan.limit_tokens - required)
     return required + int(rest * GROWTH_POLICY.rebuild_share)
 
 
+def _level_in_loop(plan: Plan) -> int:
+    """Returns the tokens up to which a rebuild in a loop fills the prompt.
+
+    It is half of what sending everything costs, if savings pay for that. Each further call of the
+    loop then saves a tenth of the other half, its price where it is cached, so that about ten calls
+    pay for the rebuild.
+    """
+    # The limit itself is the level of a cold rebuild.
+    level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
+    if plan.growth.afforded_tokens is not None:
+        level = min(level, plan.growth.afforded_tokens)
+    return level
+
+
 def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Estimates in how many turns a prompt of `tokens` is full, and what it has once rebuilt."""
+    """Estimates in how many turns a prompt of `tokens` is full, and its tokens once rebuilt."""
     conversation = plan.conversation
     exchange_tokens = conversation.total_tokens / max(1, conversation.exchanges)
     turns = int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange_tokens))
