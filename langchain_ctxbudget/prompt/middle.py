@@ -29,59 +29,62 @@ class _Middle:
     start: int
     """The position of the first of them."""
     end: int
-    """The position of the first message behind them, which is one of a user."""
+    """The position of the first message behind them, which is a user's."""
     tokens_before: int
-    """What the prompt costs up to there."""
+    """The tokens of the prompt before them."""
     tokens_behind: int
-    """What it costs from the middle's end on, without earlier backgrounds: they go as well."""
+    """The tokens of the prompt behind them, without earlier backgrounds, which are left out too."""
 
     @property
     def price(self) -> int:
-        """What the prompt costs without them, in effective tokens: its beginning is cached."""
+        """The effective tokens of the prompt without them, whose beginning a cache holds."""
         return int(self.tokens_behind + self.tokens_before * CACHED_PRICE)
 
 
 def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Plan | None:
-    """Extends a full prompt without the middle of its messages; None where that cannot be.
+    """Returns the plan that extends a full prompt without the middle of its messages.
 
-    The shortest middle is left out whose price is paid for and that makes enough room; the longest
-    one, which has the lowest price, even if that is not paid for. Nothing is left out if pinned
-    messages would be.
+    The shortest middle is left out that makes enough room and whose price is affordable. The
+    longest one has the lowest price, and may be left out even if that is not affordable. Returns
+    None if there is no such middle, or if messages in it are kept.
 
     Args:
         full: the prompt with its middle.
         affordable: what the prompt may cost.
         is_due: True if it is time for a rebuild: then only a share of the budget may be left out.
     """
-    most_left_out = full.plan.conversation.total_tokens
+    conversation = full.plan.conversation
+    most_left_out_tokens = conversation.total_tokens
     if is_due:
-        most_left_out = int(full.plan.limit_tokens * GROWTH_POLICY.most_left_out_share)
+        most_left_out_tokens = int(full.plan.limit_tokens * GROWTH_POLICY.most_left_out_share)
     middles = _middles(full)
     for middle in middles:
         is_affordable = affordable.pays(middle.price) or middle is middles[-1]
-        if is_affordable and _is_enough(full.plan, middle, most_left_out):
-            kept = full.plan.conversation.kept_positions
+        if is_affordable and _makes_room(full.plan, middle, most_left_out_tokens):
+            kept = conversation.kept_positions
             if any(middle.start <= position < middle.end for position in kept):
                 return None
-            return _leaving_out(full, middle, affordable.less(middle.price))
+            return _plan_without(full, middle, affordable.less(middle.price))
     return None
 
 
-def _is_enough(plan: Plan, middle: _Middle, most_left_out: int) -> bool:
-    """Tells whether a prompt without its middle has room again, and not too much is left out."""
+def _makes_room(plan: Plan, middle: _Middle, most_left_out_tokens: int) -> bool:
+    """Tells whether leaving out a middle makes enough room, and does not leave out too much."""
+    if middle.end <= middle.start:
+        return False
     tokens = middle.tokens_before + middle.tokens_behind
-    if middle.end <= middle.start or tokens > plan.limit_tokens * GROWTH_POLICY.shortened_share:
+    if tokens > plan.limit_tokens * GROWTH_POLICY.shortened_share:
         return False
     left_out_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
-    return bool(left_out_tokens <= most_left_out)
+    return bool(left_out_tokens <= most_left_out_tokens)
 
 
 def _middles(full: Extension) -> list[_Middle]:
     """Returns the middles that may be left out of a full prompt, the shortest one first.
 
-    All begin at one place. Each ends in front of a user's message among the newest messages: those
-    that a compaction would keep, of which longer middles leave out some. If none of these is a
-    user's, the only middle ends in front of the user's newest message.
+    All begin at the same place, and each ends before a user's message. It is one of the newest
+    messages, which a compaction would keep. If none of those is a user's, there is one middle,
+    which ends before the newest message of the user.
     """
     plan = full.plan
     start, tokens_before = _beginning(full)
@@ -94,25 +97,27 @@ def _middles(full: Extension) -> list[_Middle]:
     for group in reversed(plan.history.groups):
         position = group.positions[0]
         tokens_behind += sum(costs[at] for at in group.positions)
-        if _may_resume_at(group, full.record) and (position >= kept_from or not middles):
+        if _may_end_before(group, full.record) and (position >= kept_from or not middles):
             middles.append(_Middle(start, position, tokens_before, tokens_behind))
     return middles[::-1]
 
 
 def _beginning(full: Extension) -> tuple[int, int]:
-    """Returns where the left-out middle begins, and what the prompt costs up to there.
+    """Returns the position at which the middle begins, and the tokens of the prompt before it.
 
-    The beginning is at least as large as a rebuilt prompt, and ends in front of the first message
-    of a user from there on. Where a middle is left out already, the next one begins with it, as
-    what is before it stays as it is. 0 tokens where there is no such place.
+    What stands before the middle has at least the size of a rebuilt prompt, and ends before the
+    first message of a user from there on. If a middle was left out already, the next one begins at
+    the same place. The tokens are 0 if there is no such place.
     """
     plan = full.plan
     start, left_out_until = full.record.left_out
     beginning_tokens = 0
     tokens_before = full.total_tokens - turn_tokens(plan)
-    for group in reversed(plan.history.groups):  # the last place that is found is the first one
+    # From the end to the beginning, because the prompt's total is known: the last match is the
+    # first place.
+    for group in reversed(plan.history.groups):
         tokens_before -= group_tokens(group, plan.counter)
-        if not _may_resume_at(group, full.record):
+        if not _may_end_before(group, full.record):
             continue
         if left_out_until:
             beginning_tokens = tokens_before
@@ -122,23 +127,24 @@ def _beginning(full: Extension) -> tuple[int, int]:
     return start, beginning_tokens
 
 
-def _may_resume_at(group: Group, record: CutRecord) -> bool:
-    """Tells whether a prompt may go on with a group behind a left-out middle.
+def _may_end_before(group: Group, record: CutRecord) -> bool:
+    """Tells whether a middle that is left out may end before a group of messages.
 
-    It must be a user's message, behind what is left out already. Where the rebuild has summarised
-    messages, it must be behind the rebuild, too.
+    It must be a user's message, behind what is left out already. If the last rebuild has summarised
+    messages, it must have been said after that.
     """
+    if not isinstance(group.messages[0], HumanMessage):
+        return False
     position = group.positions[0]
-    begun = record.begun if record.position else 0
     _, left_out_until = record.left_out
-    is_human = isinstance(group.messages[0], HumanMessage)
-    return is_human and position > begun and position >= left_out_until
+    rebuilt_at = record.begun if record.position else 0
+    return position > rebuilt_at and position >= left_out_until
 
 
-def _leaving_out(full: Extension, middle: _Middle, savings: Savings) -> Plan:
-    """Extends a full prompt without a middle, and notes in its record what is left out.
+def _plan_without(full: Extension, middle: _Middle, savings: Savings) -> Plan:
+    """Returns the plan that extends a full prompt without a middle.
 
-    `savings` is what is left of them.
+    Its cut says what is left out, and which savings are left.
     """
     conversation = full.plan.conversation
     planned = history_plan(full.plan)
@@ -153,6 +159,6 @@ def _leaving_out(full: Extension, middle: _Middle, savings: Savings) -> Plan:
     )
     view = history_view(planned, CutChoice(record.position, record.cleared, record=record))
     growth = replace(full.plan.growth, mode=Mode.SHORTENED)
-    shorter = with_history(replace(full.plan, growth=growth), view)
-    tokens_left = -excess_tokens(shorter, shorter.content)
-    return with_room_for_background(shorter, tokens_left, savings)
+    shortened = with_history(replace(full.plan, growth=growth), view)
+    tokens_left = -excess_tokens(shortened, shortened.content)
+    return with_room_for_background(shortened, tokens_left, savings)

@@ -1,7 +1,7 @@
-"""The account of what prompts have saved, compared with sending everything each time.
+"""What prompts have saved, compared with sending everything each time.
 
-It is kept in effective tokens: a token that a cache holds counts for its price. A rebuild, or a
-middle that is left out, costs tokens that the cache would have held; the account pays for them.
+Savings are effective tokens: a token that a cache holds counts only as much as it costs. They pay
+for what the cache does not hold: the new part of a prompt that is rebuilt or has lost its middle.
 """
 
 from dataclasses import dataclass
@@ -16,27 +16,29 @@ from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What prompts have saved so far, in effective tokens; below 0 if they have cost more."""
+    """What prompts have saved so far, or may cost because of that."""
 
     tokens: int
+    """In effective tokens; below 0 if the prompts have cost more than sending everything."""
 
     def after_prompts(self, *, prompts: int, shorter_by: float, extra_tokens: int) -> "Savings":
-        """Returns the savings after some prompts more.
+        """Returns the savings after more prompts.
 
         Args:
-            prompts: how many prompts were sent since.
-            shorter_by: by how many tokens each of them was shorter than sending everything. A
-                cache holds these tokens, so each counts for the price of a cached one.
-            extra_tokens: what they have sent for the full price and sending everything has not.
+            prompts: the number of these prompts.
+            shorter_by: by how many tokens each of them was shorter than everything. A cache would
+                hold these tokens, so they count for the price of cached ones.
+            extra_tokens: the tokens that they have sent for the full price, and that sending
+                everything would not have.
         """
         gained_tokens = int(CACHED_PRICE * prompts * shorter_by)
         return Savings(self.tokens + gained_tokens - extra_tokens)
 
     def with_price_of(self, total_tokens: int, new_tokens: int) -> "Savings":
-        """Returns what a prompt may cost that is sent instead of extending the last one.
+        """Returns what a prompt may cost that is sent instead of one with `total_tokens`.
 
-        It is what was saved, and what the extension would have cost: `total_tokens`, of which a
-        cache holds all but `new_tokens`.
+        That is the savings and the price of the other prompt, of which a cache holds all but
+        `new_tokens`.
         """
         cached_tokens = max(0, total_tokens - new_tokens)
         return Savings(self.tokens + int(effective_tokens(total_tokens, cached_tokens)))
@@ -46,35 +48,40 @@ class Savings:
         return self.tokens >= price
 
     def less(self, price: int) -> "Savings":
-        """Returns what is left of the savings once a price is paid."""
+        """Returns what is left of the savings when a price is paid."""
         return Savings(self.tokens - price)
 
 
 def savings_of(plan: Plan, record: CutRecord, total_tokens: int) -> Savings | None:
-    """Returns what prompts have saved so far against sending everything.
+    """Returns what prompts have saved up to this one, compared with sending everything.
 
-    None if this prompt sends everything itself; it has `total_tokens`, its background not counted.
-    Each earlier prompt since the last count has sent one background, for the full price, and the
-    rest for the price of a cache.
+    Returns None if nothing was summarised or left out, so that everything is sent anyway.
+
+    Each prompt since savings were counted last has sent its own background for the full price, and
+    the rest for the price of cached tokens.
+
+    Args:
+        plan: this prompt.
+        record: the cut of the last prompt, with the savings that were counted then.
+        total_tokens: the tokens of this prompt without a new background.
     """
     _, left_out_until = record.left_out
     if record.strategy == "full" and not left_out_until:
         return None
     backgrounds = uncounted_backgrounds(plan, record)
-    spent_tokens = 0
+    background_tokens = 0
     for background in backgrounds:
-        if background.fragments:
-            spent_tokens += framed_tokens(sum(part.tokens for part in background.fragments))
-    # On average, those prompts had only half of the backgrounds that this one has.
+        background_tokens += framed_tokens(sum(part.tokens for part in background.fragments))
+    # This prompt has all of these backgrounds. The prompts before it had half of them on average.
     return Savings(record.saved_tokens).after_prompts(
         prompts=len(backgrounds),
-        shorter_by=whole_tokens(plan) - total_tokens + spent_tokens / 2,
-        extra_tokens=spent_tokens,
+        shorter_by=whole_tokens(plan) - total_tokens + background_tokens / 2,
+        extra_tokens=background_tokens,
     )
 
 
 def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
-    """Returns the backgrounds of prompts like this that were sent since savings were counted."""
+    """Returns the backgrounds of prompts like this one that savings do not count yet."""
     uncounted = range(record.saved_until, len(plan.conversation.entries))
     key = plan.cut_key
     return [
@@ -85,7 +92,7 @@ def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 
 
 def whole_tokens(plan: Plan) -> int:
-    """Returns the tokens of a prompt with all that was said, the system prompt and the tools."""
+    """Returns the tokens of sending everything: system prompt, tools, and all that was said."""
     said_tokens = plan.conversation.total_tokens + plan.turn.tokens
     system_tokens = tokens_at(plan.allocated.tokens, Place.SYSTEM_PROMPT)
     return said_tokens + system_tokens + sum(plan.extras.values())

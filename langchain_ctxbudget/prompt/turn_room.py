@@ -1,8 +1,8 @@
-"""The room of the current turn in its prompt, and what is sent of it.
+"""The room of the current turn in its prompt, and what is sent of the turn.
 
-A share of the prompt is kept free for calls and results, so that nothing before them changes while
-an agent loops. A turn that outgrows its room gets a larger one, stage by stage; in the last stage
-older rounds give way.
+A share of the prompt is kept free for calls and results, so that nothing before the turn changes
+while an agent loops. A turn that outgrows its room gets a larger one, stage by stage; in the last
+stage, older rounds give way.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,17 @@ from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.worker import keep_newest
 
 RECENT_MESSAGES = 6
-"""How many of a conversation's newest messages tell what it is about now. If they have calls, it is
-an agent's, and its next turn will have some too. They are searched for names of documents, for
-people whom a message may still mean, and for lines of files worth showing."""
+"""How many of the newest messages of a conversation show what it is about now.
+
+If there are calls among them, the next turn is expected to have some, too. They are also searched
+for names of documents, for people whom a message may still mean, and for lines of files worth
+showing."""
 LONGEST_WALK = 1_000
-"""How many of the newest messages are looked at in a longer conversation."""
+"""The most of a conversation's newest messages that are looked at for calls and exchanges."""
 FRAME_FACTOR = 1.1
-"""About what texts cost together with their headings, divided by what they cost alone."""
+"""About how much more texts cost with their headings, as a factor."""
 FRAME_TOKENS = 64
-"""About what the fences around them cost."""
+"""About the tokens of the fences around such texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class TurnRoom:
     stage: int = 0
     """How many times the turn has outgrown its room."""
     groups: int = 0
-    """How many groups the turn had when this room was planned; 0 for its usual room, and where
-    prompts do not grow."""
+    """How many groups the turn had when this larger room was planned; 0 for its usual room, and
+    where prompts do not grow."""
 
     @property
     def is_last_stage(self) -> bool:
@@ -58,11 +60,11 @@ class TurnRoom:
 def given_turn(plan: Plan) -> GivenTurn:
     """Returns the turn as it was given, in groups with their costs.
 
-    Calls before have read its beginning already; the conversation keeps what they have read.
+    The conversation remembers what was read of it at earlier calls, so only what is new is read.
     """
     columns = plan.conversation.columns
-    before: ReadTurn = columns.turn_read or ReadTurn()
-    read = before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
+    read_before: ReadTurn = columns.turn_read or ReadTurn()
+    read = read_before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
     columns.turn_read = read
     return read.given
 
@@ -70,8 +72,8 @@ def given_turn(plan: Plan) -> GivenTurn:
 def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:
     """Plans the room of the current turn, and fits the turn into it.
 
-    Where the turn is too large even for the last stage, older rounds give way, and its work state
-    tells what they have done. Raises an error where even what must stay of it does not fit.
+    If the turn is too large even for the last stage, older rounds give way, and a work state tells
+    what was done in them. Raises an error if not even what must stay of the turn fits.
     """
     prompt_tokens = plan.limit_tokens - identity_tokens - framing_tokens - sum(plan.extras.values())
     room = _room_of_turn(plan, prompt_tokens)
@@ -88,7 +90,7 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     note, note_tokens = _note(plan, fitted, prompt_tokens - tokens)
     tokens += note_tokens
     free_tokens = 0
-    # A turn over the whole prompt is clipped to fit it: what that leaves is no room for rounds.
+    # A turn larger than the whole prompt is clipped. What that leaves is no room for more rounds.
     if given.tokens <= prompt_tokens or room.stage:
         free_tokens = max(0, limits.budget_tokens - tokens)
     return PlannedTurn(
@@ -112,42 +114,47 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
 
 
 def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
-    """Returns the room that a turn gets of a prompt's `prompt_tokens`.
+    """Returns the room that the turn gets of the prompt's `prompt_tokens`.
 
-    The usual room is its human messages and the reserve for calls. A turn that has outgrown it gets
-    a larger one, with what its next rounds will need, and keeps that until they have taken it.
+    The usual room is for its human messages and the reserve for calls. A turn that has outgrown
+    that gets a larger room, for its next rounds as well, and keeps it until they have filled it.
     """
-    whole_tokens = plan.turn.given.tokens
+    given_tokens = plan.turn.given.tokens
     usual_cut, long_cut = _cuts_of_turn(plan)
     if plan.growth.extends_last and usual_cut is None and long_cut is None:
         # The rebuild was in an earlier turn, so this turn grows at the prompt's end as it can.
-        return TurnRoom(whole_tokens)
+        return TurnRoom(given_tokens)
 
     planned = _room_of_cut(plan, long_cut)
     if planned is None:
         usual_tokens = plan.turn.given.human_tokens + _reserve_tokens(plan, prompt_tokens)
-        if whole_tokens <= usual_tokens:
+        if given_tokens <= usual_tokens:
             return TurnRoom(usual_tokens)
         return _larger_room(plan, prompt_tokens, first_stage=1)
-    if plan.growth.extends_last and (whole_tokens <= planned.tokens or planned.is_last_stage):
+    if plan.growth.extends_last and (given_tokens <= planned.tokens or planned.is_last_stage):
         return planned
     return _larger_room(plan, prompt_tokens, first_stage=planned.stage)
 
 
 def _cuts_of_turn(plan: Plan) -> list[CutRecord | None]:
-    """Returns the cuts that were made in this very turn, None for a cut of an earlier turn.
+    """Returns the cuts of a prompt with the turn's usual room, and with a larger room.
 
-    The first one is that of its usual room, the second one that of a larger room.
+    Each is None if it was not made in this very turn.
     """
     end = len(plan.conversation.entries)
-    return [cut if cut is not None and cut.begun == end else None for cut in plan.cuts]
+    cuts: list[CutRecord | None] = []
+    for cut in plan.cuts:
+        is_of_this_turn = cut is not None and cut.begun == end
+        cuts.append(cut if is_of_this_turn else None)
+    return cuts
 
 
 def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
-    """Returns the larger room that was planned for a turn at a cut; None if it does not stay."""
+    """Returns the larger room that was planned at a cut; None if the turn does not keep it."""
     if cut is None or not plan.grows:
         return None
-    if cut.turn_groups > len(plan.turn.given.groups):  # the turn was cut back since
+    was_cut_back = len(plan.turn.given.groups) < cut.turn_groups
+    if was_cut_back:
         return None
     return TurnRoom(cut.turn_tokens, cut.long, cut.turn_groups)
 
@@ -166,37 +173,38 @@ def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
 
 
 def _larger_room(plan: Plan, prompt_tokens: int, first_stage: int) -> TurnRoom:
-    """Returns the room of the first stage in which a turn fits together with its next rounds.
+    """Returns the room of the first stage that has room for the turn and its next rounds.
 
-    If it fits in none, returns the room of the last stage, in which older rounds give way. Where
-    prompts grow, an earlier room is no larger than the turn needs with its next rounds, or than one
-    and a half times the turn if that is more.
+    If none has, it is the room of the last stage, in which older rounds give way. Where prompts
+    grow, the room of an earlier stage is no larger than needed: for the turn and its next rounds,
+    or for one and a half times the turn if that is more.
     """
     turn = plan.turn.given
-    whole_tokens = turn.tokens
-    ahead_tokens = 0
+    next_tokens = 0
     if plan.grows:
-        ahead_tokens = TURN_POLICY.next_rounds_tokens(turn.round_costs, prompt_tokens)
+        next_tokens = TURN_POLICY.next_rounds_tokens(turn.round_costs, prompt_tokens)
     other_tokens = _other_tokens(plan)
     stage = first_stage
     tokens = _stage_tokens(stage, prompt_tokens, other_tokens)
-    while stage < TURN_POLICY.last_stage and whole_tokens + ahead_tokens > tokens:
+    while stage < TURN_POLICY.last_stage and turn.tokens + next_tokens > tokens:
         stage += 1
         tokens = _stage_tokens(stage, prompt_tokens, other_tokens)
     if plan.grows and stage < TURN_POLICY.last_stage:
-        tokens = min(tokens, whole_tokens + max(ahead_tokens, whole_tokens // 2))
-    return TurnRoom(tokens, stage, len(turn.groups) if plan.grows else 0)
+        tokens = min(tokens, turn.tokens + max(next_tokens, turn.tokens // 2))
+    groups = len(turn.groups) if plan.grows else 0
+    return TurnRoom(tokens, stage, groups)
 
 
 def _stage_tokens(stage: int, prompt_tokens: int, other_tokens: int) -> int:
-    """Returns the room of a stage: its share of the prompt, or all that other texts do not need."""
+    """Returns the tokens of a stage: its share of the prompt, and what other texts do not need."""
     shares = TURN_POLICY.stage_shares
     share = shares[min(stage, len(shares)) - 1]
-    return prompt_tokens - min(int(prompt_tokens * (1 - share)), other_tokens)
+    tokens_for_others = min(int(prompt_tokens * (1 - share)), other_tokens)
+    return prompt_tokens - tokens_for_others
 
 
 def _other_tokens(plan: Plan) -> int:
-    """Returns about what all texts cost that could go into the prompt beside the turn."""
+    """Returns about the tokens of all texts that could stand in the prompt beside the turn."""
     settings = plan.request.settings
     texts = (*settings.manner, *settings.preferences, *settings.memories)
     tokens = plan.conversation.total_tokens + sum(map(plan.counter.count_text, texts))
@@ -206,28 +214,31 @@ def _other_tokens(plan: Plan) -> int:
 
 def framed_tokens(tokens: int) -> int:
     """Returns about what texts of so many tokens cost with their headings and fences."""
-    return int(tokens * FRAME_FACTOR) + FRAME_TOKENS if tokens else 0
+    if not tokens:
+        return 0
+    return int(tokens * FRAME_FACTOR) + FRAME_TOKENS
 
 
 def estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
-    """Estimates how many calls the newest messages have.
+    """Estimates how many calls there are in the newest messages.
 
-    No cut is safe between a call and its result, so each such place stands for one call.
+    A conversation cannot be cut between a call and its result, so each such place counts as a call.
     """
     return list(conversation.safe[-messages:]).count(False)
 
 
 def _limits_of_turn(plan: Plan, room: TurnRoom, prompt_tokens: int) -> TurnLimits:
-    """Returns how large a turn in a room may be.
+    """Returns how large the turn may be in its room.
 
-    In the last stage, a part of the room is kept for the work state, and one for lines of files.
+    In the last stage, parts of the room are kept for the work state and for lines of files.
     """
     settings = plan.request.settings
     budget_tokens = min(room.tokens, prompt_tokens)
-    work_tokens = code_tokens = 0
+    work_tokens = 0
+    code_tokens = 0
     if room.is_last_stage:
         tokens_left = max(0, budget_tokens - plan.turn.given.human_tokens)
-        # As for very many calls: how many there are must not change it from call to call.
+        # The same for any number of calls, so that it does not change with every call.
         work_tokens = work_state.most_tokens(LONGEST_WALK, tokens_left)
         code_tokens = TURN_POLICY.most_code_tokens(tokens_left)
     return TurnLimits(
@@ -252,7 +263,8 @@ def _own_work_tokens(fitted: FittedTurn, limits: TurnLimits, tokens_left: int) -
 def _stored_work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
     """Returns the most that the work state of the stored messages may cost.
 
-    It is 0 where all of them have room beside the turn, and where the turn tells a work state.
+    It is 0 if all these messages have room beside the turn, or the turn has a work state of its
+    own.
     """
     conversation = plan.conversation
     if room.is_last_stage or conversation.total_tokens + room.tokens <= prompt_tokens:
@@ -264,15 +276,15 @@ def _stored_work_tokens(plan: Plan, room: TurnRoom, prompt_tokens: int) -> int:
 
 
 def _fitted(plan: Plan, limits: TurnLimits) -> FittedTurn | int:
-    """Fits the turn into its room, going on where the last call of a loop has left it.
+    """Returns what is sent of the turn, or the tokens that it needs at least if it does not fit.
 
-    Returns the tokens that the turn needs at least if it cannot fit.
+    The conversation remembers the state of the turn, so that the next call of a loop goes on there.
     """
     conversation = plan.conversation
     stored = len(conversation.entries)
     kept_turns = conversation.columns.turns
     key = (limits, stored)
-    turn = kept_turns.pop(key, None)  # taken out: nobody else goes on with it meanwhile
+    turn = kept_turns.pop(key, None)  # taken out, so that no other thread goes on with it
     if turn is None:
         turn = GrowingTurn(
             plan.counter,
@@ -302,7 +314,10 @@ def _recall_names(turn: GivenTurn, stored: int) -> Callable[[BaseMessage], str |
 
 
 def _note(plan: Plan, fitted: FittedTurn, tokens_left: int) -> tuple[str, int]:
-    """Returns the line that tells how many rounds are left out, if there is room, and its cost."""
+    """Returns the line that says how many rounds are left out, and its tokens.
+
+    The line is empty if no rounds are, or if there is no room for it.
+    """
     if not fitted.left_out or not has_human(fitted.groups):
         return "", 0
     note = (
@@ -310,4 +325,6 @@ def _note(plan: Plan, fitted: FittedTurn, tokens_left: int) -> tuple[str, int]:
         "results.]\n"
     )
     tokens = plan.counter.count_text(note) + JOIN_TOKENS
-    return (note, tokens) if tokens <= tokens_left else ("", 0)
+    if tokens > tokens_left:
+        return "", 0
+    return note, tokens
