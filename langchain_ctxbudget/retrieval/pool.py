@@ -1,7 +1,7 @@
-"""Everything that may be quoted for a message, in one ranking.
+"""All texts that may be quoted for a message, in one ranking.
 
-The texts are the conversation's messages and what lies elsewhere: messages of other conversations,
-memories, documents.
+They are the messages of the conversation, and texts from elsewhere: messages of other
+conversations, memories and documents.
 """
 
 from collections import Counter
@@ -32,14 +32,15 @@ from langchain_ctxbudget.retrieval.searched import (
 from langchain_ctxbudget.retrieval.similarity import Similar, similarities
 
 NEAR_COSINE = 0.25
-"""A text from elsewhere that has no word of the message may be quoted from this cosine on."""
+"""The least cosine to the question of a text from elsewhere that is quoted without having any of
+its words."""
 ALL_RANKED_UP_TO = 4_096
-"""Up to so many messages of the conversation, all are ranked; of more, only promising ones."""
+"""The most messages of a conversation that are all ranked; of more, only promising ones are."""
 BEST_PER_SCORE = 512
-"""How many promising messages are ranked for the score of their words, and as many for the scores
-of their meaning, of their session and of their date. As many more are a sample of all messages."""
+"""How many messages are promising for each score: that of their words, their session, their meaning
+and their date. About as many more are ranked as a sample of all messages."""
 BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
-"""How many of the best of these have their neighbours ranked, too."""
+"""How many of these have their neighbours ranked, too."""
 NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names: all of it (None if that is too large), and its summary."""
 
@@ -48,25 +49,25 @@ NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 class Pool:
     """All texts that may be quoted for a message, and what they are worth.
 
-    Texts have numbers: first come those from elsewhere, then the messages that are ranked. Arrays
-    have a value for each text, in this order, if nothing else is said.
+    Texts are numbered: those from elsewhere first, then the ranked messages of the conversation.
+    Unless a field says otherwise, its array has a value for each text, in this order.
     """
 
     question: search.Question
     others: tuple[Other, ...]
     """The texts from elsewhere."""
     places: NDArray[np.intp]
-    """The positions of the conversation's messages that are ranked, ascending: all, or of very many
-    the promising ones."""
+    """The positions of the ranked messages, ascending; in a large conversation only promising ones
+    are ranked."""
     ranking: search.Ranking
     evidence: search.Evidence
     costs: search.Numbers
     """About the tokens of the line that quotes each text."""
     may_be_quoted: NDArray[np.bool_]
-    """True for messages that may be quoted, and for texts from elsewhere that have to do with the
+    """True for messages that may be quoted, and for texts from elsewhere that are near the
     question."""
     sayings: NDArray[np.int64]
-    """A digest of who says what: the same one for texts that repeat each other."""
+    """A digest of who says what, so that texts that repeat each other have the same."""
     wordings: NDArray[np.int64]
     """A digest of what each text says, whoever says it."""
     searched: Searched
@@ -74,12 +75,12 @@ class Pool:
     index_elsewhere: search.LexicalIndex
     """The words of the question in the texts from elsewhere."""
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
-    """Of each text from elsewhere: its cosine to the question or, without vectors, the share of the
-    question's words that it has; 0 to 1."""
+    """How near each text from elsewhere is to the question, 0 to 1: its cosine or, without vectors,
+    the share of the question's words that it has."""
     named_documents: tuple[NamedDocument, ...] = ()
     """The documents that the message names; they are quoted before all ranked texts."""
     other_conversations: Elsewhere = NOWHERE
-    """The search through other conversations, from which some of the texts are."""
+    """The search through other conversations that has found some of the texts."""
 
     def position(self, number: int) -> int | None:
         """Returns a text's position in the conversation; None for a text from elsewhere."""
@@ -93,7 +94,7 @@ class Pool:
         return self.others[number] if position is None else self.searched.entries[position]
 
     def best(self, scores: search.Scores, most: int) -> list[int]:
-        """Returns the numbers of what may be quoted with the highest scores, the highest first."""
+        """Returns the numbers of texts that may be quoted, those with the highest scores first."""
         candidates = np.flatnonzero(self.may_be_quoted)
         numbers: list[int] = search.highest(candidates, scores, most).tolist()
         return numbers
@@ -108,17 +109,17 @@ def gather(
     *,
     found: Elsewhere = NOWHERE,
 ) -> Flow[Pool]:
-    """Ranks messages and texts from elsewhere; makes the vectors that this needs, if it can.
+    """Ranks messages and texts from elsewhere, with the vectors that it makes for that.
 
-    Where embeddings fail, or there are none, words alone decide.
+    Without embeddings, or if they fail, words alone decide.
 
     Args:
         searched: The messages of the conversation.
-        query: What is asked.
-        embeddings: Make the vectors, if there are any.
+        query: The text that the others are ranked for.
+        embeddings: The embeddings that make the vectors.
         failures: Gets a line if the embeddings fail.
         others: Texts from elsewhere.
-        found: The search through other conversations, from which some of them are.
+        found: The search through other conversations that has found some of them.
     """
     elsewhere = _each_once(others, searched.index.text_digests)
     similar = None
@@ -129,24 +130,24 @@ def gather(
 
 
 def _each_once(others: Iterable[Other], in_conversation: set[int]) -> list[Other]:
-    """Returns the texts from elsewhere that the conversation does not have, in order.
+    """Returns the texts from elsewhere that the conversation does not have, in the pool's order.
 
-    Of texts that say the same, as those of forks do, the most important one is taken, and of
-    messages the newest. `in_conversation` has the digests of what the conversation says.
+    Texts that say the same, such as messages of forks, are in it once: the most important one, or
+    the newest message. `in_conversation` has the digests of what the conversation says.
     """
     by_digest = {digest_of(other): other for other in sorted(others, key=_importance)}
     new = [other for digest, other in by_digest.items() if digest not in in_conversation]
-    return sorted(new, key=_order)
+    return sorted(new, key=_pool_order)
 
 
 def _importance(other: Other) -> tuple[int, str, int, int]:
-    """Returns a sort key by which the most important text comes last."""
+    """Returns a sort key by which the most important and newest text comes last."""
     age = other.age if isinstance(other, OtherMessage) else -1
     return search.PRIORITIES[other.kind], other.date or "", age, other.place
 
 
-def _order(other: Other) -> tuple[str, int, str, str, int]:
-    """Returns the sort key of texts in the pool, messages of one conversation together."""
+def _pool_order(other: Other) -> tuple[str, int, str, str, int]:
+    """Returns a sort key by which the messages of one conversation come together."""
     if isinstance(other, OtherMessage):
         return other.source, other.age, other.title, "", other.place
     return other.source, -1, other.date or "", other.title, other.place
@@ -159,19 +160,20 @@ def pooled(
     similar: Similar | None = None,
     found: Elsewhere = NOWHERE,
 ) -> Pool:
-    """Ranks messages and texts from elsewhere, by words and, where they are known, by vectors.
+    """Ranks messages and texts from elsewhere, by their words and, if known, by their vectors.
 
     Args:
         searched: The messages of the conversation.
-        query: What is asked.
-        elsewhere: Texts from elsewhere, in order.
-        similar: The vectors of the query and of all texts.
-        found: The search through other conversations, from which some of them are.
+        query: The text that the others are ranked for.
+        elsewhere: Texts from elsewhere, in the pool's order.
+        similar: The vectors of the query and of all texts; None where words alone decide.
+        found: The search through other conversations that has found some of them.
     """
-    corpus = _Corpus(searched, question_of(searched, query), elsewhere, found)
+    question = question_of(searched, query)
+    corpus = _Corpus(searched, question, elsewhere, found)
     session_scores = corpus.scores_of_sessions()
     ranked = _texts_to_rank(corpus, session_scores, similar)
-    texts = _circumstances(corpus, ranked.places)
+    texts = _ranked_texts(corpus, ranked.places)
     alike = None
     cosines = None
     if similar is not None:
@@ -187,21 +189,20 @@ def pooled(
         matches, is_certain=corpus.is_certain, searched=corpus.size_with_unlisted
     )
     first = corpus.first_message
+    is_near = _are_near(corpus.word_scores[:first], cosines)
     likeness = matches.covered if cosines is None else cosines
-    sayings = np.array([saying_of(other) for other in elsewhere], np.int64).reshape(-1, 2)
+    digests = np.array([saying_of(other) for other in elsewhere], np.int64).reshape(-1, 2)
     index = searched.index
     return Pool(
-        question=corpus.question,
+        question=question,
         others=tuple(elsewhere),
         places=ranked.places,
         ranking=_with_priorities(ranking, elsewhere),
         evidence=evidence,
         costs=texts.costs + search.LINE_OVERHEAD_TOKENS,
-        may_be_quoted=np.concatenate(
-            (_is_near(corpus.words[:first], cosines), searched.quotable[ranked.places])
-        ),
-        sayings=np.concatenate((sayings[:, 0], index.sayings.values[ranked.places])),
-        wordings=np.concatenate((sayings[:, 1], index.folded.values[ranked.places])),
+        may_be_quoted=np.concatenate((is_near, searched.quotable[ranked.places])),
+        sayings=np.concatenate((digests[:, 0], index.sayings.values[ranked.places])),
+        wordings=np.concatenate((digests[:, 1], index.folded.values[ranked.places])),
         searched=searched,
         index_elsewhere=corpus.index_elsewhere,
         likeness=likeness[:first].clip(0, 1),
@@ -210,9 +211,10 @@ def pooled(
 
 
 class _Corpus:
-    """All texts that are searched for a question: those from elsewhere, then all messages.
+    """All texts that are searched for a question.
 
-    Texts have numbers in this order. In the pool, messages that are not ranked have none.
+    They are numbered: first those from elsewhere, then all messages of the conversation. In the
+    pool only ranked messages are numbered, so a message may have another number there.
     """
 
     def __init__(
@@ -220,7 +222,7 @@ class _Corpus:
         searched: Searched,
         question: search.Question,
         elsewhere: Sequence[Other],
-        found: Elsewhere,
+        other_conversations: Elsewhere,
     ) -> None:
         self.searched = searched
         self.index = searched.index
@@ -228,7 +230,7 @@ class _Corpus:
         self.elsewhere = elsewhere
         self.first_message = len(elsewhere)
         """The number of the conversation's first message."""
-        self.index_elsewhere = _index_of(elsewhere, question.terms, found)
+        self.index_elsewhere = _index_of(elsewhere, question.terms, other_conversations)
         self.sessions_elsewhere = _sessions_of(elsewhere)
         """The number of the session of each text from elsewhere."""
         self.sessions_here = self.index.subjects()
@@ -236,7 +238,7 @@ class _Corpus:
 
     @property
     def is_large(self) -> bool:
-        """Tells whether there are so many messages that only some are ranked."""
+        """Tells whether there are so many messages that only promising ones are ranked."""
         return len(self.index) > ALL_RANKED_UP_TO
 
     @property
@@ -249,9 +251,9 @@ class _Corpus:
 
     @property
     def size_with_unlisted(self) -> int:
-        """The number of all texts, with those of other conversations that were not handed over.
+        """The number of all texts that were searched, with those in other conversations.
 
-        It is 0 if there are none of these.
+        It is 0 if all of these are among the texts from elsewhere.
         """
         if not self.index_elsewhere.unlisted.texts:
             return 0
@@ -263,7 +265,7 @@ class _Corpus:
         return search.shortness(self.sessions_here)
 
     @cached_property
-    def words(self) -> search.Scores:
+    def word_scores(self) -> search.Scores:
         """BM25 scores of all texts for the question."""
         return self.scores(self.question.terms)
 
@@ -272,9 +274,9 @@ class _Corpus:
         return search.scores_together(self.index_elsewhere, self.index.lexical, terms)
 
     def scores_of_sessions(self) -> search.Scores | None:
-        """Returns, for each text, the BM25 score of its session as if that were one text.
+        """Returns for each text the BM25 score of its session, taken as one text.
 
-        Returns None for a large conversation whose sessions are so long that they say next to
+        Returns None for a large conversation with sessions so long that their scores say next to
         nothing.
         """
         if self.is_large and self.shortness <= search.NEGLIGIBLE:
@@ -288,7 +290,10 @@ class _Corpus:
 
 
 def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
-    """Returns the number of each text's session, from 0: texts of one title and day have one."""
+    """Returns the number of each text's session, from 0.
+
+    Neighbours of the same source, date and title are in one session.
+    """
     sessions: list[int] = []
     session = 0
     key_before = None
@@ -302,33 +307,33 @@ def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
 
 
 def _index_of(
-    elsewhere: Sequence[Other], asked: Sequence[str], found: Elsewhere
+    elsewhere: Sequence[Other], terms: Sequence[str], other_conversations: Elsewhere
 ) -> search.LexicalIndex:
-    """Returns an index of the words of a question in texts from elsewhere.
+    """Returns an index of some terms in texts from elsewhere.
 
-    How rare a word is depends on all messages of other conversations, also those that are not among
-    these texts.
+    How rare a term is depends on all messages of other conversations, also on those that are not
+    among these texts.
     """
     index_elsewhere = search.LexicalIndex()
-    texts = 0
+    messages = 0
     total_length = 0
-    texts_with = Counter[str]()
+    messages_with = Counter[str]()
     for other in elsewhere:
         if isinstance(other, OtherMessage):
-            counts = other.lexical.counts_of(other.place, asked)
+            counts = other.lexical.counts_of(other.place, terms)
             index_elsewhere.add_counted(counts, other.length, other.distinct_terms)
-            texts += 1
+            messages += 1
             total_length += other.length
-            texts_with.update(counts.keys())
+            messages_with.update(counts.keys())
         else:
-            index_elsewhere.extend([counts_of(other)], asked)
-    all_messages = found.looked_through
-    if all_messages.texts > texts:
+            index_elsewhere.extend([counts_of(other)], terms)
+    all_messages = other_conversations.looked_through
+    if all_messages.texts > messages:
         index_elsewhere.unlisted = search.UnlistedTexts(
-            texts=all_messages.texts - texts,
+            texts=all_messages.texts - messages,
             total_length=all_messages.total_length - total_length,
             counts={
-                term: max(0, number - texts_with[term])
+                term: max(0, number - messages_with[term])
                 for term, number in all_messages.counts.items()
             },
         )
@@ -337,9 +342,9 @@ def _index_of(
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """Which texts are ranked, and a sample for the mean and the deviation of scores.
+    """Which texts are ranked, and a sample that shows the mean and the deviation of scores.
 
-    Texts that were chosen for a high score must not be in the sample.
+    Texts that were chosen for a high score are not in the sample.
     """
 
     places: NDArray[np.intp]
@@ -347,17 +352,17 @@ class _Ranked:
     numbers: NDArray[np.intp]
     """The numbers, among all texts, of those that are ranked."""
     sample: search.Places
-    """The sample, by its places among the ranked texts."""
+    """The places of the sample among the ranked texts."""
     sample_of_all: search.Places
-    """The sample for scores that are known of all texts, by numbers: all that were not chosen."""
+    """The numbers of a larger sample, for scores that are known of all texts."""
     session_shortness: float | None
-    """The shortness of the sessions of all messages; None if all texts are ranked, and tell it."""
+    """The shortness of the sessions of all messages; None if the ranked texts show it."""
 
 
 def _texts_to_rank(
     corpus: _Corpus, session_scores: search.Scores | None, similar: Similar | None
 ) -> _Ranked:
-    """Returns which texts are ranked: all, or of many messages only the promising ones."""
+    """Returns which texts are ranked: all, or in a large conversation only promising messages."""
     first = corpus.first_message
     messages = len(corpus.index)
     places = np.arange(messages)
@@ -365,16 +370,16 @@ def _texts_to_rank(
     sample_of_all: search.Places = search.ALL
     session_shortness = None
     if corpus.is_large:
-        word_scores = [corpus.words[first:]]
+        message_scores = [corpus.word_scores[first:]]
         if session_scores is not None:
-            word_scores.append(session_scores[first:])
-        places, sampled = _promising(corpus, word_scores, similar)
+            message_scores.append(session_scores[first:])
+        places, sampled = _promising(corpus, message_scores, similar)
         sample = first + sampled
         session_shortness = corpus.shortness
     numbers = np.concatenate((np.arange(first), first + places))
 
     if corpus.index_elsewhere.unlisted.texts:
-        # Most texts from elsewhere were chosen for their words: they must not be in a sample.
+        # Most texts from elsewhere were chosen for their words. They must not be in a sample.
         typical = np.flatnonzero([stands_for_others(other) for other in corpus.elsewhere])
         if isinstance(sample, slice):
             sample = np.arange(first, len(numbers))
@@ -392,15 +397,15 @@ def _texts_to_rank(
 
 
 def _promising(
-    corpus: _Corpus, word_scores: Sequence[search.Scores], similar: Similar | None
+    corpus: _Corpus, message_scores: Sequence[search.Scores], similar: Similar | None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns the positions of messages that may be worth quoting, and a sample of all messages.
+    """Returns the positions of the messages that are ranked, and the places of a sample among them.
 
-    The sample is by places among these positions.
+    Besides promising messages, these are the newest ones and the sample.
 
     Args:
         corpus: The texts that are searched.
-        word_scores: Scores of all messages; those that are high in any of them are promising.
+        message_scores: Scores of all messages; a message with one of the highest is promising.
         similar: The vectors of the messages and of the query, if they are known.
     """
     size = len(corpus.index)
@@ -409,13 +414,13 @@ def _promising(
     is_chosen[sampled] = True
     is_chosen[-search.NEWEST :] = True
 
-    all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*word_scores]
+    all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*message_scores]
     if similar is not None:
         all_scores.append(similar.own_vectors.likeness(similar.target))
     neighbours = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in all_scores:
-        with_any = np.flatnonzero(scores > 0)  # most have none of the words
-        best = search.highest(with_any, scores, BEST_PER_SCORE)
+        candidates = np.flatnonzero(scores > 0)  # most messages have none of the words
+        best = search.highest(candidates, scores, BEST_PER_SCORE)
         is_chosen[best] = True
         beside = best[:BEST_WITH_NEIGHBOURS, np.newaxis] + neighbours
         is_chosen[beside.clip(0, size - 1)] = True
@@ -439,11 +444,11 @@ def _ranking(
 
     Args:
         corpus: The texts that are searched.
-        ranked: Those that are ranked.
-        texts: What else is known of these: session, costs, speaker, day.
-        session_scores: Scores of the words of the sessions of all texts, where these count.
-        cosines: The cosines of the ranked texts with the question, where they are known.
-        alike: Compares the ranked texts with some of them, where vectors are known.
+        ranked: Which of them are ranked.
+        texts: What else is known of the ranked texts.
+        session_scores: The scores of the sessions of all texts; None where they do not count.
+        cosines: The cosines of the ranked texts to the question, if there are vectors.
+        alike: Compares the ranked texts with some of them, if there are vectors.
     """
     sessions = None
     if session_scores is not None:
@@ -454,7 +459,7 @@ def _ranking(
     return search.rank(
         texts,
         corpus.question,
-        words=search.z_scores(corpus.words, ranked.sample_of_all, ranked.numbers),
+        words=search.z_scores(corpus.word_scores, ranked.sample_of_all, ranked.numbers),
         meaning=meaning,
         sessions=sessions,
         alike=alike,
@@ -463,8 +468,8 @@ def _ranking(
     )
 
 
-def _circumstances(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
-    """Returns what is known of all texts from elsewhere, and of the messages at some places.
+def _ranked_texts(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
+    """Returns session, costs, speaker and more of the texts from elsewhere and the ranked messages.
 
     Texts from elsewhere count as older than the conversation.
     """
@@ -472,7 +477,7 @@ def _circumstances(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
     others = corpus.elsewhere
     if not others:
         return own
-    elsewhere = _circumstances_elsewhere(corpus)
+    elsewhere = _texts_elsewhere(corpus)
     own = replace(
         own,
         session=own.session + int(elsewhere.session[-1]) + 1,
@@ -485,8 +490,8 @@ def _circumstances(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
     return search.Texts(**columns)
 
 
-def _circumstances_elsewhere(corpus: _Corpus) -> search.Texts:
-    """Returns what is known of the texts from elsewhere: session, costs, speaker, day."""
+def _texts_elsewhere(corpus: _Corpus) -> search.Texts:
+    """Returns session, costs, speaker and more of the texts from elsewhere."""
     others = corpus.elsewhere
     speakers: Mapping[str, int] = corpus.index.speakers
     distances = [1]
@@ -505,10 +510,10 @@ def _circumstances_elsewhere(corpus: _Corpus) -> search.Texts:
 
 
 def _distance(before: Other, other: Other) -> int:
-    """Returns how far a text is from the one before it, in places.
+    """Returns how many places a text is behind the one before it.
 
     Messages of one conversation are as far apart as they are there, so that only real neighbours
-    count as such.
+    count as neighbours.
     """
     if not isinstance(before, OtherMessage) or not isinstance(other, OtherMessage):
         return 1
@@ -518,9 +523,10 @@ def _distance(before: Other, other: Other) -> int:
 
 
 def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> search.Ranking:
-    """Returns a ranking whose keys also say how important the kind of a text from elsewhere is.
+    """Returns a ranking in which the kinds of texts from elsewhere count, too.
 
-    That part is 0 to 1, and 0 for messages.
+    The most important kind adds 1 to the key of a text, the least important one 0, as a message of
+    the conversation.
     """
     if not elsewhere:
         return ranking
@@ -535,18 +541,19 @@ def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> sea
 def _matches(
     corpus: _Corpus, ranked: _Ranked, cosines: search.Scores | None, days: search.Numbers
 ) -> search.Matches:
-    """Returns how much the ranked texts have of what the question is about."""
+    """Returns how much of what the question is about each ranked text has."""
     question = corpus.question
     about = search.about(question.terms)
     rarities = corpus.index.lexical.rarities(about, corpus.index_elsewhere)
-    uses_all_terms = len(about) == len(question.terms)
-    words = corpus.words if uses_all_terms else corpus.scores(about)
+    word_scores = corpus.word_scores
+    if len(about) < len(question.terms):
+        word_scores = corpus.scores(about)
     covered_elsewhere = corpus.index_elsewhere.covered(rarities)
     covered_here = corpus.index.lexical.covered(rarities, ranked.places)
     texts = len(ranked.numbers)
     return search.Matches(
         terms=rarities.keys(),
-        words=words[ranked.numbers],
+        words=word_scores[ranked.numbers],
         covered=np.concatenate((covered_elsewhere, covered_here)),
         weight=sum(rarities.values()),
         cosines=cosines,
@@ -557,20 +564,20 @@ def _matches(
 
 
 def _are_from(source: str, elsewhere: Sequence[Other], texts: int) -> NDArray[np.bool_]:
-    """Returns which of so many texts are of a source; the first ones are from elsewhere."""
+    """Returns which of so many texts are from a source; the first ones are those from elsewhere."""
     are_from = np.zeros(texts, np.bool_)
     are_from[: len(elsewhere)] = [other.source == source for other in elsewhere]
     return are_from
 
 
-def _is_near(words: search.Scores, cosines: search.Scores | None) -> NDArray[np.bool_]:
-    """Returns which texts from elsewhere have to do with the question.
+def _are_near(word_scores: search.Scores, cosines: search.Scores | None) -> NDArray[np.bool_]:
+    """Returns which texts from elsewhere have a word of the question, or are near it in meaning.
 
     Args:
-        words: Their BM25 scores.
-        cosines: The cosines of all texts, where they are known.
+        word_scores: Their BM25 scores.
+        cosines: The cosines of all texts to the question, if there are vectors.
     """
-    has_words: NDArray[np.bool_] = words > 0
+    has_words: NDArray[np.bool_] = word_scores > 0
     if cosines is None:
         return has_words
-    return has_words | (cosines[: len(words)] >= NEAR_COSINE)
+    return has_words | (cosines[: len(word_scores)] >= NEAR_COSINE)
