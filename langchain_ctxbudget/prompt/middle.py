@@ -82,9 +82,9 @@ def _makes_room(plan: Plan, middle: _Middle, most_left_out_tokens: int) -> bool:
 def _middles(full: Extension) -> list[_Middle]:
     """Returns the middles that may be left out of a full prompt, the shortest one first.
 
-    All begin at the same place, and each ends before a user's message. It is one of the newest
-    messages, which a compaction would keep. If none of those is a user's, there is one middle,
-    which ends before the newest message of the user.
+    All begin at the same place. Each ends before a user's message among the newest messages, which
+    a compaction would keep. If none of those is a user's, there is one middle, which ends before
+    the user's newest message.
     """
     plan = full.plan
     start, tokens_before = _beginning(full)
@@ -97,7 +97,7 @@ def _middles(full: Extension) -> list[_Middle]:
     for group in reversed(plan.history.groups):
         position = group.positions[0]
         tokens_behind += sum(costs[at] for at in group.positions)
-        if _may_end_before(group, full.record) and (position >= kept_from or not middles):
+        if _may_begin_or_end_at(group, full.record) and (position >= kept_from or not middles):
             middles.append(_Middle(start, position, tokens_before, tokens_behind))
     return middles[::-1]
 
@@ -117,7 +117,7 @@ def _beginning(full: Extension) -> tuple[int, int]:
     # first place.
     for group in reversed(plan.history.groups):
         tokens_before -= group_tokens(group, plan.counter)
-        if not _may_end_before(group, full.record):
+        if not _may_begin_or_end_at(group, full.record):
             continue
         if left_out_until:
             beginning_tokens = tokens_before
@@ -127,8 +127,8 @@ def _beginning(full: Extension) -> tuple[int, int]:
     return start, beginning_tokens
 
 
-def _may_end_before(group: Group, record: CutRecord) -> bool:
-    """Tells whether a middle that is left out may end before a group of messages.
+def _may_begin_or_end_at(group: Group, record: CutRecord) -> bool:
+    """Tells whether a middle may begin or end right before a group of messages.
 
     It must be a user's message, behind what is left out already. If the last rebuild has summarised
     messages, it must have been said after that.
