@@ -70,7 +70,7 @@ def _take_up_changes(
     if prompt.plan.grows and background is not None:
         conversation.backgrounds[background.position] = background
     # A snapshot that shows nothing because nothing is known is written by whoever learns something.
-    is_anything_known = prompt.plan.request.knowledge.mark.mark != ""
+    is_anything_known = prompt.plan.request.user.knowledge.mark.mark != ""
     problems = yield from write(
         workspace.store,
         conversation,

@@ -23,7 +23,10 @@ from langchain_ctxbudget.pipeline.threads import conversation_holding, ids_of_us
 from langchain_ctxbudget.pipeline.turn_background import with_turn_background
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import (
+    AboutUser,
     Access,
+    Allowance,
+    ModelCall,
     Plan,
     PromptRequest,
     Request,
@@ -189,17 +192,19 @@ class SessionOpener:
             system_prompt="\n\n".join(system_texts),
             settings=settings,
             settings_from=stored.settings_from,
-            tools=request.tools,
-            response_format=request.response_format,
-            window=window,
-            tier=tier,
-            usage=usage,
-            knowledge=stored.knowledge,
-            remembered=facts.facts_layer_of(stored.knowledge, conversation.snapshot),
-            expected=stored.expected,
+            call=ModelCall(
+                model=self.target.model_name or "",
+                tools=request.tools,
+                response_format=request.response_format,
+            ),
+            allowance=Allowance(window=window, tier=tier, usage=usage),
+            user=AboutUser(
+                knowledge=stored.knowledge,
+                remembered=facts.facts_layer_of(stored.knowledge, conversation.snapshot),
+                expected=stored.expected,
+                persona_id=request.persona_id,
+            ),
             now=now,
-            persona_id=request.persona_id,
-            model=self.target.model_name or "",
             texts_counted_before=texts_counted_before,
             failures=tuple(failures),
         )

@@ -19,7 +19,10 @@ from langchain_ctxbudget.prompt.channels import (
 )
 from langchain_ctxbudget.prompt.plan import (
     NO_OPTIONS,
+    AboutUser,
+    Allowance,
     AssembledContext,
+    ModelCall,
     Plan,
     Prompt,
     PromptRequest,

@@ -42,7 +42,9 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
         _report,
         # Without what is large and of no use to a report.
         replace(
-            plan, pool=None, conversation=plan.conversation.with_parts(last=None, cuts={}, clips={})
+            plan,
+            findings=replace(plan.findings, pool=None),
+            conversation=plan.conversation.with_parts(last=None, cuts={}, clips={}),
         ),
         settled.content,
         measured,
@@ -73,9 +75,9 @@ def _report(
         user_id=scope.user_id,
         conversation_id=scope.conversation_id,
         budget_tokens=plan.limit_tokens,
-        window_tokens=request.window.tokens,
-        window_source=request.window.source,
-        window_detail=request.window.detail,
+        window_tokens=request.allowance.window.tokens,
+        window_source=request.allowance.window.source,
+        window_detail=request.allowance.window.detail,
         output_reserve_tokens=request.output_reserve_tokens + plan.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
         count_mode=plan.counter.mode,
@@ -92,13 +94,13 @@ def _report(
         failures=tuple(dict.fromkeys(plan.failures)),
         summary_lines=dict(view.made_by),
         summaries_waiting=len(view.waiting),
-        last_resort=plan.last_resort,
+        last_resort=plan.gave_way.last_resort,
         tokenizer_calls=calls,
         timings_ms={},
-        usage=request.usage,
-        topics=_names(plan, (topic.id for topic in plan.detected.topics.subjects)),
-        entities=_names(plan, (entity.id for entity in plan.detected.entities.subjects)),
-        predicted=_names(plan, request.expected),
+        usage=request.allowance.usage,
+        topics=_names(plan, (topic.id for topic in plan.findings.detected.topics.subjects)),
+        entities=_names(plan, (entity.id for entity in plan.findings.detected.entities.subjects)),
+        predicted=_names(plan, request.user.expected),
         cache_hits=hits,
         cache_misses=misses,
     )
@@ -106,7 +108,7 @@ def _report(
 
 def _names(plan: Plan, ids: Iterable[str]) -> tuple[str, ...]:
     """Returns the first names of topics and entities, or the id of one that has none."""
-    names_by_id = plan.request.knowledge.names_by_id
+    names_by_id = plan.request.user.knowledge.names_by_id
     return tuple(names_by_id.get(key, (key,))[0] for key in ids)
 
 
@@ -172,7 +174,12 @@ class _Outcome:
         content = self.content
         sent_again = [replace(part, reason=Reason.AS_SENT) for part in content.sent_again]
         by_layer: defaultdict[str, list[Fragment]] = defaultdict(list)
-        for part in (*sent_again, *content.fragments, *content.turn_work, *self.plan.pruned):
+        for part in (
+            *sent_again,
+            *content.fragments,
+            *content.turn_work,
+            *self.plan.gave_way.pruned,
+        ):
             by_layer[part.layer].append(part)
         return by_layer
 

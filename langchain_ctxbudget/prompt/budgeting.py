@@ -52,7 +52,9 @@ def allocate(plan: Plan) -> Plan:
     """
     plan = replace(plan, extras=counted_extras(plan))
     identity_tokens = _identity_tokens(plan)
-    lowered = replace(plan, limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
+    lowered = replace(
+        plan, limit_tokens=int(plan.limit_tokens * plan.request.allowance.tier.budget_share)
+    )
     try:
         return _allocated(lowered, identity_tokens)
     except errors.BudgetError:
@@ -65,7 +67,7 @@ def allocate(plan: Plan) -> Plan:
 def _identity_tokens(plan: Plan) -> int:
     """Returns what the system prompt costs; raises an error if it takes too much of the window."""
     text = plan.request.system_prompt
-    window = plan.request.window.tokens
+    window = plan.request.allowance.window.tokens
     share = plan.request.settings.max_system_share
     tokens = plan.counter.count_text(text) if text else 0
     if window is not None and tokens > window * share:
@@ -88,7 +90,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     strategy = plan.request.settings.allocation
     allocation = _checked(strategy.allocate(situation), situation)
 
-    is_limited = plan.request.tier.history_messages is not None
+    is_limited = plan.request.allowance.tier.history_messages is not None
     if allocation.keep_messages is not None and not is_limited:
         # The strategy has its own wish: as many of those as fit what it gave the history.
         costs = history.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
@@ -172,7 +174,7 @@ def _kept_messages(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[int, int]
         last_exchange_tokens = sum(costs[len(costs) - sizes[0] :])
         if last_exchange_tokens <= plan.limit_tokens * LAST_EXCHANGE_SHARE:
             keep = sizes[0]
-    if plan.request.tier.history_messages is None:
+    if plan.request.allowance.tier.history_messages is None:
         share = history.keep_share(plan.limit_tokens)
         keep = max(keep, newest_that_fit(costs, int(plan.limit_tokens * share)))
     return keep, sum(costs[len(costs) - keep :])
@@ -254,7 +256,7 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
             summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
             fits_whole=allocation.fits_whole,
             keep=allocation.keep_messages or 0,
-            most_messages=plan.request.tier.history_messages,
+            most_messages=plan.request.allowance.tier.history_messages,
         ),
         follows=history.Follows(
             grows=plan.grows,
@@ -262,7 +264,7 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
             clips_new=plan.growth.mode is Mode.CLIPPED,
         ),
         cut_key=plan.cut_key,
-        recall_tool=recall_tool(plan.request.tools),
+        recall_tool=recall_tool(plan.request.call.tools),
     )
 
 

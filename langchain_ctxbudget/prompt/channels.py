@@ -21,7 +21,7 @@ from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.mode import Growth, Mode
-from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.plan import Findings, Plan
 from langchain_ctxbudget.stores import CutRecord
 
 
@@ -114,7 +114,7 @@ _adapter_of = cache(TypeAdapter[Any])  # made when a channel is first read: that
 
 
 def _detected(plan: Plan) -> DetectedTopics:
-    detected = plan.detected
+    detected = plan.findings.detected
     return {
         "topics": {topic.id: topic.confidence for topic in detected.topics.subjects},
         "entities": {entity.id: entity.confidence for entity in detected.entities.subjects},
@@ -123,13 +123,14 @@ def _detected(plan: Plan) -> DetectedTopics:
 
 def _with_detected(plan: Plan, data: DetectedTopics) -> Plan:
     settings = plan.request.settings
-    knowledge = plan.request.knowledge
-    detected = plan.detected
+    knowledge = plan.request.user.knowledge
+    detected = plan.findings.detected
     topics = with_subjects(detected.topics, data.get("topics", {}), settings.topics, knowledge)
     entities = with_subjects(
         detected.entities, data.get("entities", {}), settings.entities, knowledge
     )
-    return replace(plan, detected=Detected(topics=topics, entities=entities))
+    detected = Detected(topics=topics, entities=entities)
+    return replace(plan, findings=replace(plan.findings, detected=detected))
 
 
 # The budget
@@ -159,8 +160,9 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
         begun = replace(
             Plan.begin(plan.conversation, plan.request),
             growth=_growth_of(data),
-            detected=plan.detected,
-            embedded_query=plan.embedded_query,
+            findings=Findings(
+                detected=plan.findings.detected, embedded_query=plan.findings.embedded_query
+            ),
             failures=plan.failures,
             uses_known_costs=plan.uses_known_costs,
         )

@@ -91,7 +91,7 @@ def fit_prompt(plan: Plan) -> Settled:
         excess = excess_tokens(plan, content)
     if excess > 0:
         content, removed = pruned(plan, content, _layers_by_priority(plan))
-        plan = replace(plan, pruned=(*plan.pruned, *removed))
+        plan = replace(plan, gave_way=plan.gave_way.also(removed))
 
     extras_tokens = sum(plan.extras.values())
     built = assembly.build(content)
@@ -120,17 +120,14 @@ def _by_last_resort(
     history = without_large(content.history, plan.counter, excess, limit)
     if history != content.history:
         content = replace(content, history=history)
-        plan = replace(plan, last_resort=(*plan.last_resort, LARGE_BLOCKS))
+        plan = replace(plan, gave_way=plan.gave_way.also((), LARGE_BLOCKS))
         excess = excess_tokens(plan, content)
     if excess > _small_excess(limit):
         content, taken, removed = reduce(
             content, plan.counter, lambda smaller: excess_tokens(plan, smaller)
         )
-        plan = replace(
-            plan,
-            last_resort=(*plan.last_resort, *taken),
-            pruned=(*plan.pruned, *_omitted(removed, Reason.COMPRESSED)),
-        )
+        omitted = _omitted(removed, Reason.COMPRESSED)
+        plan = replace(plan, gave_way=plan.gave_way.also(omitted, *taken))
     return plan, content
 
 
@@ -148,8 +145,8 @@ def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, .
 def counted_extras(plan: Plan) -> dict[str, int]:
     """Returns what tools and response format cost, if anything, by their names in errors."""
     costs = {
-        "tool schemas": plan.counter.count_tools(plan.request.tools),
-        "response format": plan.counter.count_response_format(plan.request.response_format),
+        "tool schemas": plan.counter.count_tools(plan.request.call.tools),
+        "response format": plan.counter.count_response_format(plan.request.call.response_format),
     }
     return {name: tokens for name, tokens in costs.items() if tokens}
 
@@ -167,7 +164,7 @@ def floors(identity: int, message: int, extras: Mapping[str, int], framing: int)
 def advice(plan: Plan) -> str:
     """Returns what to change when the parts that must be sent do not fit."""
     settings = plan.request.settings
-    window = plan.request.window.tokens
+    window = plan.request.allowance.window.tokens
     clip = ""
     if settings.oversized_message != "clip":
         clip = ' oversized_message="clip" shows the message in short.'

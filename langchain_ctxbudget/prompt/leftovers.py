@@ -75,4 +75,4 @@ def with_shrunk_background(plan: Plan) -> Plan:
     layers = {part.layer for part in plan.fixed or ()}
     order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
     content, removed = pruned(plan, plan.content, order)
-    return replace(plan, fixed=content.volatile, pruned=(*plan.pruned, *removed))
+    return replace(plan, fixed=content.volatile, gave_way=plan.gave_way.also(removed))

@@ -102,6 +102,40 @@ NO_OPTIONS = Request()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """The call of a model that a prompt is made for, beside its messages."""
+
+    model: str = ""
+    """The name of the model; empty where none is known."""
+    tools: Sequence[Any] = ()
+    response_format: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How much a prompt may have: the model's window, and what a usage limit lets in."""
+
+    window: Window = field(default_factory=Window)
+    tier: Tier = HEALTHY
+    """What the user's usage limit lets in."""
+    usage: UsageState | None = None
+    """The usage so far, for the report; None where there is no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutUser:
+    """What is known about the user, and what of it is likely to come up."""
+
+    knowledge: Knowledge = NOTHING
+    """The user's topics and entities."""
+    remembered: FactsLayer = field(default_factory=FactsLayer)
+    """The facts about the user."""
+    expected: tuple[str, ...] = ()
+    """Ids of topics and entities that are likely to come up, by what the user has open."""
+    persona_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRequest:
     """Everything that a prompt is made of, apart from its conversation."""
 
@@ -110,24 +144,13 @@ class PromptRequest:
     settings: ContextSettings
     settings_from: tuple[str, ...] = ("pipeline",)
     """Where the settings come from, see `merged_settings`."""
-    tools: Sequence[Any] = ()
-    response_format: object = None
-    window: Window = field(default_factory=Window)
-    tier: Tier = HEALTHY
-    """What the user's usage limit lets in."""
-    usage: UsageState | None = None
-    knowledge: Knowledge = NOTHING
-    """The user's topics and entities."""
-    remembered: FactsLayer = field(default_factory=FactsLayer)
-    """The facts about the user."""
-    expected: tuple[str, ...] = ()
-    """Ids of topics and entities that are likely to come up, by what the user has open."""
+    call: ModelCall = field(default_factory=ModelCall)
+    allowance: Allowance = field(default_factory=Allowance)
+    user: AboutUser = field(default_factory=AboutUser)
     now: datetime | None = None
-    persona_id: str | None = None
     background: Background | None = None
     """The background that was chosen for the turn's human message at an earlier call; it stays
     while an agent loops."""
-    model: str = ""
     texts_counted_before: int = 0
     """How many texts the tokenizer had counted before this prompt, for the report."""
     failures: tuple[str, ...] = ()
@@ -139,12 +162,12 @@ class PromptRequest:
 
         The setting says how many; else it is the model's longest answer, at most half a window.
         """
-        window = self.window.tokens
+        window = self.allowance.window.tokens
         if window is None:
             return 0
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
-        return min(self.window.output_tokens or 0, window // 2)
+        return min(self.allowance.window.output_tokens or 0, window // 2)
 
 
 def merged_settings(
@@ -257,6 +280,36 @@ class PlannedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was found that may have to do with the message."""
+
+    embedded_query: tuple[str, Sequence[float]] | None = None
+    """The query and its vector, where topics were compared with it."""
+    detected: Detected = field(default_factory=Detected)
+    """The topics and entities that the message is about."""
+    own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The items of the application's own layers, by the names of these."""
+    pool: Pool | None = None
+    """The ranked texts that may be quoted; None if nothing has been searched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaveWay:
+    """What was taken out of a finished prompt because it was over its limit."""
+
+    pruned: tuple[Fragment, ...] = ()
+    """The items that were taken out, as a report names them."""
+    last_resort: tuple[str, ...] = ()
+    """The names of the last measures that were taken."""
+
+    def also(self, pruned: Sequence[Fragment], *last_resort: str) -> "GaveWay":
+        """Returns it with more items that were taken out, and more measures."""
+        return GaveWay(
+            pruned=(*self.pruned, *pruned), last_resort=(*self.last_resort, *last_resort)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A prompt on its way; every step returns one with its own part filled in."""
 
@@ -273,10 +326,8 @@ class Plan:
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of what is sent beside the messages, tools and response format, by their names in
     errors."""
-    embedded_query: tuple[str, Sequence[float]] | None = None
-    """The query and its vector, where topics were compared with it."""
-    detected: Detected = field(default_factory=Detected)
-    """The topics and entities that the message is about."""
+    findings: Findings = field(default_factory=Findings)
+    """What was found that may have to do with the message."""
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
     """What every layer gets; None until the budget is computed."""
@@ -285,20 +336,13 @@ class Plan:
     this call chooses it."""
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     """What the layers show, by their names, as far as they have chosen."""
-    own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The items of the application's own layers, by the names of these."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
-    pool: Pool | None = None
-    """The ranked texts that may be quoted; None if nothing has been searched."""
     background: Background | None = None
     """What stands in front of the turn's human message, to be sent with it again."""
 
     # What became of it in the end
 
-    pruned: tuple[Fragment, ...] = ()
-    """What was taken out of the finished prompt because it was over its limit."""
-    last_resort: tuple[str, ...] = ()
-    """The names of the last measures that were taken then."""
+    gave_way: GaveWay = field(default_factory=GaveWay)
     failures: tuple[str, ...] = ()
     """Problems, for the report."""
     uses_known_costs: bool = True
@@ -351,15 +395,15 @@ class Plan:
             conversation=self.conversation,
             counter=self.counter,
             settings=request.settings,
-            tier=request.tier,
+            tier=request.allowance.tier,
             limit_tokens=self.limit_tokens,
             system_prompt=request.system_prompt,
             known=Known(
-                detected=self.detected,
-                knowledge=request.knowledge,
-                remembered=request.remembered,
-                persona_id=request.persona_id,
-                own_items=self.own_items,
+                detected=self.findings.detected,
+                knowledge=request.user.knowledge,
+                remembered=request.user.remembered,
+                persona_id=request.user.persona_id,
+                own_items=self.findings.own_items,
             ),
             continuation=Continuation(
                 grows=self.grows,
@@ -379,8 +423,8 @@ class Plan:
                 stage=turn.stage,
             ),
             history=self.history,
-            pool=self.pool,
-            recall_tool=recall_tool(request.tools),
+            pool=self.findings.pool,
+            recall_tool=recall_tool(request.call.tools),
         )
 
     def chosen_by(self, layer: PromptLayer) -> Chosen:
@@ -420,7 +464,7 @@ class Plan:
         key = ""
         if stage:
             key += f"a long turn ({self.grows or stage}), "
-        most_messages = self.request.tier.history_messages
+        most_messages = self.request.allowance.tier.history_messages
         if most_messages is not None:
             key += f"at most {most_messages} messages, "
         if self.grows:
@@ -445,13 +489,15 @@ class Plan:
         settings = self.request.settings
         if settings.layout != "cache_first" or settings.cache_lifetime_seconds <= 0:
             return False
-        return settings.emphasis != "recall" and self.request.tier.history_messages is None
+        return (
+            settings.emphasis != "recall" and self.request.allowance.tier.history_messages is None
+        )
 
     @property
     def sent_with(self) -> SentWith:
         """What a cache tells prompts apart by, besides their messages."""
         return SentWith(
-            model=self.request.model,
+            model=self.request.call.model,
             system_prompt=self.request.system_prompt,
             tools=tuple(sorted(self.extras.items())),
         )

@@ -28,7 +28,7 @@ from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_promp
 from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.last_prompt import prefix_of
 from langchain_ctxbudget.prompt.mode import Growth, Mode
-from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
+from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Findings, Plan, Prompt
 from langchain_ctxbudget.prompt.provider_cache import MOST_MARKERS, with_cache_markers
 from langchain_ctxbudget.prompt.recount import (
     MADE_AGAIN,
@@ -62,33 +62,40 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     detected = detect(
         plan.query,
         request.settings,
-        request.knowledge,
+        request.user.knowledge,
         recent=_recent(plan),
         query=vector,
-        expected=request.expected,
+        expected=request.user.expected,
         count=plan.counter.count_text,
     )
-    detected = within_tier(detected, request.tier, plan.counter.count_text)
-    return replace(plan, detected=detected).with_failures(*problems)
+    detected = within_tier(detected, request.allowance.tier, plan.counter.count_text)
+    findings = replace(plan.findings, detected=detected)
+    return replace(plan, findings=findings).with_failures(*problems)
 
 
 def _with_embedded_query(plan: Plan, access: Access, problems: list[str]) -> Flow[Plan]:
     """Embeds the query, where the user's topics have vectors."""
-    if access.embeddings is None or not plan.query or not plan.request.knowledge.vectors_made_by:
+    if (
+        access.embeddings is None
+        or not plan.query
+        or not plan.request.user.knowledge.vectors_made_by
+    ):
         return plan
     query = retrieval.without_names(plan.query, list(plan.conversation.names))
     embedding = embed_query(access.embeddings, query)
     vector = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
-    return plan if vector is None else replace(plan, embedded_query=(query, vector))
+    if vector is None:
+        return plan
+    return replace(plan, findings=replace(plan.findings, embedded_query=(query, vector)))
 
 
 def _query_vector(plan: Plan, access: Access, problems: list[str]) -> NDArray[np.float32] | None:
     """Returns the vector of the query, if the topics' vectors are of the same model."""
-    if access.embeddings is None or plan.embedded_query is None:
+    if access.embeddings is None or plan.findings.embedded_query is None:
         return None
-    vector = np.asarray(plan.embedded_query[1], np.float32)
+    vector = np.asarray(plan.findings.embedded_query[1], np.float32)
     made_by = (embeddings_name(access.embeddings), vector.size)
-    topics_made_by = plan.request.knowledge.vectors_made_by
+    topics_made_by = plan.request.user.knowledge.vectors_made_by
     if topics_made_by is None or made_by == topics_made_by:
         return vector
     theirs = _vectors_text(topics_made_by)
@@ -139,7 +146,8 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
         )
         fetched = layer.fetched(request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
-    return budgeting.with_bundles(replace(plan, own_items=items).with_failures(*problems))
+    plan = replace(plan, findings=replace(plan.findings, own_items=items))
+    return budgeting.with_bundles(plan.with_failures(*problems))
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
@@ -210,7 +218,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         plan.query,
         access.embeddings,
         retrieval.without_names(plan.query, list(plan.conversation.names)),
-        plan.embedded_query,
+        plan.findings.embedded_query,
     )
     findings = _Findings()
     if access.sources is not None:
@@ -218,7 +226,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     is_cut = bool(plan.history.cut or plan.history.shortened)
     if is_cut or findings.texts or findings.named_documents:
         pool = yield from _pool(plan, access, query, findings, problems)
-        plan = replace(plan, pool=pool)
+        plan = replace(plan, findings=replace(plan.findings, pool=pool))
     return leftovers.with_leftovers(plan.with_failures(*problems))
 
 
@@ -242,7 +250,7 @@ def _read_sources(
         plan.preferences.facts_left_out,
         conversation_id=plan.conversation.scope.conversation_id,
     )
-    if plan.request.tier.knowledge_items is not None:
+    if plan.request.allowance.tier.knowledge_items is not None:
         memories = ()  # what a usage limit leaves out must not come back as quotes
     sources = replace(sources, memories=memories)
     texts, elsewhere = yield from sources.read(query, problems)
@@ -273,8 +281,8 @@ def _pool(
         found=findings.elsewhere,
     )
     pool = replace(pool, named_documents=findings.named_documents)
-    names_by_id = plan.request.knowledge.names_by_id
-    entities = plan.detected.entities.subjects
+    names_by_id = plan.request.user.knowledge.names_by_id
+    entities = plan.findings.detected.entities.subjects
     names = [names_by_id.get(it.id, (it.id,))[0] for it in entities]
     pool = retrieval.weighted(pool, settings.memory_weights, today)
     pool = retrieval.boosted(pool, settings, names, today)
@@ -321,7 +329,7 @@ def assemble(plan: Plan) -> Prompt:
     messages = [*map(request_copy, built.messages)]
     sent = messages
     if request.settings.cache_markers == "anthropic":
-        marks_left = MOST_MARKERS - sum(map(_is_marked, request.tools))
+        marks_left = MOST_MARKERS - sum(map(_is_marked, request.call.tools))
         sent = with_cache_markers(messages, built.stable, marks_left)
     require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
     problem = own_total(plan.counter, messages)
@@ -430,12 +438,13 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         )
     if plan.fixed is not None:
         return plan
-    pool = prompt.plan.pool
+    pool = prompt.plan.findings.pool
     if pool is None:
         # Nobody holds the conversation's lock: an index of its own, and words alone.
         searched = retrieval.Searched.of(plan.conversation, history.MessageIndex())
         pool = retrieval.pooled(searched, plan.query)
-    return leftovers.with_leftovers(replace(plan, pool=pool))
+    plan = replace(plan, findings=replace(plan.findings, pool=pool))
+    return leftovers.with_leftovers(plan)
 
 
 def _begun_for(prompt: Prompt, budget: int) -> Plan:
@@ -451,15 +460,14 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
     request = replace(
         before.request,
         settings=before.request.settings.override({"max_context_tokens": budget}),
-        remembered=before.preferences.remembered,
+        user=replace(before.request.user, remembered=before.preferences.remembered),
         background=None if before.fixed is None else before.background,
         texts_counted_before=before.conversation.counter.calls,
         failures=before.failures,
     )
     return replace(
         Plan.begin(conversation, request),
-        detected=before.detected,
-        own_items=before.own_items,
+        findings=Findings(detected=before.findings.detected, own_items=before.findings.own_items),
         growth=Growth(
             mode=before.growth.mode,
             is_cold=before.growth.is_cold,
