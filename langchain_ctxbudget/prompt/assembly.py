@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.layers import LAYERS, Place, group_tokens, name_at, place_of
 from langchain_ctxbudget.messages import Group, fences, is_user
+from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
@@ -321,23 +323,28 @@ def _least_valuable(fragments: Sequence[Fragment], layer: str, excess_tokens: in
 
     Those that are shown only once go first.
     """
-    of_layer = [i for i, fragment in enumerate(fragments) if fragment.layer == layer]
-    of_layer.sort(key=lambda i: (not fragments[i].transient, fragments[i].value))
     removed: list[int] = []
-    freed_tokens = 0
-    for i in of_layer:
-        if freed_tokens >= excess_tokens:
-            break
-        removed.append(i)
-        freed_tokens += fragments[i].tokens
+
+    def take_out(place: int, _excess_tokens: int) -> int:
+        removed.append(place)
+        return fragments[place].tokens
+
+    items = [
+        Yielding((not part.transient, part.value), partial(take_out, place))
+        for place, part in enumerate(fragments)
+        if part.layer == layer
+    ]
+    give_way(items, excess_tokens)
     return removed
 
 
 def _without_oldest(content: Content, counter: TokenCounter, excess_tokens: int) -> Content:
     """Returns a content without the oldest groups of its history."""
-    freed_tokens = 0
-    for count, group in enumerate(content.history):
-        if freed_tokens >= excess_tokens:
-            return replace(content, history=content.history[count:])
-        freed_tokens += group_tokens(group, counter)
-    return replace(content, history=())
+    history = list(content.history)
+
+    def take_out_first(_excess_tokens: int) -> int:
+        return group_tokens(history.pop(0), counter)
+
+    items = [Yielding(number, take_out_first) for number in range(len(history))]
+    give_way(items, excess_tokens)
+    return replace(content, history=tuple(history))

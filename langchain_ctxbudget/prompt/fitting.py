@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
@@ -15,8 +16,9 @@ from langchain_ctxbudget.layers import (
     place_of,
     tokens_at,
 )
-from langchain_ctxbudget.messages import Group, fold, has_media, one_line, without_media
+from langchain_ctxbudget.messages import fold, has_media, one_line, without_media
 from langchain_ctxbudget.prompt import assembly
+from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -66,14 +68,38 @@ def pruned(
 
     Also returns what was removed.
     """
-    removed: list[Fragment] = []
-    while (excess := excess_tokens(plan, content)) > 0:
-        smaller, taken = assembly.without_least(content, plan.counter, excess, order)
-        if smaller == content:
-            break
-        content = smaller
-        removed += taken
-    return content, _omitted(removed, Reason.PRUNED)
+    pruning = _Pruning(plan, content)
+    layers = [
+        Yielding(priority, partial(pruning.shrink, layer)) for priority, layer in enumerate(order)
+    ]
+    give_way(layers, excess_tokens(plan, content))
+    return pruning.content, _omitted(pruning.removed, Reason.PRUNED)
+
+
+class _Pruning:
+    """A content from which items of one layer after the other are taken out."""
+
+    def __init__(self, plan: Plan, content: assembly.Content) -> None:
+        self.plan = plan
+        self.content = content
+        self.removed: list[Fragment] = []
+
+    def shrink(self, layer: str, excess: int) -> int:
+        """Takes items out of a layer until the excess is gone, or the layer has none left.
+
+        Returns by how many tokens the content is smaller.
+        """
+        excess_left = excess
+        while excess_left > 0:
+            smaller, removed = assembly.without_least(
+                self.content, self.plan.counter, excess_left, [layer]
+            )
+            if smaller == self.content:
+                break
+            self.content = smaller
+            self.removed += removed
+            excess_left = excess_tokens(self.plan, smaller)
+        return excess - excess_left
 
 
 def fit_prompt(plan: Plan) -> Settled:
@@ -191,23 +217,25 @@ def without_large(
     Left out are all groups that cost more than the whole limit (large messages are in short
     already), then media, the oldest first, until the excess is gone.
     """
-    kept: list[Group] = []
-    for group in history:
-        tokens = group_tokens(group, counter)
-        if tokens > limit_tokens:
-            excess_tokens -= tokens
-        else:
-            kept.append(group)
-    for number, group in enumerate(kept):
-        if excess_tokens <= 0:
-            break
-        if not any(map(has_media, group.messages)):
-            continue
+    kept = dict(enumerate(history))
+
+    def take_out(number: int, _excess: int) -> int:
+        return group_tokens(kept.pop(number), counter)
+
+    def take_out_media(number: int, _excess: int) -> int:
+        group = kept[number]
         messages = [without_media(it) if has_media(it) else it for it in group.messages]
         kept[number] = replace(group, messages=tuple(messages))
-        excess_tokens -= group_tokens(group, counter)
-        excess_tokens += group_tokens(kept[number], counter)
-    return tuple(kept)
+        return group_tokens(group, counter) - group_tokens(kept[number], counter)
+
+    items: list[Yielding] = []
+    for number, group in enumerate(history):
+        if group_tokens(group, counter) > limit_tokens:
+            items.append(Yielding((0, number), partial(take_out, number), goes_anyway=True))
+        elif any(map(has_media, group.messages)):
+            items.append(Yielding((1, number), partial(take_out_media, number)))
+    give_way(items, excess_tokens)
+    return tuple(kept.values())
 
 
 def reduce(
@@ -223,26 +251,44 @@ def reduce(
     Returns:
         The smaller content, the names of the rungs, and the fragments that were taken out.
     """
-    taken: list[str] = []
-    removed: list[Fragment] = []
-    for rung in Rung:
-        excess = over(content)
-        if excess <= 0:
-            break
-        fragments = content.fragments
+    descent = _Descent(content, counter, over)
+    rungs = [Yielding(number, partial(descent.take, rung)) for number, rung in enumerate(Rung)]
+    give_way(rungs, over(content))
+    return descent.content, tuple(descent.taken), tuple(descent.removed)
+
+
+class _Descent:
+    """A content that goes down the rungs of the last resort."""
+
+    def __init__(
+        self,
+        content: assembly.Content,
+        counter: TokenCounter,
+        over: Callable[[assembly.Content], int],
+    ) -> None:
+        self.content = content
+        self.counter = counter
+        self.over = over
+        self.taken: list[str] = []
+        """The names of the rungs that made it smaller."""
+        self.removed: list[Fragment] = []
+
+    def take(self, rung: Rung, excess: int) -> int:
+        """Takes a rung, and returns by how many tokens the content is smaller."""
+        fragments = self.content.fragments
         gone = _least_valuable(fragments, rung, excess)
         if rung is Rung.LIGHT:
             gone |= _repeated(fragments)
         smaller = replace(
-            content,
+            self.content,
             fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),
-            history=_shortened(content.history, rung, counter),
+            history=_shortened(self.content.history, rung, self.counter),
         )
-        if smaller != content:
-            taken.append(rung.value)
-            removed += [fragments[i] for i in sorted(gone)]
-            content = smaller
-    return content, tuple(taken), tuple(removed)
+        if smaller != self.content:
+            self.taken.append(rung.value)
+            self.removed += [fragments[i] for i in sorted(gone)]
+            self.content = smaller
+        return excess - self.over(smaller)
 
 
 def _shortened(history: Groups, rung: Rung, counter: TokenCounter) -> Groups:
@@ -258,15 +304,22 @@ def _least_valuable(fragments: Sequence[Fragment], rung: Rung, excess: int) -> s
     The least valuable of those that a layer means go first.
     """
     gone: set[int] = set()
+
+    def take_out(place: int, _excess: int) -> int:
+        gone.add(place)
+        return fragments[place].tokens
+
     by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
+    items: list[Yielding] = []
     for layer in LAYERS:
         of_layer = [i for i in by_value if fragments[i].layer == layer.name]
         for staying in layer.staying(rung):
             candidates = [i for i in of_layer if staying.among(fragments[i])]
-            for i in candidates[: staying.most_going(len(candidates))]:
-                if excess > 0 or staying.is_strict:
-                    excess -= fragments[i].tokens
-                    gone.add(i)
+            items += [
+                Yielding((len(items), order), partial(take_out, i), goes_anyway=staying.is_strict)
+                for order, i in enumerate(candidates[: staying.most_going(len(candidates))])
+            ]
+    give_way(items, excess)
     return gone
 
 

@@ -9,8 +9,9 @@ turn shows of it what the one before showed.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -27,6 +28,7 @@ from langchain_ctxbudget.messages import (
     without_media,
 )
 from langchain_ctxbudget.prompt.assembly import has_human, messages_of
+from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn
 from langchain_ctxbudget.prompt.shortening import (
     Place,
@@ -362,11 +364,15 @@ class GrowingTurn:
         self.shown_groups[number] = group
         self.costs[number] = tokens
 
-    def _leave_out(self, number: int) -> None:
-        """Shows nothing of a round any more."""
-        self.total_tokens -= self.costs.pop(number)
+    def _leave_out(self, number: int, _excess_tokens: int = 0) -> int:
+        """Shows nothing of a round any more, and returns what it cost."""
+        if number not in self.shown_groups:
+            return 0
+        tokens = self.costs.pop(number)
+        self.total_tokens -= tokens
         del self.shown_groups[number]
         self.has_left_out = True
+        return tokens
 
     @property
     def _human_tokens(self) -> int:
@@ -462,18 +468,20 @@ class GrowingTurn:
         may_go = [number for number in in_order if number not in staying]
         self._leave_out_until_rest_can_fit(older, may_go, target_tokens)
 
-        for number in in_order:
-            excess_tokens = self.total_tokens - target_tokens
-            is_shortenable = number in self.shown_groups and number not in self.fully_shortened
-            if excess_tokens > 0 and is_shortenable:
-                most_tokens = self.costs[number] - excess_tokens
-                self._shorten(number, most_tokens, TURN_POLICY.old_result_tokens)
-
+        excess_tokens = give_way(
+            _in_this_order(in_order, self._shrink), self.total_tokens - target_tokens
+        )
         # Some texts are hardly shorter in short. What they cost more is taken from the next rounds
         # (`ahead_tokens`), as long as that is enough.
-        for number in may_go:
-            if self.total_tokens > target_tokens + ahead_tokens and number in self.shown_groups:
-                self._leave_out(number)
+        give_way(_in_this_order(may_go, self._leave_out), excess_tokens - ahead_tokens)
+
+    def _shrink(self, number: int, excess_tokens: int) -> int:
+        """Shows a round in short, and returns by how many tokens it is smaller."""
+        if number not in self.shown_groups or number in self.fully_shortened:
+            return 0
+        tokens = self.costs[number]
+        self._shorten(number, tokens - excess_tokens, TURN_POLICY.old_result_tokens)
+        return tokens - self.costs[number]
 
     def _leave_out_until_rest_can_fit(
         self, older: Sequence[int], may_go: Sequence[int], target_tokens: int
@@ -482,10 +490,12 @@ class GrowingTurn:
         least = {number: self._least_tokens(number) for number in older}
         older_tokens = sum(self.costs[number] for number in older)
         excess_tokens = self.total_tokens - older_tokens + sum(least.values()) - target_tokens
-        for number in may_go:
-            if excess_tokens > 0:
-                excess_tokens -= least[number]
-                self._leave_out(number)
+
+        def leave_out(number: int, _excess_tokens: int) -> int:
+            self._leave_out(number)
+            return least[number]
+
+        give_way(_in_this_order(may_go, leave_out), excess_tokens)
 
     def _is_stale(self, number: int) -> bool:
         """Tells whether later calls have made all results of a round stale."""
@@ -736,6 +746,11 @@ def _fitted(
         groups_when_shortened=groups_when_shortened,
         work_when_shortened=work_when_shortened,
     )
+
+
+def _in_this_order(numbers: Iterable[int], shrink: Callable[[int, int], int]) -> list[Yielding]:
+    """Returns rounds that give way in an order, each by `shrink`."""
+    return [Yielding(priority, partial(shrink, number)) for priority, number in enumerate(numbers)]
 
 
 def _newest_and_last_call(
