@@ -48,11 +48,12 @@ def _with_limit(plan: Plan) -> Plan:
     The window must have room for the answer, too.
     """
     settings = plan.request.settings
-    window = plan.request.allowance.window.tokens
-    room = settings.max_context_tokens
-    if window is not None:
-        room = max(0, window - plan.request.output_reserve_tokens)
-    elif reserve := settings.output_reserve_tokens:
+    window_tokens = plan.request.allowance.window.tokens
+    limit_tokens = settings.max_context_tokens
+    if window_tokens is not None:
+        room = max(0, window_tokens - plan.request.output_reserve_tokens)
+        limit_tokens = min(limit_tokens, room)
+    elif settings.output_reserve_tokens:
         plan = plan.with_failures(
             f"output reserve of {settings.output_reserve_tokens:,} tokens not kept: the model's "
             "window is not known (set window_tokens)"
