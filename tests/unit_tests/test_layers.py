@@ -30,7 +30,10 @@ COUNTER = TiktokenCounter()
 SETTINGS = ContextSettings(
     preferences=["Be brief.", "Name your sources."],
     memories=["Rows on Sundays."],
-    topics=[{"label": "Rowing", "context": "The boat is called Swift. It leaks. " * 3}],
+    topics=[
+        {"label": "Rowing", "context": "The boat is called Swift. It leaks. " * 3},
+        {"label": "Races", "context": "The next one is in May. " * 6},
+    ],
     entities=[{"name": "Bo", "type": "person", "context": "The coach, who is strict. " * 5}],
     layers=[{"name": "ticket", "items": ["The oar is broken."], "ideal_tokens": 80}],
 )
@@ -52,7 +55,7 @@ VIEW = View(
     limit_tokens=2_000,
     system_prompt="You know rowing.",
     known=Known(
-        detected=detect("Will Bo go rowing?", SETTINGS, count=COUNTER.count_text),
+        detected=detect("Will Bo go rowing in races?", SETTINGS, count=COUNTER.count_text),
         remembered=FactsLayer(shown_facts=FACTS),
         own_items={"ticket": ("The oar is broken.", "A new one was ordered. " * 20)},
     ),
@@ -141,11 +144,11 @@ def test_every_candidate_is_shown_or_left_out_whatever_the_grant(layer: PromptLa
 
 
 @pytest.mark.parametrize("name", ["L2", "L3", "ticket"])
-def test_a_layer_that_lacks_room_wants_more(name: str) -> None:
+@pytest.mark.parametrize(("tokens", "expected"), [(0, True), (20, True), (1_000, False)])
+def test_a_layer_that_lacks_room_wants_more(name: str, tokens: int, expected: bool) -> None:
     [layer] = [layer for layer in EVERY_LAYER if layer.name == name]
 
-    assert layer.items(VIEW, 20).wants_more
-    assert not layer.items(VIEW, 1_000).wants_more
+    assert layer.items(VIEW, tokens).wants_more is expected
 
 
 @each_layer
@@ -163,7 +166,7 @@ def test_what_somebody_else_has_written_stays_as_it_is(layer: PromptLayer) -> No
     [
         ("L0", "identity_tokens", COUNTER.count_text("You know rowing.")),
         ("L1", "preferences_tokens", COUNTER.count_text("- Be brief.\n- Name your sources.\n")),
-        ("L2", "topic_count", 1),
+        ("L2", "topic_count", 2),
         ("L3", "entity_count", 1),
         ("L6", "message_count", 2),
         ("L7", "message_tokens", 25),
