@@ -100,7 +100,9 @@ class Content:
     @property
     def volatile(self) -> tuple[Fragment, ...]:
         """The background: topics, entities, layers of the application's own, quotes."""
-        return tuple(part for part in self.fragments if place_of(part.layer).is_in_background)
+        layers = {part.layer for part in self.fragments}
+        background = {layer for layer in layers if place_of(layer).is_in_background}
+        return tuple(part for part in self.fragments if part.layer in background)
 
 
 def messages_of(groups: Iterable[Group]) -> list[BaseMessage]:
