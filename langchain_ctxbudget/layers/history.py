@@ -166,10 +166,11 @@ def _each(
     counter: TokenCounter,
 ) -> Groups:
     """Returns groups with a change of every message."""
-    return tuple(
-        replace(group, messages=tuple(change(message, counter) for message in group.messages))
-        for group in groups
-    )
+    changed: list[Group] = []
+    for group in groups:
+        messages = [change(message, counter) for message in group.messages]
+        changed.append(replace(group, messages=tuple(messages)))
+    return tuple(changed)
 
 
 def _with_fewer_blanks(message: BaseMessage, counter: TokenCounter) -> BaseMessage:

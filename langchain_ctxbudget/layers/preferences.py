@@ -98,7 +98,7 @@ class PreferencesLayer(PromptLayer):
             overhead_tokens=overhead_tokens,
         )
 
-    def items(self, view: View, tokens: int) -> "ChosenPreferences":
+    def items(self, view: View, tokens: int) -> ChosenPreferences:
         """Returns the preferences, memories and facts that fit: preferences first, facts last."""
         count = view.counter.count_text
         remembered = _remembered(view)

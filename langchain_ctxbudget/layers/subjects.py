@@ -62,27 +62,13 @@ class SubjectsLayer(PromptLayer):
             items: Their texts; None for one that has no room.
             count: Counts the tokens of a text.
         """
-        omitted: list[ReportItem] = list(found.omitted)
-        with_text = [subject for subject in found.subjects if subject.line]
-        without_text = [subject for subject in found.subjects if not subject.line]
-        omitted += [
-            left_out_item(subject.id, subject.id, Reason.NOT_COMPILED, count)
-            for subject in without_text
-        ]
-        lacks_room = False
-        for subject, item in zip(shown, items, strict=True):
-            if item is None:
-                omitted.append(left_out_item(subject.id, subject.line, Reason.NO_ROOM, count))
-                lacks_room = True
-        omitted += [
-            left_out_item(subject.id, subject.line, Reason.RANKED_LOWER, count)
-            for subject in with_text[len(shown) :]
-        ]
+        without_room = [subject for subject, item in zip(shown, items, strict=True) if item is None]
+        omitted = (*found.omitted, *_left_out(found, shown, without_room, count))
         return Chosen(
             fragments=tuple(item for item in items if item is not None),
-            left_out=lambda: tuple(omitted),
+            left_out=lambda: omitted,
             more_left_out=found.more_omitted,
-            lacks_room=lacks_room,
+            lacks_room=bool(without_room),
         )
 
     def item(self, subject: Subject, rank: int, room_tokens: int, count: Count) -> Fragment | None:
@@ -110,6 +96,26 @@ class SubjectsLayer(PromptLayer):
             value=-float(rank),
             scores=scores,
         )
+
+
+def _left_out(
+    found: Found, shown: Sequence[Subject], without_room: Sequence[Subject], count: Count
+) -> list[ReportItem]:
+    """Returns the subjects that are left out: without a text, without room, or too many."""
+    with_text = [subject for subject in found.subjects if subject.line]
+    without_text = [subject for subject in found.subjects if not subject.line]
+    items = [
+        left_out_item(subject.id, subject.id, Reason.NOT_COMPILED, count)
+        for subject in without_text
+    ]
+    items += [
+        left_out_item(subject.id, subject.line, Reason.NO_ROOM, count) for subject in without_room
+    ]
+    items += [
+        left_out_item(subject.id, subject.line, Reason.RANKED_LOWER, count)
+        for subject in with_text[len(shown) :]
+    ]
+    return items
 
 
 def _shrunk(subject: Subject, room_tokens: int, count: Count) -> str:
