@@ -4,6 +4,7 @@ A new layer of the package is a module beside this one, and a line here.
 """
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from langchain_ctxbudget.layers.arc import ArcLayer
 from langchain_ctxbudget.layers.base import Place, PromptLayer
@@ -59,7 +60,7 @@ def is_required(name: str) -> bool:
 
 def in_order_of_prompt(layers: Iterable[PromptLayer]) -> list[PromptLayer]:
     """Returns layers in the order in which they stand in a prompt."""
-    return sorted(layers, key=lambda layer: layer.place)
+    return sorted(layers, key=attrgetter("place"))
 
 
 def tokens_at(tokens: Mapping[str, int], *places: Place) -> int:

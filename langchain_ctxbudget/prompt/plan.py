@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -135,7 +136,7 @@ class AboutUser:
     persona_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptRequest:
     """Everything that a prompt is made of, apart from its conversation."""
 
@@ -168,6 +169,11 @@ class PromptRequest:
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
         return min(self.allowance.window.output_tokens or 0, window // 2)
+
+    @cached_property
+    def settings_of_cuts(self) -> str:
+        """The settings by which the cuts of prompts differ, in a line of text."""
+        return _settings_of_cuts(self.settings)
 
 
 def merged_settings(
@@ -469,7 +475,8 @@ class Plan:
             key += f"at most {most_messages} messages, "
         if self.grows:
             key += "only growing, "
-        return key + cut_key(self.request.settings, self.limit_tokens, self.counter)
+        settings = self.request.settings_of_cuts
+        return f"{key}{self.limit_tokens} tokens, {self.counter.name}, {settings}"
 
     @property
     def cuts(self) -> list[CutRecord | None]:
@@ -607,6 +614,11 @@ class Prompt:
 
 def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter) -> str:
     """Returns the name of the compaction cuts of one budget, tokenizer and strategy."""
+    return f"{limit_tokens} tokens, {counter.name}, {_settings_of_cuts(settings)}"
+
+
+def _settings_of_cuts(settings: ContextSettings) -> str:
+    """Returns the settings by which the cuts of prompts differ, in a line of text."""
     allocation = settings.allocation
     strategy = repr(allocation) if isinstance(allocation, Parameters) else allocation.name
     compaction = (
@@ -618,4 +630,4 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
         settings.emphasis,
         settings.history_format,
     )
-    return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"
+    return f"{strategy}, {compaction}"
