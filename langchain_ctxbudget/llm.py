@@ -17,7 +17,8 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS, ModelReplyError
 from langchain_ctxbudget.messages import clipped
-from langchain_ctxbudget.tokens import ChatModel, token_count, unwrapped
+from langchain_ctxbudget.providers import unwrapped
+from langchain_ctxbudget.tokens import ChatModel, token_count
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig

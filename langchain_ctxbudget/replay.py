@@ -36,15 +36,10 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
+from langchain_ctxbudget.providers import CacheTerms, Profile, profile_of
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import (
-    CACHED_PRICE,
-    Price,
-    TokenCounter,
-    counter_for,
-    effective_tokens,
-)
+from langchain_ctxbudget.tokens import Price, TokenCounter, counter_for, effective_tokens
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
@@ -118,20 +113,20 @@ def replay(
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
 
     counter = counter_for(model)
-    price_share = _price_share(price)
+    terms = _cache_terms(price, profile_of(model))
     evidence_texts = _evidence_texts(dialogue, evidence or {})
     tracks: list[Track] = []
     for maker in contenders:
         with closing(maker):
             replayed = [*_turns(maker, turns, evidence_texts, counter, on_turn)]
-        tracks.append(_track(maker.name, replayed, price_share, price))
+        tracks.append(_track(maker.name, replayed, terms, price))
     return ReplayResult(
         messages=len(dialogue),
         budget_tokens=budget,
         tracks=tuple(tracks),
         tokenizer=counter.name,
         count_mode=counter.mode,
-        price_share=price_share,
+        price_share=terms.read_price,
     )
 
 
@@ -152,13 +147,13 @@ def _require_replayable(
         )
 
 
-def _price_share(price: Price | None) -> float:
-    """Returns the price of a cached token, as a share of one that is not cached."""
+def _cache_terms(price: Price | None, profile: Profile) -> CacheTerms:
+    """Returns how the provider charges for cached tokens: at a price that is given, or its own."""
     if price is None or not price.input:
-        return CACHED_PRICE
+        return profile.cache
     if price.cached_input is None:
-        return 1.0
-    return price.cached_input / price.input
+        return profile.cache._replace(read_price=1.0)
+    return profile.cache._replace(read_price=price.cached_input / price.input)
 
 
 def _evidence_texts(
@@ -476,10 +471,10 @@ def _evidence_share(prompt: ReplayedPrompt, texts: Sequence[str]) -> float | Non
     return sum(text in prompt_text for text in texts) / len(texts)
 
 
-def _track(name: str, turns: Sequence[Turn], price_share: float, price: Price | None) -> Track:
+def _track(name: str, turns: Sequence[Turn], terms: CacheTerms, price: Price | None) -> Track:
     """Adds up the turns of one strategy."""
     sent = Sent(**_together(turns))
-    effective = effective_tokens(sent.tokens, sent.cached_tokens, price_share)
+    effective = effective_tokens(sent.tokens, sent.cached_tokens, terms)
     evidence = [turn.evidence for turn in turns if turn.evidence is not None]
     return Track(
         **asdict(sent),

@@ -13,8 +13,7 @@ from langchain_core.documents import Document
 from langchain_ctxbudget.documents import addresses
 from langchain_ctxbudget.documents.splitting import HEADINGS, Part, markdown_parts
 from langchain_ctxbudget.errors import DocumentError
-from langchain_ctxbudget.messages import as_json_data, digest, iso_date, one_line
-from langchain_ctxbudget.tokens import encodable
+from langchain_ctxbudget.messages import as_json_data, digest, encodable, iso_date, one_line
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the ending of a file's name; all others are `text`."""

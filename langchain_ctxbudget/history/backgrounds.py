@@ -13,6 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Fragment
+from langchain_ctxbudget.content import with_text_in_front
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import cached_until_forgotten, fences, fingerprint
 from langchain_ctxbudget.stores import SummaryLine
@@ -69,13 +70,7 @@ _text_digest = cached_until_forgotten(4_096)(lambda text: fingerprint(HumanMessa
 
 def with_background(message: BaseMessage, background: str) -> BaseMessage:
     """Returns a message with a background in front of its words, which stay as they are."""
-    if not background:
-        return message
-    words = message.content
-    if isinstance(words, str):
-        return message.model_copy(update={"content": background + words})
-    blocks = [{"type": "text", "text": background}, *words]
-    return message.model_copy(update={"content": blocks})
+    return with_text_in_front(message, background)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

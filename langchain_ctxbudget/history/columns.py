@@ -16,10 +16,10 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages, search
+from langchain_ctxbudget.content import with_text_in_front
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import (
     Preservation,
-    as_note,
     digest,
     fold,
     is_user,
@@ -27,6 +27,7 @@ from langchain_ctxbudget.messages import (
     terms,
     time_of,
 )
+from langchain_ctxbudget.providers import accepted_name, in_accepted_form, with_accepted_name
 from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.stores import CHUNK
 from langchain_ctxbudget.tokens import TokenCounter
@@ -84,22 +85,23 @@ class Entry:
         A user's message has its date above it where that is new, and the speaker's name where no
         provider accepts it as one.
         """
-        sent = messages.as_sent(self.message, heading=self._heading)
+        named = with_accepted_name(self.message)
+        sent = with_text_in_front(named, self._heading)
         return messages.excerpt(sent) if self.preservation == "summarize" else sent
 
     @property
-    def _heading(self) -> str | None:
-        """The line above the message; None where it needs none."""
+    def _heading(self) -> str:
+        """The line above the message; empty where it needs none."""
         if not messages.is_user(self.message):
-            return None
+            return ""
         parts: list[str] = []
         date = messages.date_of(self.message)
         if date and date != self.date_shown:
             parts.append(date)
         name = self.message.name
-        if name and messages.provider_name(name) is None:
+        if name and accepted_name(name) is None:
             parts.append(name)
-        return f"[{', '.join(parts)}]" if parts else None
+        return f"[{', '.join(parts)}]\n" if parts else ""
 
     @cached_property
     def speaker(self) -> str:
@@ -241,7 +243,7 @@ def _cost(entry: Entry, counter: TokenCounter) -> int:
     """Returns what a message costs in a prompt, in tokens."""
     if entry.preservation == "drop":
         return 0
-    return counter.count_message(as_note(entry.sent_message))
+    return counter.count_message(in_accepted_form(entry.sent_message))
 
 
 def _quote_cost(entry: Entry, counter: TokenCounter) -> int:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content import has_media
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -21,15 +22,8 @@ from langchain_ctxbudget.history.log import Folded, Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
-from langchain_ctxbudget.messages import (
-    Preservation,
-    SeenMessages,
-    as_note,
-    as_sent,
-    clip_message,
-    has_media,
-    without_media,
-)
+from langchain_ctxbudget.messages import Preservation, SeenMessages, clip_message, without_media
+from langchain_ctxbudget.providers import COMMON, Profile, in_accepted_form, with_accepted_name
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
@@ -102,14 +96,14 @@ class Conversation:
         scope: Scope,
         table: MessageTable,
         counter: TokenCounter,
-        longest_call_id: int | None = None,
+        profile: Profile = COMMON,
     ) -> None:
         """Reads the messages as they are now; the caller holds the conversation's lock."""
         self.scope = scope
         self.table = table
         self.counter = counter
-        self.longest_call_id = longest_call_id
-        """How many characters the model's provider takes for the id of a call; None: any number."""
+        self.profile = profile
+        """What the model's provider accepts."""
         self.digest = table.digest()
         self.entries: Sequence[Entry] = Beginning(table)
         self.use_costs(table.costs(counter))
@@ -235,7 +229,7 @@ class Conversation:
         )
         if clipped is None:
             return entry.sent_message, self.costs[position]
-        return clipped, self.counter.count_message(as_note(clipped))
+        return clipped, self.counter.count_message(in_accepted_form(clipped))
 
     def media_tokens(self, position: int) -> int:
         """Returns what the media of a message cost; 0 where it has none."""
@@ -245,7 +239,7 @@ class Conversation:
         key = (position, WITHOUT_MEDIA)
         if key not in self.clips:
             bare = without_media(entry.sent_message)
-            self.clips[key] = (bare, self.counter.count_message(as_note(bare)))
+            self.clips[key] = (bare, self.counter.count_message(in_accepted_form(bare)))
         _, bare_tokens = self.clips[key]
         return max(0, self.costs[position] - bare_tokens)
 
@@ -253,7 +247,7 @@ class Conversation:
         """Returns a message whole, as it was sent with its background."""
         message = self.entries[position].message
         named = message.model_copy(update={"name": background.name})
-        return with_background(as_sent(named), background.text)
+        return with_background(with_accepted_name(named), background.text)
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
@@ -404,18 +398,15 @@ class OpenConversation:
     backgrounds_read: int = 0
     """The number of messages that were checked for a background."""
 
-    def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
-        """Returns the conversation as it is now, counted for a model.
-
-        The model's provider may limit the ids of calls to so many characters.
-        """
+    def seen_with(self, counter: TokenCounter, profile: Profile = COMMON) -> Conversation:
+        """Returns the conversation as it is now, counted for a model of a provider."""
         table = self.table
         backgrounds = {
             position: background
             for position, background in self.backgrounds.items()
             if position < len(table) and words_of(table[position].message) == background.said
         }
-        conversation = Conversation(self.scope, table, counter, longest_call_id)
+        conversation = Conversation(self.scope, table, counter, profile)
         return conversation.with_parts(
             cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, backgrounds=backgrounds
         )

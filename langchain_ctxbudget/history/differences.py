@@ -11,14 +11,8 @@ from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.messages import (
-    SeenMessages,
-    content_id,
-    fingerprint,
-    plainly_same,
-    with_short_call_ids,
-)
-from langchain_ctxbudget.tokens import OPENAI_CALL_ID_CHARACTERS
+from langchain_ctxbudget.messages import SeenMessages, content_id, fingerprint, plainly_same
+from langchain_ctxbudget.providers import OPENAI, with_short_ids
 
 TASK = -1
 """The state of an agent that runs inside another one's tool; its messages are archived when the
@@ -94,8 +88,7 @@ def additions(conversation: OpenConversation, messages: Sequence[BaseMessage]) -
 
 def _is_as_sent_to_openai(stored: BaseMessage, message: IdentifiedMessage) -> bool:
     """Returns whether a message is the stored one as OpenAI gets it, with short ids of calls."""
-    [sent], _ = with_short_call_ids([stored], OPENAI_CALL_ID_CHARACTERS)
-    return fingerprint(sent) == message.fingerprint
+    return fingerprint(with_short_ids(stored, OPENAI)) == message.fingerprint
 
 
 def difference_to_state(

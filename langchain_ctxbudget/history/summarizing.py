@@ -36,6 +36,7 @@ from langchain_ctxbudget.messages import (
     CHARACTERS_PER_TOKEN,
     CONTEXT,
     SUMMARY,
+    encodable,
     fences,
     fold,
     one_line,
@@ -43,7 +44,7 @@ from langchain_ctxbudget.messages import (
     terms,
 )
 from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope
-from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
+from langchain_ctxbudget.tokens import ChatModel, TokenCounter, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker
 
 COMPACTIONS = "compactions"

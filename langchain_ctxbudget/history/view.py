@@ -6,20 +6,14 @@ from dataclasses import dataclass, field
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget import providers
 from langchain_ctxbudget.budget import Fragment, Reason
+from langchain_ctxbudget.content import loses_items
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.backgrounds import Background
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.messages import (
-    Count,
-    Group,
-    Repair,
-    group,
-    joined_repairs,
-    loses_items,
-    one_line,
-    with_short_call_ids,
-)
+from langchain_ctxbudget.messages import Count, Group, one_line
+from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
@@ -93,17 +87,9 @@ def grouped(
     conversation: Conversation, verbatim: Verbatim
 ) -> tuple[tuple[Group, ...], tuple[Repair, ...]]:
     """Returns verbatim messages in groups that every provider accepts, and the repairs for that."""
-    longest = conversation.longest_call_id
-    messages, id_repairs = with_short_call_ids(verbatim.messages, longest)
-    numbered_groups, group_repairs = group(messages, longest=longest)
-    groups: list[Group] = []
-    for numbered in numbered_groups:
-        positions = tuple(verbatim.positions[number] for number in numbered.positions)
-        groups.append(Group(numbered.messages, positions))
-
-    repairs = joined_repairs(id_repairs, group_repairs)
+    groups, repairs = providers.grouped(verbatim.messages, conversation.profile, verbatim.positions)
     repairs += _name_repairs(conversation, verbatim.positions)
-    repairs += _item_repairs(conversation, verbatim.positions, messages)
+    repairs += _item_repairs(conversation, verbatim.positions, verbatim.messages)
     return tuple(groups), tuple(repairs)
 
 

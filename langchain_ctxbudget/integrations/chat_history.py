@@ -20,9 +20,10 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.layers import Place, names_at
-from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
+from langchain_ctxbudget.messages import newest_that_fit
 from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Content, Request
+from langchain_ctxbudget.providers import Profile, accepted_history, finished
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TokenCounter
@@ -105,7 +106,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     def messages(self) -> list[BaseMessage]:
         """The window of `max_tokens`; without it every message, with ids that the model takes."""
         if self.max_tokens is None:
-            return self._with_short_ids(self.all_messages)
+            return accepted_history(self.all_messages, self._profile)
         return self.window(self.max_tokens)
 
     @messages.setter
@@ -115,10 +116,15 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
             "`pipeline.sync` replaces"
         )
 
+    @property
+    def _profile(self) -> Profile:
+        """What the provider of the pipeline's model accepts."""
+        return self.pipeline.engine.target.profile
+
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""
         if self.max_tokens is None:
-            return self._with_short_ids(await self._chat.amessages())
+            return accepted_history(await self._chat.amessages(), self._profile)
         return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -167,11 +173,6 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         """
         return await adrive(window_of(self._prompter, max_tokens, self._request))
 
-    def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        """Returns messages without ids of calls that the pipeline's model finds too long."""
-        sent, _ = with_short_call_ids(messages, self.pipeline.engine.target.longest_call_id)
-        return sent
-
 
 def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit; see `BudgetedChatMessageHistory.window`."""
@@ -184,6 +185,7 @@ def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[lis
         summary_intro=view.summary_intro,
         summary_outro=view.summary_outro,
         history=view.groups,
+        profile=conversation.profile,
     )
     messages = _fitted(content, conversation.counter, max_tokens, is_whole=not view.cut)
     # A window has no report that could tell of them.
@@ -275,4 +277,6 @@ def _messages_of(content: Content, *, is_whole: bool) -> list[BaseMessage]:
         messages.append(HumanMessage("\n".join(parts)))
     for group in content.history:
         messages += group.messages
-    return [prompts.request_copy(message) for message in messages]
+    copies = [prompts.request_copy(message) for message in messages]
+    sent, _ = finished(copies, content.profile)
+    return sent

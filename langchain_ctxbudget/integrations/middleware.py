@@ -24,6 +24,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from langchain_ctxbudget import messages
+from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
@@ -35,13 +36,7 @@ from langchain_ctxbudget.integrations.options import (
     state_update,
 )
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
-from langchain_ctxbudget.messages import (
-    call_ids,
-    fingerprint,
-    plainly_same,
-    split_instructions,
-    split_turn,
-)
+from langchain_ctxbudget.messages import fingerprint, plainly_same, split_instructions, split_turn
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Engine,

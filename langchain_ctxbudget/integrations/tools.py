@@ -10,11 +10,12 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import get_runtime
 from pydantic import BaseModel, Field
 
+from langchain_ctxbudget.content import Block, text_part
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages import Block, Count, split_turn, vocabulary
+from langchain_ctxbudget.messages import Count, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Prompter,
@@ -189,7 +190,7 @@ def _quoted(transcript: Transcript, reference: str, max_tokens: int, count: Coun
     media = media_again(transcript, reference, max_tokens - count(text))
     if not media:
         return text
-    return [{"type": "text", "text": text}, *media]
+    return [part.block for part in (text_part(text), *media)]
 
 
 def _runtime(given: object) -> object:

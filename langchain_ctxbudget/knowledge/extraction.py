@@ -35,13 +35,14 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.messages import (
     CONTEXT,
     clip_text,
+    encodable,
     fences,
     fold,
     says_the_same,
     terms,
     water_level,
 )
-from langchain_ctxbudget.tokens import ChatModel, encodable, estimate_tokens
+from langchain_ctxbudget.tokens import ChatModel, estimate_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,6 @@
 """Messages: their content, the groups that stay together, clipping and fences. Pure."""
 
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.calls import (
-    CALL_BLOCKS,
-    Block,
-    block_types,
-    blocks_of,
-    call_ids,
-    is_text,
-    is_user,
-    loses_items,
-    provider_name,
-    text_of,
-    with_calls,
-)
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
 from langchain_ctxbudget.messages.fingerprints import (
@@ -24,18 +11,9 @@ from langchain_ctxbudget.messages.fingerprints import (
     message_data,
     plainly_same,
 )
-from langchain_ctxbudget.messages.media import (
-    Medium,
-    has_media,
-    may_be_result,
-    medium_of,
-    shown_blocks,
-    without_media,
-)
 from langchain_ctxbudget.messages.messages import (
     WHOLE,
     Preservation,
-    as_sent,
     checked_messages,
     current_turn,
     date_of,
@@ -53,6 +31,11 @@ from langchain_ctxbudget.messages.messages import (
     unsent_extras_of,
 )
 from langchain_ctxbudget.messages.outline import head_end
+from langchain_ctxbudget.messages.placeholders import (
+    placeholder_of,
+    readable_text_of,
+    without_media,
+)
 from langchain_ctxbudget.messages.prose import (
     MAX_SENTENCE_CHARACTERS,
     artifacts,
@@ -79,6 +62,7 @@ from langchain_ctxbudget.messages.text import (
     cached_until_forgotten,
     clipped,
     digest,
+    encodable,
     fold,
     forget_texts,
     iso_date,
@@ -95,14 +79,9 @@ from langchain_ctxbudget.messages.text import (
 from langchain_ctxbudget.messages.turns import (
     Group,
     OpenCalls,
-    Repair,
-    Used,
-    as_note,
-    group,
     is_beginning_of,
-    joined_repairs,
+    is_empty,
+    is_user,
     newest_that_fit,
     split_turn,
-    with_distinct_ids,
-    with_short_call_ids,
 )

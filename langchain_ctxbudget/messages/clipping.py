@@ -15,24 +15,18 @@ from itertools import accumulate
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages.calls import (
-    CALL_BLOCKS,
-    THOUGHTS,
-    Block,
-    is_raw,
+from langchain_ctxbudget.content import (
+    Kind,
+    Part,
+    has_media,
     item_ids,
-    text_block,
-    text_of,
+    parts_of,
+    text_part,
+    with_parts,
     without_items,
 )
-from langchain_ctxbudget.messages.media import (
-    has_media,
-    medium_of,
-    placeholder_of,
-    readable_text_of,
-    shown_blocks,
-)
 from langchain_ctxbudget.messages.outline import outline_of
+from langchain_ctxbudget.messages.placeholders import placeholder_of, readable_text_of
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
@@ -65,10 +59,6 @@ POLICY = ClippingPolicy()
 
 Count = Callable[[str], int]
 """Returns the tokens of a text."""
-
-_LINE = "line"
-"""Key of a text that stands for a block of another type, with the line that may do so, too; it is
-never sent."""
 
 
 # Texts
@@ -247,10 +237,10 @@ def clip_message(
         # The recall tool shows media of results alone.
         media_reference=reference if is_result else None,
     )
-    for blocks in clipping.shorter_forms(keeps_media=keeps_media):
-        clipped = clipping.with_own_words(blocks)
+    for parts in clipping.shorter_forms(keeps_media=keeps_media):
+        clipped = clipping.with_own_words(parts)
         if clipped is None:
-            clipped = clipping.with_clipped_text(blocks, focus, worth)
+            clipped = clipping.with_clipped_text(parts, focus, worth)
         if clipped is not None:
             return clipped
     return None
@@ -268,17 +258,17 @@ class _MessageClipping:
     media_reference: str | None
     """The reference that lines in place of media name."""
 
-    def with_own_words(self, blocks: Sequence[Block]) -> BaseMessage | None:
-        """Returns the message with its own texts whole, and behind them those for other blocks.
+    def with_own_words(self, parts: Sequence[Part]) -> BaseMessage | None:
+        """Returns the message with its own texts whole, and behind them those for other parts.
 
         These are clipped; all stand in their order where they fit. None where there are not both,
         or where the own ones leave no room.
         """
-        own_text = _joined(block for block in blocks if not _was_inside(block))
-        inner_text = _joined(block for block in blocks if _was_inside(block))
+        own_text = _joined(part for part in parts if part.in_place_of is None)
+        inner_text = _joined(part for part in parts if part.in_place_of is not None)
         if not own_text or not inner_text:
             return None
-        whole = _with_text(self.message, _joined(blocks), blocks)
+        whole = _with_text(self.message, _joined(parts), parts)
         if self.count_message(whole) <= self.budget_tokens:
             return whole
 
@@ -286,42 +276,57 @@ class _MessageClipping:
             inner = clip_text(inner_text, self.count, tokens, reference=self.reference)
             return None if inner is None else f"{own_text}\n{inner}"
 
-        return self._largest_that_fits(own_text, blocks, clipped_to)
+        return self._largest_that_fits(own_text, parts, clipped_to)
 
     def with_clipped_text(
-        self, blocks: Sequence[Block], focus: frozenset[str], worth: tuple[float, ...]
+        self, parts: Sequence[Part], focus: frozenset[str], worth: tuple[float, ...]
     ) -> BaseMessage | None:
         """Returns the message with all its text clipped as one; None where that is too long, too.
 
         Where the reference leaves no room, it is not named.
         """
-        text = _own_and_lines(blocks)
+        text = self._own_text_and_lines(parts)
         line_worth = worth if len(worth) == len(text.splitlines()) else ()
         references = (self.reference, None) if self.reference else (None,)
         for reference in references:
             clipped_to = partial(
                 clip_text, text, self.count, reference=reference, focus=focus, worth=line_worth
             )
-            clipped = self._largest_that_fits("", blocks, clipped_to)
+            clipped = self._largest_that_fits("", parts, clipped_to)
             if clipped is not None:
                 return clipped
         return None
 
+    def _own_text_and_lines(self, parts: Sequence[Part]) -> str:
+        """Returns the own texts of a message and a line for each other part.
+
+        A message without own texts has those inside its other parts.
+        """
+        own_text = _joined(part for part in parts if part.in_place_of is None)
+        if not own_text:
+            return _joined(parts)
+        others = [part.in_place_of for part in parts if part.in_place_of is not None]
+        lines = [placeholder_of(part, self.media_reference) for part in others]
+        more = len(lines) - POLICY.told_blocks
+        if more > 0:
+            lines = [*lines[: POLICY.told_blocks], f"[{more} more left out]"]
+        return "\n".join((own_text, *lines))
+
     def _largest_that_fits(
-        self, base_text: str, blocks: Sequence[Block], clipped_to: Callable[[int], str | None]
+        self, base_text: str, parts: Sequence[Part], clipped_to: Callable[[int], str | None]
     ) -> BaseMessage | None:
         """Returns the message with the longest text that fits; None where none does.
 
         Args:
             base_text: What the text costs is counted beside this.
-            blocks: What the text stands among.
+            parts: What the text stands among.
             clipped_to: Returns a text of at most so many tokens, None if there is none.
         """
-        base_tokens = self.count_message(_with_text(self.message, base_text, blocks))
+        base_tokens = self.count_message(_with_text(self.message, base_text, parts))
         text_tokens = self.budget_tokens - base_tokens
         text = clipped_to(text_tokens)
         while text is not None:
-            clipped = _with_text(self.message, text, blocks)
+            clipped = _with_text(self.message, text, parts)
             excess_tokens = self.count_message(clipped) - self.budget_tokens
             if excess_tokens <= 0:
                 return clipped
@@ -329,136 +334,100 @@ class _MessageClipping:
             text = clipped_to(text_tokens)
         return None
 
-    def shorter_forms(self, *, keeps_media: bool) -> Iterator[list[Block]]:
-        """Yields the blocks of the message with less and less beside its texts.
+    def shorter_forms(self, *, keeps_media: bool) -> Iterator[list[Part]]:
+        """Yields the parts of the message with less and less beside its texts.
 
         What gives way has become a text, too.
         """
-        blocks = shown_blocks(self.message)
-        without_thoughts = [block for block in blocks if not _is_thought(block)]
-        has_thoughts = len(without_thoughts) < len(blocks)
+        parts = parts_of(self.message)
+        without_thoughts = [part for part in parts if part.kind is not Kind.REASONING]
+        has_thoughts = len(without_thoughts) < len(parts)
         # An item of the Responses API and what led to it: both stay, or none.
         if has_thoughts and item_ids(self.message):
-            yield self._readable_blocks(without_thoughts, keeps_media=False)
+            yield self._readable_parts(without_thoughts, keeps_media=False)
             return
-        yield blocks
+        yield parts
         if has_thoughts:
             yield without_thoughts
-        as_text = self._readable_blocks(without_thoughts, keeps_media=True)
-        if as_text != without_thoughts:
+        as_text = self._readable_parts(without_thoughts, keeps_media=True)
+        if any(part.in_place_of is not None for part in as_text):
             yield as_text
         if not keeps_media:
             yield from self._forms_without_media(as_text)
 
-    def _forms_without_media(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
-        """Yields blocks with as few lines in place of media as fit, then with lines for all."""
-        places = [at for at, block in enumerate(blocks) if medium_of(block) is not None]
-        costs = [self._cost_of(blocks[at]) for at in places]
-        excess_tokens = self._least_tokens(blocks) - self.budget_tokens
+    def _forms_without_media(self, parts: Sequence[Part]) -> Iterator[list[Part]]:
+        """Yields parts with as few lines in place of media as fit, then with lines for all."""
+        places = [at for at, part in enumerate(parts) if part.is_media]
+        costs = [self._cost_of(parts[at]) for at in places]
+        excess_tokens = self._least_tokens(parts) - self.budget_tokens
         saved_tokens = accumulate(costs, initial=0)  # without the lines in place of media
         fewest = sum(tokens < excess_tokens for tokens in saved_tokens)
         for number in range(fewest, len(places)):
-            form = self._without_media(blocks, places[:number])
+            form = self._without_media(parts, places[:number])
             if self._least_tokens(form) <= self.budget_tokens:
                 yield form
                 break
-        yield self._without_media(blocks, places)
+        yield self._without_media(parts, places)
 
-    def _readable_blocks(self, blocks: Sequence[Block], *, keeps_media: bool) -> list[Block]:
-        """Returns blocks with texts in place of all that is neither a text nor a call."""
-        shown: list[Block] = []
-        for block in blocks:
-            is_kept = keeps_media and medium_of(block) is not None
-            if is_kept or _is_text_or_call(block, self.message):
-                shown.append(block)
+    def _readable_parts(self, parts: Sequence[Part], *, keeps_media: bool) -> list[Part]:
+        """Returns parts with texts in place of all that is neither a text nor a call."""
+        shown: list[Part] = []
+        for part in parts:
+            is_kept = keeps_media and part.is_media
+            if is_kept or part.plain_text is not None or part.is_listed_call:
+                shown.append(part)
             else:
-                shown.append(self._readable(block))
+                shown.append(self._readable(part))
         return shown
 
-    def _without_media(self, blocks: Sequence[Block], places: Sequence[int]) -> list[Block]:
-        """Returns blocks with lines in place of those at some places."""
-        shown = list(blocks)
+    def _without_media(self, parts: Sequence[Part], places: Sequence[int]) -> list[Part]:
+        """Returns parts with lines in place of those at some places."""
+        shown = list(parts)
         for at in places:
-            shown[at] = self._readable(blocks[at])
+            shown[at] = self._readable(parts[at])
         return shown
 
-    def _readable(self, block: Block) -> Block:
-        """Returns the text that stands for a block.
+    def _readable(self, part: Part) -> Part:
+        """Returns the text that stands for a part."""
+        return text_part(readable_text_of(part, self.media_reference), in_place_of=part)
 
-        With the line that stands for it where there is no room for words.
-        """
-        line = placeholder_of(block, self.media_reference)
-        return {**text_block(readable_text_of(block, self.media_reference)), _LINE: line}
-
-    def _least_tokens(self, blocks: Sequence[Block]) -> int:
+    def _least_tokens(self, parts: Sequence[Part]) -> int:
         """Returns the tokens of the message with the least text that media leave room for."""
-        text_tokens = self.count(_joined(blocks))
-        rest_tokens = self.count_message(_with_text(self.message, "", blocks))
+        text_tokens = self.count(_joined(parts))
+        rest_tokens = self.count_message(_with_text(self.message, "", parts))
         return rest_tokens + min(text_tokens, POLICY.text_beside_media)
 
-    def _cost_of(self, block: Block) -> int:
-        """Returns the tokens that a block adds to the message."""
-        alone = self.message.model_copy(update={"content": [block]})
-        empty = self.message.model_copy(update={"content": []})
+    def _cost_of(self, part: Part) -> int:
+        """Returns the tokens that a part adds to the message."""
+        alone = with_parts(self.message, [part])
+        empty = with_parts(self.message, [])
         return self.count_message(alone) - self.count_message(empty)
 
 
-# Blocks of a message that is clipped
+# Parts of a message that is clipped
 
 
-def _own_and_lines(blocks: Sequence[Block]) -> str:
-    """Returns the own texts of a message and a line for each other block.
-
-    A message without own texts has those inside its other blocks.
-    """
-    own_text = _joined(block for block in blocks if not _was_inside(block))
-    if not own_text:
-        return _joined(blocks)
-    lines = [block[_LINE] for block in blocks if isinstance(block, dict) and _LINE in block]
-    more = len(lines) - POLICY.told_blocks
-    if more > 0:
-        lines = [*lines[: POLICY.told_blocks], f"[{more} more left out]"]
-    return "\n".join((own_text, *lines))
+def _joined(parts: Iterable[Part]) -> str:
+    """Returns the texts among parts, each on a line of its own."""
+    return "\n".join(part.plain_text for part in parts if part.plain_text)
 
 
-def _joined(blocks: Iterable[Block]) -> str:
-    """Returns the texts among blocks, each on a line of its own."""
-    texts = map(text_of, blocks)
-    return "\n".join(text for text in texts if text)
-
-
-def _was_inside(block: Block) -> bool:
-    """Tells if a text stands for a block of another type."""
-    return isinstance(block, dict) and _LINE in block
-
-
-def _is_text_or_call(block: Block, message: BaseMessage) -> bool:
-    """Tells if a block is a text, or a call that is sent as one."""
-    if isinstance(block, str) or text_of(block) is not None:
-        return True
-    return block.get("type") in CALL_BLOCKS and not is_raw(block, message)
-
-
-def _is_thought(block: Block) -> bool:
-    return isinstance(block, dict) and block.get("type") in THOUGHTS
-
-
-def _with_text(message: BaseMessage, text: str, blocks: Sequence[Block]) -> BaseMessage:
-    """Returns a message with one text in place of the texts among some blocks.
+def _with_text(message: BaseMessage, text: str, parts: Sequence[Part]) -> BaseMessage:
+    """Returns a message with one text in place of the texts among some parts.
 
     It stands where the first of them stood.
     """
     if isinstance(message.content, str) and not has_media(message):
         return message.model_copy(update={"content": text})
-    content: list[Block] = []
+    shown: list[Part] = []
     is_placed = not text
-    for block in blocks:
-        if text_of(block) is None:
-            content.append(block)
+    for part in parts:
+        if part.plain_text is None:
+            shown.append(part)
         elif not is_placed:
-            content.append(text_block(text))
+            shown.append(text_part(text))
             is_placed = True
-    changed = message.model_copy(update={"content": content})
+    changed = with_parts(message, shown)
     # An item of the Responses API that was changed has another id than the one that its reasoning
     # led to.
     return without_items(changed) if item_ids(message) else changed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from langchain_core.messages import (
     AIMessage,
@@ -13,14 +13,23 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.messages.base import BaseMessageChunk
+from langchain_core.messages.function import FunctionMessage
 from langchain_core.messages.modifier import RemoveMessage
 from langchain_core.messages.utils import message_chunk_to_message
 
+from langchain_ctxbudget.content import (
+    Kind,
+    Part,
+    in_one_form,
+    json_text,
+    listed_calls,
+    parts_of,
+    text_part,
+    with_parts,
+)
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
-from langchain_ctxbudget.messages import calls, fences
-from langchain_ctxbudget.messages.calls import Block, blocks_of, text_block
+from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
-from langchain_ctxbudget.messages.media import medium_of, words_inside
 from langchain_ctxbudget.messages.prose import without_pasted
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
@@ -31,17 +40,12 @@ from langchain_ctxbudget.messages.text import (
     one_line,
     read_time,
 )
-from langchain_ctxbudget.messages.turns import group, is_beginning_of, is_empty
+from langchain_ctxbudget.messages.turns import is_beginning_of, is_empty
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
-_OWN_TEXTS = ("text", "input_text", "output_text")
-"""Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's
-Responses."""
-_PLAIN_BLOCK = {"type", "text", "id", "index"}
-
 # Who said it, and when
 
 
@@ -113,30 +117,28 @@ def plain_text(message: BaseMessage) -> str:
     It has the words, and mentions calls and all blocks but thoughts. Of a search result, a document
     of text or another block with words in it, it has these, too.
     """
-    formed = calls.in_one_form(message)
-    lines: list[str] = []
-    for block in blocks_of(formed):
-        lines += _lines_of(block, formed)
-    for call in calls.listed_calls(formed):
-        arguments = calls.json_text(call["args"])
+    formed = in_one_form(message)
+    if isinstance(formed.content, str):
+        lines = [formed.content]
+    else:
+        lines = []
+        for part in parts_of(formed):
+            lines += _lines_of(part)
+    for call in listed_calls(formed):
+        arguments = json_text(call["args"])
         lines.append(f"[called {call['name']}({arguments})]")
     return "\n".join(filter(None, map(str.strip, lines)))
 
 
-def _lines_of(block: Block, message: BaseMessage) -> list[str]:
-    """Returns the words of a block, or a mention of it and the words inside."""
-    text = _words(block)
-    if text is not None:
-        return [text]
-    if isinstance(block, str):
-        return []
-    kind = block.get("type", "content")
-    is_call = kind in calls.CALL_BLOCKS
-    if (is_call or kind in calls.THOUGHTS) and not calls.is_raw(block, message):
+def _lines_of(part: Part) -> list[str]:
+    """Returns the words of a part, or a mention of it and the words inside."""
+    if part.text is not None:
+        return [part.text]
+    if part.is_listed_call or part.kind is Kind.REASONING:
         return []  # listed calls are told on their own, thoughts not at all
-    if is_call or medium_of(block) is not None:
-        return [f"[{kind}]"]
-    return [f"[{kind}]", *words_inside(block)]
+    if part.is_function_call or part.is_media:
+        return [f"[{part.label}]"]
+    return [f"[{part.label}]", *part.words]
 
 
 def own_words(message: BaseMessage) -> str:
@@ -147,24 +149,15 @@ def own_words(message: BaseMessage) -> str:
     is_human = isinstance(message, HumanMessage)
     if is_human and message.additional_kwargs.get("lc_source"):
         return ""
-    own_blocks = [
-        block
-        for block in blocks_of(message)
-        if isinstance(block, str) or block.get("type") in _OWN_TEXTS
-    ]
-    texts = [(_words(block) or "").strip() for block in own_blocks]
+    if isinstance(message.content, str):
+        texts = [message.content.strip()]
+    else:
+        own_parts = [part for part in parts_of(message) if part.kind is Kind.TEXT]
+        texts = [(part.text or "").strip() for part in own_parts]
     text = "\n".join(filter(None, texts))
     if is_human:
         return without_pasted(text).strip()
     return text
-
-
-def _words(block: Block) -> str | None:
-    """Returns the text of a block of any type; None where it has none."""
-    if isinstance(block, str):
-        return block
-    text = block.get("text")
-    return text if isinstance(text, str) else None
 
 
 # Which messages are accepted
@@ -252,11 +245,15 @@ def _require_question(turn: Sequence[BaseMessage]) -> None:
             )
     if questions:
         return
-    groups, _ = group(turn)
-    if not groups:
+    if not any(map(_may_be_sent, turn)):
         raise EmptyMessageError(
             "message has nothing that can be sent: no content, or results that answer no call"
         )
+
+
+def _may_be_sent(message: BaseMessage) -> bool:
+    """Tells if a message is sent by itself, where nothing stands before it."""
+    return not (is_empty(message) or isinstance(message, ToolMessage | FunctionMessage))
 
 
 # System messages at the beginning
@@ -278,11 +275,11 @@ def instruction(message: BaseMessage) -> str:
     Blocks become paragraphs unless there is white space between them.
     """
     text = ""
-    for block in blocks_of(message):
-        part = _words(block) or ""
-        if text and part and not (text[-1].isspace() or part[0].isspace()):
+    for part in parts_of(message):
+        paragraph = part.text or ""
+        if text and paragraph and not (text[-1].isspace() or paragraph[0].isspace()):
             text += "\n\n"
-        text += part
+        text += paragraph
     return text
 
 
@@ -293,45 +290,12 @@ def unsent_extras_of(messages: Sequence[BaseMessage]) -> list[str]:
     """
     extras: dict[str, None] = {}
     for message in _first_system_messages(messages):
-        for block in blocks_of(message):
-            extras |= dict.fromkeys(_extras_of(block))
+        for part in parts_of(message):
+            extras |= dict.fromkeys(part.extras)
     if not extras:
         return []
     for_cache = "for marks of a provider's cache set cache_markers"
     return [f"system messages are sent as one text, without {', '.join(extras)}; {for_cache}"]
-
-
-def _extras_of(block: Block) -> list[str]:
-    """Returns what a block has besides text."""
-    if isinstance(block, str):
-        return []
-    if block.get("type") == "text":
-        return [key for key in block if key not in _PLAIN_BLOCK]
-    return [f"a block of type {block.get('type')!r}"]
-
-
-# How a message is sent
-
-
-def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
-    """Returns a message as it is sent.
-
-    Its name is one that every provider accepts, and its heading stands on a line of its own.
-    """
-    changes: dict[str, Any] = {}
-    if message.name and not isinstance(message, ToolMessage):
-        accepted_name = calls.provider_name(message.name)
-        if accepted_name != message.name:
-            changes["name"] = accepted_name
-    if heading:
-        changes["content"] = _with_heading(message.content, f"{heading}\n")
-    return message.model_copy(update=changes) if changes else message
-
-
-def _with_heading(content: str | list[Block], heading: str) -> str | list[Block]:
-    if isinstance(content, str):
-        return heading + content
-    return [text_block(heading), *content]
 
 
 # What is to be kept of a message
@@ -373,10 +337,5 @@ def excerpt(message: BaseMessage) -> BaseMessage:
     if isinstance(message.content, str):
         return message.model_copy(update={"content": text})
 
-    call_blocks = [
-        block
-        for block in blocks_of(message)
-        if isinstance(block, dict) and block.get("type") in calls.CALL_BLOCKS
-    ]
-    beginning = text_block(text or "[Earlier: an attachment]")
-    return message.model_copy(update={"content": [beginning, *call_blocks]})
+    calls = [part for part in parts_of(message) if part.is_function_call]
+    return with_parts(message, [text_part(text or "[Earlier: an attachment]"), *calls])

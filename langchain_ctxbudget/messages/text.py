@@ -98,6 +98,21 @@ def digest(text: str, size: int = 16) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
+def encodable(text: str) -> str:
+    """Returns a text that UTF-8 can hold.
+
+    Halves of a character are joined; a half without another one is replaced.
+    """
+    # Most texts are, and Python knows it without looking at them.
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 # Words and terms
 
 

@@ -13,15 +13,10 @@ from langchain_ctxbudget.flow import Call, Flow
 from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline.opening import SessionOpener
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
+from langchain_ctxbudget.providers import model_names, unwrapped
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
-from langchain_ctxbudget.tokens import (
-    ModelTarget,
-    is_of_one_call,
-    model_names,
-    target_key,
-    unwrapped,
-)
+from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, target_key
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

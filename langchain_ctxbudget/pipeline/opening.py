@@ -214,7 +214,7 @@ class SessionOpener:
             sources=self._sources(conversation, settings, tier),
             reranker=self.reranker,
         )
-        seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
+        seen = conversation.seen_with(self.target.counter, self.target.profile)
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)

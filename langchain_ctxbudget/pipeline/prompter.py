@@ -98,7 +98,7 @@ class Prompter:
         ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, request, problems)).settings
-            seen = conversation.seen_with(target.counter, target.longest_call_id)
+            seen = conversation.seen_with(target.counter, target.profile)
             access = Access(store=workspace.store)
             view, failures = yield from prompts.choose_history(planned(seen, settings), access)
             unwritten = yield from finishing.write(

@@ -17,7 +17,6 @@ from langchain_ctxbudget.layers import (
     positions_of,
     shortened_positions,
 )
-from langchain_ctxbudget.messages import Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
@@ -26,7 +25,8 @@ from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
-from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens, encodable
+from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair, finished
+from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens
 
 
 def account(settled: Settled) -> Callable[[], report.ContextReport]:
@@ -115,13 +115,10 @@ def _names(plan: Plan, ids: Iterable[str]) -> tuple[str, ...]:
 def _repairs(plan: Plan, content: Content) -> tuple[Repair, ...]:
     """Returns what was changed in the messages so that providers accept them."""
     repairs = [*plan.history.repairs, *plan.turn.repairs]
-    for message in assembly.build(content).messages:
-        text = plain_text(message)
-        if encodable(text) != text:
-            detail = "halves of characters are sent joined, or as �"
-            repairs.append(Repair("characters", message.id or "", detail))
-    if not content.summary and assembly.opening_note(content) == assembly.NO_FIRST_QUESTION:
-        detail = f"{assembly.NO_FIRST_QUESTION} stands before a first answer"
+    _, last_repairs = finished(assembly.build(content).messages, content.profile)
+    repairs += last_repairs
+    if not content.summary and assembly.opening_note(content) == NO_FIRST_QUESTION:
+        detail = f"{NO_FIRST_QUESTION} stands before a first answer"
         repairs.append(Repair("first_message", "", detail))
     return tuple(repairs)
 
@@ -292,14 +289,15 @@ def _stability(settled: Settled) -> report.Stability:
     if last is not None and plan.cached_prompt is not None:
         cached_tokens = shared_tokens + (extras_tokens if shared_tokens else 0)
         all_cached_tokens = min(all_tokens, last.whole_tokens)
+    terms = plan.conversation.profile.cache
     return report.Stability(
         stable_zone_tokens=stable_tokens,
         shared_tokens=None if last is None else shared_tokens,
         stable_zone_share=stable_share,
         prompt_share=prompt_share,
         compaction_step=_is_rewritten(settled, same),
-        effective_tokens=round(effective_tokens(total_tokens, cached_tokens)),
-        whole_effective_tokens=round(effective_tokens(all_tokens, all_cached_tokens)),
+        effective_tokens=round(effective_tokens(total_tokens, cached_tokens, terms)),
+        whole_effective_tokens=round(effective_tokens(all_tokens, all_cached_tokens, terms)),
         saved_tokens=max(0, all_tokens - total_tokens),
         turns_to_step=turns_to_rebuild,
         step_tokens=rebuilt_tokens,

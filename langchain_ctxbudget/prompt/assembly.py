@@ -26,10 +26,9 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.layers import LAYERS, Place, group_tokens, name_at, place_of
 from langchain_ctxbudget.messages import Group, fences, is_user
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
-from langchain_ctxbudget.tokens import TokenCounter, encodable
+from langchain_ctxbudget.providers import COMMON, Profile, opening_before
+from langchain_ctxbudget.tokens import TokenCounter
 
-NO_FIRST_QUESTION = "[The conversation begins.]"
-"""Stands before a first message of an assistant, as providers want a user's message first."""
 Cost = Callable[[BaseMessage], int]
 
 
@@ -59,6 +58,8 @@ class Content:
     turn_work: tuple[Fragment, ...] = ()
     """The lines of that text that tell the work state."""
     layout: Layout = "cache_first"
+    profile: Profile = COMMON
+    """What the provider accepts that it is sent to."""
 
     def of(self, layer: str) -> tuple[Fragment, ...]:
         """Returns the fragments of a layer."""
@@ -170,27 +171,22 @@ def _turn_messages(content: Content, background: str) -> list[BaseMessage]:
 
 
 def request_copy(message: BaseMessage) -> BaseMessage:
-    """Returns a copy of a message as it is sent.
-
-    UTF-8 can hold it. It has no artifacts, and no ids for which OpenAI reads a copy of its own.
-    """
+    """Returns a copy of a message for one request, which has no artifacts."""
     copied = message.model_copy()
     fields = vars(copied)
     for name, value in fields.items():
         if name == "artifact":
             fields[name] = None
-        elif value is not None and name != "id":
+        elif not isinstance(value, str) and value is not None:
             fields[name] = _copied(value)
-    if str(copied.response_metadata.get("id", "")).startswith("resp_"):
-        del copied.response_metadata["id"]
     return copied
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
     if isinstance(value, str):
-        return encodable(value)
+        return value
     if isinstance(value, dict):
-        return {_copied(key): _copied(part) for key, part in value.items()}
+        return {key: _copied(part) for key, part in value.items()}
     if isinstance(value, list):
         return [*map(_copied, value)]
     return deepcopy(value)
@@ -203,10 +199,8 @@ def opening_note(content: Content) -> str:
     """
     if content.history and content.summary_outro:
         return content.summary_outro
-    for group in (*content.history, *content.turn):
-        if group.messages:
-            return "" if isinstance(group.messages[0], HumanMessage) else NO_FIRST_QUESTION
-    return ""
+    messages = messages_of((*content.history, *content.turn))
+    return opening_before(messages[0] if messages else None, content.profile)
 
 
 def asking(turn: Sequence[BaseMessage]) -> int | None:

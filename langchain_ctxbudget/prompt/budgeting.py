@@ -21,12 +21,9 @@ from langchain_ctxbudget.layers import Place, PromptLayer, View
 from langchain_ctxbudget.messages import (
     fences,
     is_user,
-    joined_repairs,
     newest_that_fit,
-    with_distinct_ids,
 )
 from langchain_ctxbudget.prompt.assembly import (
-    NO_FIRST_QUESTION,
     fragments_of,
     has_human,
     messages_of,
@@ -35,6 +32,7 @@ from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
+from langchain_ctxbudget.providers import UsedIds, joined_repairs, opening_before, regrouped
 from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04
@@ -110,8 +108,9 @@ def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:
     tokens = plan.counter.count_messages([])
     if has_system_prompt:
         tokens += plan.counter.count_message(SystemMessage(""))
-    if not isinstance(plan.request.turn[0], HumanMessage):
-        tokens += plan.counter.count_message(HumanMessage(NO_FIRST_QUESTION))
+    opening = opening_before(plan.request.turn[0], plan.conversation.profile)
+    if opening:
+        tokens += plan.counter.count_message(HumanMessage(opening))
     return tokens
 
 
@@ -273,9 +272,8 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
 
     These are the ids of calls in the turn, the turn's work state, and the stable layers.
     """
-    groups, repairs = with_distinct_ids(
-        plan.turn.groups, view.groups, plan.conversation.longest_call_id
-    )
+    used = UsedIds.of(messages_of(view.groups))
+    groups, repairs = regrouped(plan.turn.groups, plan.conversation.profile, used)
     repairs = joined_repairs(plan.turn.repairs, repairs)
     turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(repairs))
     if not turn.work.lines:

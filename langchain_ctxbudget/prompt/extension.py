@@ -87,7 +87,7 @@ class Extension:
             question_tokens = conversation.costs[len(conversation.entries) - last.messages]
             answer_tokens = last.tokens - question_tokens
             new_tokens += answer_tokens
-        savings = self.savings or Savings(0)
+        savings = self.savings or Savings(0, conversation.profile.cache)
         return savings.with_price_of(self.total_tokens, new_tokens)
 
     def finished(self) -> Plan:

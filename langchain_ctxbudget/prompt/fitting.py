@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from langchain_ctxbudget.budget import Fragment, Reason, Status
+from langchain_ctxbudget.content import has_media
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.layers import (
     LAYERS,
@@ -16,7 +17,7 @@ from langchain_ctxbudget.layers import (
     place_of,
     tokens_at,
 )
-from langchain_ctxbudget.messages import fold, has_media, one_line, without_media
+from langchain_ctxbudget.messages import fold, one_line, without_media
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import Plan

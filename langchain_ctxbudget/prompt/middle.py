@@ -18,8 +18,8 @@ from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.savings import Savings
+from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.stores import CutRecord
-from langchain_ctxbudget.tokens import CACHED_PRICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,9 @@ class _Middle:
     tokens_behind: int
     """The tokens of the prompt behind them, without earlier backgrounds, which are left out too."""
 
-    @property
-    def price(self) -> int:
-        """The effective tokens of the prompt without them, whose beginning a cache holds."""
-        return int(self.tokens_behind + self.tokens_before * CACHED_PRICE)
+    def price(self, terms: CacheTerms) -> int:
+        """Returns the effective tokens of the prompt without them; a cache holds its beginning."""
+        return int(self.tokens_behind + self.tokens_before * terms.read_price)
 
 
 def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Plan | None:
@@ -59,12 +58,13 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
         most_left_out_tokens = int(full.plan.limit_tokens * GROWTH_POLICY.most_left_out_share)
     middles = _middles(full)
     for middle in middles:
-        is_affordable = affordable.pays(middle.price) or middle is middles[-1]
+        price = middle.price(affordable.terms)
+        is_affordable = affordable.pays(price) or middle is middles[-1]
         if is_affordable and _makes_room(full.plan, middle, most_left_out_tokens):
             kept = conversation.kept_positions
             if any(middle.start <= position < middle.end for position in kept):
                 return None
-            return _plan_without(full, middle, affordable.less(middle.price))
+            return _plan_without(full, middle, affordable.less(price))
     return None
 
 

@@ -34,9 +34,10 @@ from langchain_ctxbudget.layers import (
     in_order_of_prompt,
     place_of,
 )
-from langchain_ctxbudget.messages import Group, Repair, plain_text
+from langchain_ctxbudget.messages import Group, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
+from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, recall_tool
 from langchain_ctxbudget.settings import ContextSettings
@@ -569,6 +570,7 @@ class Plan:
             turn_note=self.turn.note,
             turn_work=self.turn.work.lines,
             layout=self.request.settings.layout,
+            profile=self.conversation.profile,
         )
 
     def cost(self, message: BaseMessage) -> int:

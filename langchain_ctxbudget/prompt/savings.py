@@ -4,14 +4,15 @@ Savings are effective tokens: a token that a cache holds counts only as much as 
 for what the cache does not hold: the new part of a prompt that is rebuilt or has lost its middle.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from langchain_ctxbudget.history import Background
 from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.turn_room import framed_tokens
+from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.stores import CutRecord
-from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
+from langchain_ctxbudget.tokens import effective_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Savings:
 
     tokens: int
     """In effective tokens; below 0 if the prompts have cost more than sending everything."""
+    terms: CacheTerms = field(default_factory=CacheTerms)
+    """What a cached token costs."""
 
     def after_prompts(self, *, prompts: int, shorter_by: float, extra_tokens: int) -> "Savings":
         """Returns the savings after more prompts.
@@ -31,8 +34,8 @@ class Savings:
             extra_tokens: the tokens that they have sent for the full price, and that sending
                 everything would not have.
         """
-        gained_tokens = int(CACHED_PRICE * prompts * shorter_by)
-        return Savings(self.tokens + gained_tokens - extra_tokens)
+        gained_tokens = int(self.terms.read_price * prompts * shorter_by)
+        return replace(self, tokens=self.tokens + gained_tokens - extra_tokens)
 
     def with_price_of(self, total_tokens: int, new_tokens: int) -> "Savings":
         """Returns what a prompt may cost that is sent instead of one with `total_tokens`.
@@ -41,7 +44,8 @@ class Savings:
         `new_tokens`.
         """
         cached_tokens = max(0, total_tokens - new_tokens)
-        return Savings(self.tokens + int(effective_tokens(total_tokens, cached_tokens)))
+        price = int(effective_tokens(total_tokens, cached_tokens, self.terms))
+        return replace(self, tokens=self.tokens + price)
 
     def pays(self, price: float) -> bool:
         """Tells whether the savings are enough for a price in effective tokens."""
@@ -49,7 +53,7 @@ class Savings:
 
     def less(self, price: int) -> "Savings":
         """Returns what is left of the savings when a price is paid."""
-        return Savings(self.tokens - price)
+        return replace(self, tokens=self.tokens - price)
 
 
 def savings_of(plan: Plan, record: CutRecord, total_tokens: int) -> Savings | None:
@@ -73,7 +77,7 @@ def savings_of(plan: Plan, record: CutRecord, total_tokens: int) -> Savings | No
     for background in backgrounds:
         background_tokens += framed_tokens(sum(part.tokens for part in background.fragments))
     # This prompt has all of these backgrounds. The prompts before it had half of them on average.
-    return Savings(record.saved_tokens).after_prompts(
+    return Savings(record.saved_tokens, plan.conversation.profile.cache).after_prompts(
         prompts=len(backgrounds),
         shorter_by=whole_tokens(plan) - total_tokens + background_tokens / 2,
         extra_tokens=background_tokens,

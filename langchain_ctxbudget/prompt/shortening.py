@@ -5,16 +5,9 @@ from dataclasses import dataclass, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
+from langchain_ctxbudget.content import has_media, parts_of, with_parts
 from langchain_ctxbudget.history import known_files
-from langchain_ctxbudget.messages import (
-    Group,
-    clip_message,
-    has_media,
-    medium_of,
-    shown_blocks,
-    water_level,
-    without_media,
-)
+from langchain_ctxbudget.messages import Group, clip_message, water_level, without_media
 from langchain_ctxbudget.tokens import TokenCounter
 
 Place = tuple[int, int]
@@ -72,10 +65,10 @@ class Shortening:
     def _staying_media_tokens(self) -> int:
         if isinstance(self.message, ToolMessage) and not self.keeps_media:
             return 0
-        media = [block for block in shown_blocks(self.message) if medium_of(block) is not None]
+        media = [part for part in parts_of(self.message) if part.is_media]
         if not media:
             return 0
-        return self.counter.count_message(self.message.model_copy(update={"content": media}))
+        return self.counter.count_message(with_parts(self.message, media))
 
 
 def shortened_together(

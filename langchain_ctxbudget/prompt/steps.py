@@ -29,7 +29,6 @@ from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.last_prompt import prefix_of
 from langchain_ctxbudget.prompt.mode import Growth, Mode
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Findings, Plan, Prompt
-from langchain_ctxbudget.prompt.provider_cache import MOST_MARKERS, with_cache_markers
 from langchain_ctxbudget.prompt.recount import (
     MADE_AGAIN,
     own_total,
@@ -38,6 +37,7 @@ from langchain_ctxbudget.prompt.recount import (
 )
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
+from langchain_ctxbudget.providers import ANTHROPIC, finished, has_cache_mark, with_cache_marks
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
@@ -326,11 +326,13 @@ def assemble(plan: Plan) -> Prompt:
     request = settled.plan.request
     built = settled.built
     # Copies: what a caller does to its prompt must not change the next one.
-    messages = [*map(request_copy, built.messages)]
+    copies = [*map(request_copy, built.messages)]
+    messages, _ = finished(copies, settled.plan.conversation.profile)
     sent = messages
     if request.settings.cache_markers == "anthropic":
-        marks_left = MOST_MARKERS - sum(map(_is_marked, request.call.tools))
-        sent = with_cache_markers(messages, built.stable, marks_left)
+        marked_tools = sum(map(has_cache_mark, request.call.tools))
+        marks_left = ANTHROPIC.cache.most_marks - marked_tools
+        sent = with_cache_marks(messages, built.stable, marks_left)
     require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
     problem = own_total(plan.counter, messages)
     if problem:
@@ -338,11 +340,6 @@ def assemble(plan: Plan) -> Prompt:
     report = account(settled)
     context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
-
-
-def _is_marked(tool: object) -> bool:
-    """Tells whether the application has marked a tool for a provider's cache itself."""
-    return isinstance(tool, dict) and "cache_control" in str(tool)
 
 
 def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:

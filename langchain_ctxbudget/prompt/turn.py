@@ -17,13 +17,12 @@ import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import messages
+from langchain_ctxbudget.content import call_ids, has_media
 from langchain_ctxbudget.history import TurnWorkState, WorkState, known_files, work_state
 from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.messages import (
     Group,
     cached_until_forgotten,
-    call_ids,
-    has_media,
     terms,
     without_media,
 )
@@ -38,6 +37,14 @@ from langchain_ctxbudget.prompt.shortening import (
     without_older_media,
 )
 from langchain_ctxbudget.prompt.stale import StaleResults
+from langchain_ctxbudget.providers import (
+    COMMON,
+    Profile,
+    Repair,
+    UsedIds,
+    grouped,
+    sent_call_id,
+)
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -143,58 +150,51 @@ class ReadTurn:
 
     given: GivenTurn = field(default_factory=GivenTurn)
     seen_messages: messages.SeenMessages = field(default_factory=messages.SeenMessages)
-    used_ids: messages.Used = ({}, set())
+    used_ids: UsedIds = field(default_factory=UsedIds)
     """The ids of its calls and items: those of later messages must differ."""
-    longest_call_id: int | None = None
-    """The most characters that an id of a call may have; None for any number."""
+    profile: Profile = COMMON
+    """What the provider accepts that it is read for."""
     is_mended: bool = False
     """True if its sequence was repaired: what comes next may be what was missing."""
 
     def read(
-        self, turn: Sequence[BaseMessage], counter: TokenCounter, longest_call_id: int | None = None
+        self, turn: Sequence[BaseMessage], counter: TokenCounter, profile: Profile = COMMON
     ) -> "ReadTurn":
         """Returns what is read of a turn, going on from what this one has read where it can.
 
         Where earlier messages have changed or were repaired, all of the turn is read anew.
         """
-        if self._goes_on(turn, longest_call_id):
+        if self._goes_on(turn, profile):
             return self.grown(turn, counter)
-        return ReadTurn(longest_call_id=longest_call_id).grown(turn, counter)
+        return ReadTurn(profile=profile).grown(turn, counter)
 
-    def _goes_on(self, turn: Sequence[BaseMessage], longest_call_id: int | None) -> bool:
+    def _goes_on(self, turn: Sequence[BaseMessage], profile: Profile) -> bool:
         """Tells whether a turn has the messages that are read, and only new groups behind them."""
-        if (
-            self.longest_call_id != longest_call_id
-            or self.is_mended
-            or not self.seen_messages.begin(turn)
-        ):
+        if self.profile != profile or self.is_mended or not self.seen_messages.begin(turn):
             return False
         unread = turn[len(self.seen_messages.messages) :]
-        shortened, _ = messages.with_short_call_ids(unread, longest_call_id)
-        calls_before, _ = self.used_ids
         # A result of an earlier call belongs into a group that is read already.
-        return not any(getattr(it, "tool_call_id", None) in calls_before for it in shortened)
+        calls_before = self.used_ids.call_counts
+        return not any(sent_call_id(message, profile) in calls_before for message in unread)
 
     def grown(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
         """Returns what is read of a turn once its messages behind those read so far are, too."""
         read_until = len(self.seen_messages.messages)
-        calls_before, items_before = self.used_ids
-        used_ids: messages.Used = (dict(calls_before), set(items_before))
-        unread, id_repairs = messages.with_short_call_ids(
-            [*map(messages.as_sent, turn[read_until:])], self.longest_call_id
-        )
-        groups, repairs = messages.group(unread, used_ids, read_until, self.longest_call_id)
+        used_ids = self.used_ids.copy()
+        unread = turn[read_until:]
+        positions = range(read_until, len(turn))
+        groups, repairs = grouped(unread, self.profile, positions, used_ids)
         return ReadTurn(
             given=_with_groups(
                 self.given,
                 groups=groups,
-                repairs=messages.joined_repairs(id_repairs, repairs),
-                places={key_in_turn(it): at for at, it in enumerate(unread, read_until)},
+                repairs=repairs,
+                places=_places_of(unread, positions, self.profile),
                 counter=counter,
             ),
             seen_messages=self.seen_messages.grown(turn),
             used_ids=used_ids,
-            longest_call_id=self.longest_call_id,
+            profile=self.profile,
             is_mended=bool(repairs),
         )
 
@@ -203,7 +203,7 @@ def _with_groups(
     turn: GivenTurn,
     *,
     groups: Sequence[Group],
-    repairs: Sequence[messages.Repair],
+    repairs: Sequence[Repair],
     places: Mapping[object, int],
     counter: TokenCounter,
 ) -> GivenTurn:
@@ -220,6 +220,16 @@ def _with_groups(
         human_tokens=turn.human_tokens + sum(costs) - sum(round_costs),
         places={**turn.places, **places},
     )
+
+
+def _places_of(
+    unread: Sequence[BaseMessage], positions: Iterable[int], profile: Profile
+) -> dict[object, int]:
+    """Returns the positions of messages by their keys as they are sent."""
+    places: dict[object, int] = {}
+    for message, position in zip(unread, positions, strict=True):
+        places[message.id or sent_call_id(message, profile)] = position
+    return places
 
 
 def key_in_turn(message: BaseMessage) -> object:

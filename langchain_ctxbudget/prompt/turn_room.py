@@ -64,7 +64,7 @@ def given_turn(plan: Plan) -> GivenTurn:
     """
     columns = plan.conversation.columns
     read_before: ReadTurn = columns.turn_read or ReadTurn()
-    read = read_before.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
+    read = read_before.read(plan.request.turn, plan.counter, plan.conversation.profile)
     columns.turn_read = read
     return read.given
 

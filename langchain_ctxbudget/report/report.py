@@ -22,7 +22,8 @@ from langchain_ctxbudget.budget import (
     TierName,
 )
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.messages import Repair, clipped
+from langchain_ctxbudget.messages import clipped
+from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report.chart import render_chart, render_html
 from langchain_ctxbudget.report.colours import CoverageState
 from langchain_ctxbudget.report.wording import explained

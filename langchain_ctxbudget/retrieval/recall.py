@@ -13,8 +13,9 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import ToolMessage
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.content import Part, parts_of, with_parts
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.messages import Block, fences, head_end, may_be_result, terms
+from langchain_ctxbudget.messages import fences, head_end, terms
 from langchain_ctxbudget.retrieval.pool import Pool, gather
 from langchain_ctxbudget.retrieval.references import LINE_BREAK, Reference, Transcript, resolved
 from langchain_ctxbudget.retrieval.searched import MOST_CHARACTERS_PER_TOKEN, Searched
@@ -63,7 +64,7 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
     return _page(transcript, wanted, budget_tokens, last_line, QUOTES) or _NO_ROOM
 
 
-def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> list[Block]:
+def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> list[Part]:
     """Returns the media of the tool's result that a reference names: the last ones that fit.
 
     Of other messages there are none: not every provider takes in a result what it takes of a user.
@@ -75,13 +76,14 @@ def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> l
     if not isinstance(message, ToolMessage) or isinstance(message.content, str):
         return []
     counter = transcript.conversation.counter
-    media: list[Block] = []
-    for block in reversed(message.content):
-        if not may_be_result(block):
+    media: list[Part] = []
+    for part in reversed(parts_of(message)):
+        if not part.may_be_result:
             continue
-        if counter.count_message(ToolMessage([block, *media], tool_call_id="")) > budget_tokens:
+        answer = with_parts(ToolMessage("", tool_call_id=""), [part, *media])
+        if counter.count_message(answer) > budget_tokens:
             break
-        media.insert(0, block)
+        media.insert(0, part)
     return media
 
 

@@ -18,8 +18,8 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import DTypeLike, NDArray
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.messages import encodable
 from langchain_ctxbudget.search.scores import ALL, Places, Scores
-from langchain_ctxbudget.tokens import encodable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

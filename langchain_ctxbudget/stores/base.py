@@ -10,8 +10,7 @@ from langgraph.store.base import GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict
 
 from langchain_ctxbudget.errors import ForeignUserError, MissingScopeError, StoreDataError
-from langchain_ctxbudget.messages import digest
-from langchain_ctxbudget.tokens import encodable
+from langchain_ctxbudget.messages import digest, encodable
 
 ROOT = "ctxbudget"
 """The first label of everything that is stored."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pybase64 import b64encode_as_string
 
 from langchain_ctxbudget import errors
+from langchain_ctxbudget.messages import encodable
 from langchain_ctxbudget.stores.chroma_records import StoredItem, item_id
-from langchain_ctxbudget.tokens import encodable
 
 VectorsByText: TypeAlias = dict[str, NDArray[np.float64]]
 """The vector of each text, of length 1."""

@@ -8,10 +8,15 @@ from langchain_core.messages import BaseMessage, messages_from_dict
 from pydantic import Field
 
 from langchain_ctxbudget.errors import StoreDataError
-from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of
+from langchain_ctxbudget.messages import (
+    Preservation,
+    encodable,
+    message_data,
+    plain_text,
+    preservation_of,
+)
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.stores.base import AS_TEXT, Record
-from langchain_ctxbudget.tokens import encodable
 
 SAID = "said"
 """The field of a message's text in a store with an index."""

@@ -10,13 +10,9 @@ from langchain_ctxbudget.tokens.counters import (
     TiktokenCounter,
     TokenCounter,
     counter_for,
-    encodable,
     estimate_tokens,
-    model_names,
-    unwrapped,
 )
 from langchain_ctxbudget.tokens.prices import (
-    CACHED_PRICE,
     PRICES,
     Price,
     Usage,
@@ -26,14 +22,11 @@ from langchain_ctxbudget.tokens.prices import (
     total,
     usage_of,
 )
-from langchain_ctxbudget.tokens.provider import OPENAI_CALL_ID_CHARACTERS
 from langchain_ctxbudget.tokens.schemas import require_schemas
 from langchain_ctxbudget.tokens.target import ModelTarget, target_key
 from langchain_ctxbudget.tokens.window import Window, token_count
 
 __all__ = [
-    "CACHED_PRICE",
-    "OPENAI_CALL_ID_CHARACTERS",
     "PRICES",
     "CalibratedCounter",
     "Calibration",
@@ -49,16 +42,13 @@ __all__ = [
     "Window",
     "counter_for",
     "effective_tokens",
-    "encodable",
     "estimate_tokens",
     "is_of_one_call",
     "load_prices",
-    "model_names",
     "price_of",
     "require_schemas",
     "target_key",
     "token_count",
     "total",
-    "unwrapped",
     "usage_of",
 ]

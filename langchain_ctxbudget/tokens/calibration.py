@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
+from langchain_ctxbudget.content import parts_of
 
 STEPS_OF_ONE = 20
 """The factor is a multiple of 1/20, so that the counts, and with them the prompt, stay the same
@@ -22,16 +22,6 @@ _BAND = 1.5
 """A usage further above a confirmed ratio is not that of one call, but of several summed up."""
 RELIABLE_TOKENS = 500
 """A smaller request consists mostly of tokens that the provider adds to every request."""
-_CLIENT_CALLS = {
-    *CALL_BLOCKS,
-    "computer_call",
-    "shell_call",
-    "local_shell_call",
-    "apply_patch_call",
-}
-"""Calls that the application runs: its model is called once for each answer."""
-_SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
-"""How the types of blocks end that tell of tools which the provider runs itself."""
 
 
 def is_of_one_call(answer: BaseMessage) -> bool:
@@ -39,8 +29,7 @@ def is_of_one_call(answer: BaseMessage) -> bool:
 
     It does not if the provider ran tools in between.
     """
-    others = block_types(answer) - _CLIENT_CALLS
-    if any(kind.endswith(_SERVER_BLOCKS) for kind in others):
+    if any(part.is_run_by_provider for part in parts_of(answer)):
         return False
     # Some providers do not count as input what came from a cache.
     usage = getattr(answer, "usage_metadata", None) or {}

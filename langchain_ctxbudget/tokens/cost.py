@@ -6,20 +6,13 @@ For text, names, roles, tool calls, tool results and images this is, to the toke
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.messages import (
-    CALL_BLOCKS,
-    Block,
-    Count,
-    is_text,
-    medium_of,
-    shown_blocks,
-    with_calls,
-)
-from langchain_ctxbudget.tokens.media_cost import ImageRate, file_tokens, image_block_tokens
+from langchain_ctxbudget.content import Part, has_media, is_text, parts_of, with_calls
+from langchain_ctxbudget.messages import Count
+from langchain_ctxbudget.providers import FileRates, Framing, ImageRate
+from langchain_ctxbudget.tokens.media_cost import file_tokens, image_tokens
 from langchain_ctxbudget.tokens.schemas import compact_json
 
 REPLY_TOKENS = 3
@@ -28,31 +21,23 @@ TOOL_CALL_ID_TOKENS = 3
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
-class Framing(NamedTuple):
-    """Tokens that a model adds around the text of a message."""
-
-    message_tokens: int = 3
-    name_tokens: int = 1
-    function_tokens: int = 7
-    """The frame of one function, for gpt-4o and later; 10 for the cl100k_base models."""
-    image: ImageRate = ImageRate()
-
-
-def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
+def message_tokens(message: BaseMessage, count: Count, framing: Framing, files: FileRates) -> int:
     """Returns the tokens of one message."""
     tokens = framing.message_tokens + count(_role(message)) + _name_tokens(message, count, framing)
     # Calls are counted in the form in which they are sent.
     if not is_text(message):
         message = with_calls(message)
-    sent_ids: list[Any] = []
+    sent_ids: list[object] = []
     if isinstance(message, AIMessage):
         for call in message.tool_calls:
             tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str))
             tokens += count(call["name"])
         tokens += _audio_tokens(message, count)
         sent_ids = [call["id"] for call in message.tool_calls if call["id"]]
-    for block in shown_blocks(message):
-        tokens += _block_tokens(block, sent_ids, count, framing.image)
+    if isinstance(message.content, str) and not has_media(message):
+        return tokens + count(message.content)
+    for part in parts_of(message):
+        tokens += _part_tokens(part, sent_ids, count, framing.image, files)
     return tokens
 
 
@@ -84,19 +69,17 @@ def _audio_tokens(message: AIMessage, count: Count) -> int:
     return count(str(audio))
 
 
-def _block_tokens(block: Block, sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
-    """Returns the tokens of one block; a call that is sent as a call costs nothing here."""
-    if isinstance(block, str):
-        return count(block)
-    kind = str(block.get("type"))
-    if kind == "text" and "text" in block:
-        return count(str(block["text"]))
-    medium = medium_of(block)
+def _part_tokens(
+    part: Part, sent_ids: list[object], count: Count, image: ImageRate, files: FileRates
+) -> int:
+    """Returns the tokens of one part; a call that is sent as a call costs nothing here."""
+    if part.plain_text is not None:
+        return count(part.plain_text)
+    medium = part.medium
     if medium is not None and medium.kind == "image":
-        return image_block_tokens(block, medium, rate)
+        return image_tokens(medium.payload, low_detail=medium.is_low_detail, rate=image)
     if medium is not None and medium.size_bytes:
-        return file_tokens(medium, count)
-    is_sent = block.get("id") in sent_ids or block.get("call_id") in sent_ids
-    if kind in CALL_BLOCKS and is_sent:
+        return file_tokens(medium, count, files)
+    if part.is_function_call and part.call_id in sent_ids:
         return 0
-    return count(compact_json(block))
+    return count(compact_json(part.block))

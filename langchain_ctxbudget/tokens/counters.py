@@ -6,7 +6,7 @@ fetched by tiktoken.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil
 from os import PathLike
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content import parts_of
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
-from langchain_ctxbudget.messages import shown_blocks, text_of
+from langchain_ctxbudget.messages import encodable
+from langchain_ctxbudget.providers import FileRates, Framing, model_names, profile_of, unwrapped
 from langchain_ctxbudget.tokens import cost, schemas, vocab
-from langchain_ctxbudget.tokens.cost import Framing
-from langchain_ctxbudget.tokens.media_cost import image_rate
 from langchain_ctxbudget.worker import new_mutex
 
 if TYPE_CHECKING:
@@ -40,14 +40,9 @@ _CARRIED = frozenset({"o200k_base", "o200k_harmony"})
 """Encodings whose vocabulary is here; they differ in special tokens only."""
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")
 """Beginnings of names that tiktoken does not know, as `ChatOpenAI` takes them."""
-_NAME_ATTRIBUTES = (
-    "tiktoken_model_name",
-    "model_name",
-    "model",
-    "deployment_name",
-    "azure_deployment",
-)
 _COUNTING_METHODS = ("get_num_tokens_from_messages", "get_num_tokens", "get_token_ids")
+_OLDER_FUNCTION_TOKENS = 10
+"""The frame of one function, for models before gpt-4o."""
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
 
@@ -76,6 +71,8 @@ class TokenCounter(ABC):
     """True where counting asks no server, so that texts can be counted before anybody asks."""
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
+    files: FileRates = FileRates()
+    """What the bytes of files, sounds and videos are estimated to cost."""
     _reply_tokens: int = cost.REPLY_TOKENS
 
     @checks_names()
@@ -119,7 +116,7 @@ class TokenCounter(ABC):
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
-        return cost.message_tokens(message, self.count_text, self.framing)
+        return cost.message_tokens(message, self.count_text, self.framing, self.files)
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the reply's priming included."""
@@ -165,10 +162,12 @@ class TiktokenCounter(TokenCounter):
                 "For other models use EstimatingCounter"
             )
         self.name = encoding
-        self.framing = Framing(
-            function_tokens=10 if encoding == "cl100k_base" else 7,
-            image=image_rate(PROVIDER_PREFIX.sub("", encoding_or_model)),
-        )
+        model_name = PROVIDER_PREFIX.sub("", encoding_or_model)
+        profile = profile_of(model_name)
+        self.framing = profile.framing_for(model_name)
+        if encoding == "cl100k_base":
+            self.framing = self.framing._replace(function_tokens=_OLDER_FUNCTION_TOKENS)
+        self.files = profile.files
         self._fetched = None if encoding in _CARRIED else _fetched_encoding(encoding)
 
     def _count(self, text: str) -> int:
@@ -279,7 +278,9 @@ class ModelCounter(TokenCounter):
         model_type = type(inner)
         model_name = next(model_names(model), "")
         self.name = f"model:{model_name or model_type.__name__}"
-        self.framing = Framing(image=image_rate(model_name))
+        profile = profile_of(inner)
+        self.framing = profile.framing_for(model_name)
+        self.files = profile.files
         self._ask: Callable[[str], int] = inner.get_num_tokens
         counts_messages, *counts_texts = (
             getattr(model_type, method) is not getattr(BaseLanguageModel, method)
@@ -320,6 +321,7 @@ class CalibratedCounter(TokenCounter):
         self.name = inner.name
         self.mode = inner.mode
         self.framing = inner.framing
+        self.files = inner.files
         # The factor as it is written: a float a little above 1.1 would make 12 of 10.
         self._ratio = Fraction(str(factor))
 
@@ -337,8 +339,8 @@ class CalibratedCounter(TokenCounter):
         """Returns the tokens of a message with its framing, without the priming of the reply."""
         rest = self.inner.count_message(message)
         tokens = 0
-        for block in shown_blocks(message):
-            text = text_of(block)
+        for part in parts_of(message):
+            text = part.plain_text
             if text is not None:
                 rest -= self.inner.count_text(text)
                 tokens += self.count_text(text)
@@ -376,40 +378,6 @@ def counter_for(model: "BaseChatModel | str | None") -> TokenCounter:
         except TokenizerUnavailableError:
             break
     return EstimatingCounter()
-
-
-def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model everywhere
-    """Returns the model that `bind` and `with_config` wrap."""
-    while getattr(model, "bound", None):
-        model = model.bound
-    return model
-
-
-def model_names(model: "BaseChatModel | str") -> Iterator[str]:
-    """Yields the names by which a model may be known, the one that says most first."""
-    inner = unwrapped(model)
-    if isinstance(inner, str):
-        yield inner
-        return
-    for attribute in _NAME_ATTRIBUTES:
-        name = getattr(inner, attribute, None)
-        if isinstance(name, str):
-            yield name
-
-
-def encodable(text: str) -> str:
-    """Returns a text that UTF-8 can hold.
-
-    Halves of a character are joined; a half without another one is replaced.
-    """
-    # Most texts are, and Python knows it without looking at them.
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _encoding_name(encoding_or_model: str) -> str | None:

@@ -7,15 +7,14 @@ estimated, never counted as text.
 
 import binascii
 import re
-from collections.abc import Mapping
 from io import BytesIO
 from math import ceil
-from typing import Any, NamedTuple
 
 from cachetools import LRUCache
 
-from langchain_ctxbudget.messages import Count, Medium
-from langchain_ctxbudget.tokens.prices import PRICE_LIST
+from langchain_ctxbudget.content import Medium
+from langchain_ctxbudget.messages import Count
+from langchain_ctxbudget.providers import COMMON, FileRates, ImageRate
 from langchain_ctxbudget.worker import new_mutex
 
 _TILE = 512
@@ -34,60 +33,18 @@ has it behind its thumbnail."""
 _PDF_PAGE = re.compile(rb"/Type\s*/Page\b")
 _PDF = "JVBERi"
 """The base64 of `%PDF`, with which every PDF begins."""
-_PAGE_TOKENS = 3_000
-"""A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and
-Google it takes less."""
-_PAGE_BYTES = 30_000
-"""What a page is taken to have in a PDF whose pages cannot be counted, as they are compressed."""
-_FILE_BYTES_PER_TOKEN = 10
-"""Of a file of any other kind: its text is compressed, or stands among fonts and pictures."""
-_RECORDING_BYTES_PER_TOKEN = 100
-"""Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a low
-rate for speech."""
 _known_pages: LRUCache[tuple[int, int], int] = LRUCache(1_024)
 """Pages of the PDFs that were counted last; a turn is counted again at each of its rounds."""
 _mutex = new_mutex()
 
 
-class ImageRate(NamedTuple):
-    """The price of an image for a model, in tokens (OpenAI's vision guide, "Calculating costs")."""
-
-    base_tokens: int = 85
-    tile_tokens: int = 170
-    patch_tokens: float = 0.0
-    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as
-    `ChatOpenAI` counts."""
-
-
-_USUAL_RATE = ImageRate()
-_RATES = {name: ImageRate(**rate) for name, rate in PRICE_LIST["image_rates"].items()}
-"""The rate for each beginning of a model's name. All others cost as gpt-4o does, or less."""
-
-
-def image_rate(model: str) -> ImageRate:
-    """Returns the price of images for a model of that name."""
-    name = model.lower()
-    for beginning, rate in _RATES.items():
-        if name.startswith(beginning):
-            return rate
-    return _USUAL_RATE
-
-
-def image_block_tokens(block: Mapping[str, Any], medium: Medium, rate: ImageRate) -> int:
-    """Returns the tokens of an image in any of the forms in which it is written."""
-    inner = block.get("image_url")
-    place = inner if isinstance(inner, Mapping) else block
-    low_detail = block["type"] != "image" and place.get("detail") == "low"
-    return image_tokens(medium.payload or None, low_detail=low_detail, rate=rate)
-
-
 def image_tokens(
-    image: str | None, *, low_detail: bool = False, rate: ImageRate = _USUAL_RATE
+    image: str, *, low_detail: bool = False, rate: ImageRate = COMMON.framing.image
 ) -> int:
     """Returns the tokens of an image; the most that the rule can give where its size is not known.
 
     Args:
-        image: base64 or a data URL; None where it is somewhere else.
+        image: base64 or a data URL; empty where it is somewhere else.
         low_detail: True for an image that is sent with `"detail": "low"`.
         rate: of the model.
     """
@@ -135,18 +92,18 @@ def image_size(image: str) -> tuple[int, int] | None:
     return None
 
 
-def file_tokens(medium: Medium, count: Count) -> int:
+def file_tokens(medium: Medium, count: Count, rates: FileRates) -> int:
     """Estimates the tokens of a file, a sound or a video by its bytes; a text costs its text."""
     if medium.kind in ("audio", "video"):
-        return ceil(medium.size_bytes / _RECORDING_BYTES_PER_TOKEN)
+        return ceil(medium.size_bytes / rates.recording_bytes_per_token)
     if medium.mime_type.startswith("text/"):
         return count(_decoded(medium.payload).decode("utf-8", "replace"))
     if medium.mime_type == "application/pdf" or medium.payload.startswith(_PDF):
-        return _pages(medium.payload) * _PAGE_TOKENS
-    return ceil(medium.size_bytes / _FILE_BYTES_PER_TOKEN)
+        return _pages(medium.payload, rates) * rates.page_tokens
+    return ceil(medium.size_bytes / rates.file_bytes_per_token)
 
 
-def _pages(payload: str) -> int:
+def _pages(payload: str, rates: FileRates) -> int:
     """Returns about how many pages a PDF has; at least one."""
     # The key is a hash, so that no file is kept alive.
     key = (hash(payload), len(payload))
@@ -154,7 +111,7 @@ def _pages(payload: str) -> int:
         pages = _known_pages.get(key)
     if pages is None:
         data = _decoded(payload)
-        pages = len(_PDF_PAGE.findall(data)) or ceil(len(data) / _PAGE_BYTES) or 1
+        pages = len(_PDF_PAGE.findall(data)) or ceil(len(data) / rates.page_bytes) or 1
         with _mutex:
             _known_pages[key] = pages
     return pages

@@ -16,9 +16,8 @@ from pydantic import Field
 from langchain_ctxbudget.budget import NonNegative, Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count
 from langchain_ctxbudget.messages import packaged
+from langchain_ctxbudget.providers import CacheTerms
 
-CACHED_PRICE = 0.1
-"""The price of a cached token, as a share of another one's, where no price tells it."""
 _MOST_TOKENS = 10**9
 """The most that one call can have."""
 _PROVIDER = re.compile(
@@ -84,9 +83,9 @@ def total(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACHED_PRICE) -> float:
-    """Returns what tokens cost in new ones, where cached ones cost a share of the price."""
-    return tokens - cached_tokens * (1 - cached_price)
+def effective_tokens(tokens: int, cached_tokens: int, terms: CacheTerms) -> float:
+    """Returns what tokens cost in new ones, where some of them are cached."""
+    return tokens - cached_tokens * (1 - terms.read_price)
 
 
 def load_prices(given: object = None) -> Mapping[str, Price]:

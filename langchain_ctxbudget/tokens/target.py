@@ -10,9 +10,9 @@ from langchain_ctxbudget.errors import (
     require_count,
 )
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.providers import model_names, profile_of, unwrapped
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.calibration import Calibration
-from langchain_ctxbudget.tokens.provider import longest_call_id
 from langchain_ctxbudget.tokens.window import Window, find_window
 from langchain_ctxbudget.worker import new_mutex
 
@@ -28,13 +28,13 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
 
     Models for which it is equal share a target.
     """
-    inner = counters.unwrapped(model)
+    inner = unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     window = (profile.get("max_input_tokens"), profile.get("max_output_tokens"))
     # Only what is set is looked at: to ask for more could make a client.
     values = getattr(inner, "__dict__", {}).values()
     addresses = [value for value in values if isinstance(value, str) and ":" in value]
-    return (type(inner), *counters.model_names(inner), *addresses, *window)
+    return (type(inner), *model_names(inner), *addresses, *window)
 
 
 class ModelTarget:
@@ -62,8 +62,8 @@ class ModelTarget:
         """Counts with the corrections that are known."""
         self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
         """The corrections in force."""
-        self.longest_call_id = longest_call_id(model)
-        """How many characters the model's provider takes for the id of a call; None: any number."""
+        self.profile = profile_of(model)
+        """What the model's provider accepts, refuses, counts and charges."""
         self._mutex = new_mutex()
         self._window: Window | None = None
 
@@ -72,7 +72,7 @@ class ModelTarget:
         """The name of the model; None where it is not known."""
         if self.model is None:
             return None
-        return next(counters.model_names(self.model), None)
+        return next(model_names(self.model), None)
 
     def load(self) -> None:
         """Loads the tokenizer; if it is not available, the first count raises."""
@@ -124,4 +124,4 @@ def _is_model(model: Model) -> bool:
         return True
     if isinstance(model, str):
         return bool(model.strip())
-    return hasattr(counters.unwrapped(model), "get_num_tokens")
+    return hasattr(unwrapped(model), "get_num_tokens")

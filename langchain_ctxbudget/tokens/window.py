@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.tokens.counters import PROVIDER_PREFIX, ChatModel, unwrapped
+from langchain_ctxbudget.providers import unwrapped
+from langchain_ctxbudget.tokens.counters import PROVIDER_PREFIX, ChatModel
 
 _TIMEOUT_SECONDS = 2.0
 _LARGEST_WINDOW_TOKENS = 1_000_000_000

@@ -16,9 +16,9 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
-from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 from tests.integration_tests.test_valid_prompts import TRANSCRIPTS, numbered
 

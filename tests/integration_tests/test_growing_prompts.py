@@ -24,6 +24,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
+from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.replay import Turn, replay
 from langchain_ctxbudget.tokens import effective_tokens
 from tests.conftest import EVALUATION_DATA
@@ -736,14 +737,13 @@ def turns_that_cost_more(
         full: the same turns with everything sent each time.
         cached_price: the price of a cached token, as a share of its full price.
     """
+    terms = CacheTerms(read_price=cached_price)
     numbers = []
     elastic_cost = 0.0
     full_cost = 0.0
     for elastic_turn, full_turn in zip(elastic, full, strict=True):
-        elastic_cost += effective_tokens(
-            elastic_turn.tokens, elastic_turn.cached_tokens, cached_price
-        )
-        full_cost += effective_tokens(full_turn.tokens, full_turn.cached_tokens, cached_price)
+        elastic_cost += effective_tokens(elastic_turn.tokens, elastic_turn.cached_tokens, terms)
+        full_cost += effective_tokens(full_turn.tokens, full_turn.cached_tokens, terms)
         if elastic_cost > full_cost * 1.05:
             numbers.append(elastic_turn.number)
     return numbers

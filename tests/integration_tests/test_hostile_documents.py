@@ -23,10 +23,9 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.history import CONTEXT_FRAME, CONTEXT_INTRO
-from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages import encodable, fences
 from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION
-from langchain_ctxbudget.tokens import encodable
 
 HERE = {"user_id": "ada", "conversation_id": "here"}
 QUESTION = (

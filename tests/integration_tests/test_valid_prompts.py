@@ -29,8 +29,8 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
 from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
+from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.messages import call_ids
 from tests.conftest import EVALUATION_DATA
 from tests.integration_tests import strategies
 from tests.integration_tests.provider_rules import (

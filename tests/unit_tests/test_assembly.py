@@ -17,13 +17,12 @@ from langchain_ctxbudget.history import background_lines
 from langchain_ctxbudget.messages import Group, as_data
 from langchain_ctxbudget.prompt import Content, asking, without_least
 from langchain_ctxbudget.prompt.assembly import (
-    NO_FIRST_QUESTION,
     Layout,
     Measure,
     build,
     measure,
 )
-from langchain_ctxbudget.prompt.provider_cache import with_cache_markers
+from langchain_ctxbudget.providers import NO_FIRST_QUESTION, with_cache_marks
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
@@ -354,7 +353,7 @@ def are_marked(messages: Sequence[BaseMessage]) -> list[bool]:
 
 @pytest.mark.parametrize("message", [WHO, NOBODY], ids=["human", "assistant"])
 def test_ends_of_system_message_stable_zone_and_prompt_are_marked(message: BaseMessage) -> None:
-    marked = with_cache_markers([SYSTEM, WHO, message, NOBODY, WHY], 3)
+    marked = with_cache_marks([SYSTEM, WHO, message, NOBODY, WHY], 3)
 
     assert are_marked(marked) == [True, False, True, False, True]
 
@@ -371,7 +370,7 @@ def test_ends_of_system_message_stable_zone_and_prompt_are_marked(message: BaseM
     ids=["calls", "thoughts", "an empty result", "an image", "blanks"],
 )
 def test_where_the_end_has_no_text_the_last_text_before_it_is_marked(message: BaseMessage) -> None:
-    marked = with_cache_markers([SYSTEM, WHO, message, NOBODY], 3)
+    marked = with_cache_marks([SYSTEM, WHO, message, NOBODY], 3)
 
     assert are_marked(marked) == [True, True, False, True]
     assert marked[2] is message
@@ -381,7 +380,7 @@ OWN_MARKS = HumanMessage([marked_text("A"), marked_text("B")])
 
 
 def test_with_two_own_marks_the_system_message_has_none() -> None:
-    marked = with_cache_markers([SYSTEM, OWN_MARKS, WHO, NOBODY], 3)
+    marked = with_cache_marks([SYSTEM, OWN_MARKS, WHO, NOBODY], 3)
 
     assert are_marked(marked) == [False, True, True, True]
 
@@ -389,17 +388,17 @@ def test_with_two_own_marks_the_system_message_has_none() -> None:
 def test_with_four_own_marks_no_more_are_set() -> None:
     messages = [SYSTEM, OWN_MARKS, OWN_MARKS, WHO]
 
-    assert with_cache_markers(messages, 3) == messages
+    assert with_cache_marks(messages, 3) == messages
 
 
 def test_a_single_mark_is_not_at_the_system_message() -> None:
-    marked = with_cache_markers([SYSTEM, WHO], 1, most=1)
+    marked = with_cache_marks([SYSTEM, WHO], 1, most=1)
 
     assert marked[0] is SYSTEM
 
 
 def test_without_messages_nothing_is_marked() -> None:
-    assert with_cache_markers([], 0) == []
+    assert with_cache_marks([], 0) == []
 
 
 MODEL = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
@@ -438,7 +437,7 @@ def marked_blocks(payload: dict[str, Any]) -> list[Any]:
     ],
 )
 def test_a_mark_arrives_at_its_block_of_the_request(stable: int, block: dict[str, Any]) -> None:
-    payload = request(with_cache_markers(MESSAGES, stable))
+    payload = request(with_cache_marks(MESSAGES, stable))
 
     assert marked_blocks(payload) == [
         marked_text("You are a clerk."),
@@ -449,7 +448,7 @@ def test_a_mark_arrives_at_its_block_of_the_request(stable: int, block: dict[str
 
 def test_a_request_with_marks_differs_in_its_marked_texts_alone() -> None:
     bare = request(MESSAGES)
-    marked = request(with_cache_markers(MESSAGES, 0))
+    marked = request(with_cache_marks(MESSAGES, 0))
 
     assert marked["messages"].pop()["content"] == [marked_text("And why?")]
     assert bare["messages"].pop()["content"] == "And why?"
@@ -477,7 +476,7 @@ def test_a_request_with_marks_differs_in_its_marked_texts_alone() -> None:
 def test_a_marked_message_is_counted_as_the_unmarked_one(
     counter: TiktokenCounter | EstimatingCounter, message: BaseMessage
 ) -> None:
-    [marked] = with_cache_markers([message], 1)
+    [marked] = with_cache_marks([message], 1)
 
     assert marked != message
     assert counter.count_message(marked) == counter.count_message(message)

@@ -10,10 +10,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.layers import Rung
-from langchain_ctxbudget.messages import Group, group
+from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.prompt import Content
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import reduce
+from langchain_ctxbudget.providers import COMMON, grouped
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -44,7 +45,7 @@ def ranked(layer: str, count: int) -> tuple[Fragment, ...]:
 
 
 def groups_of(*messages: BaseMessage) -> tuple[Group, ...]:
-    return tuple(group(messages)[0])
+    return tuple(grouped(messages, COMMON)[0])
 
 
 def call(number: int, result: str = "found") -> list[BaseMessage]:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.messages import Group, group
+from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.prompt import group_tokens
 from langchain_ctxbudget.prompt.plan import FittedTurn
 from langchain_ctxbudget.prompt.turn import (
@@ -17,13 +17,14 @@ from langchain_ctxbudget.prompt.turn import (
     ReadTurn,
     TurnLimits,
 )
+from langchain_ctxbudget.providers import COMMON, grouped
 from langchain_ctxbudget.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 
 
 def groups_of(*messages: BaseMessage) -> tuple[Group, ...]:
-    return tuple(group(messages)[0])
+    return tuple(grouped(messages, COMMON)[0])
 
 
 WORDS = "the plan budget Ada Bonn roof garden ticket Monday price lamp 42,50 error() ".split()
@@ -49,7 +50,7 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
             messages.append(HumanMessage(part))
         else:
             messages += sized_round(number, part)
-    return group(messages)[0]
+    return grouped(messages, COMMON)[0]
 
 
 def planned(turn: GrowingTurn, groups: Sequence[Group]) -> FittedTurn:

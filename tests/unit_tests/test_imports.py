@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -49,8 +50,9 @@ FLOORS = [
     {"report", "search"},
     {"settings", "llm"},
     {"tokens"},
-    {"budget"},
+    {"providers", "budget"},
     {"messages"},
+    {"content"},
     {"flow", "demo"},
     {"worker"},
     {"errors"},
@@ -59,7 +61,9 @@ FLOORS = [
 
 PURE = (
     "budget",
+    "content",
     "messages",
+    "providers",
     "search",
     "prompt",
     "layers",
@@ -238,6 +242,72 @@ def test_rooms_are_entered_by_their_doors() -> None:
                 through_walls.add(f"{name}: {module}")
 
     assert through_walls == set()
+
+
+READS_BLOCKS = ("content", "providers")
+"""The rooms that look into content blocks; everybody else asks parts."""
+OF_BLOCKS = {
+    "blocks_of",
+    "is_raw",
+    "raw_text",
+    "says_something",
+    "text_block",
+    "without_trailing_thoughts",
+}
+"""What the room `content` has for `providers` alone."""
+OTHER_TYPES = {
+    "budget/parameters.py": "errors of pydantic",
+    "cli/formats.py": "files of other programs",
+    "documents/reading.py": "metadata of documents",
+    "knowledge/control_flows.py": "kinds of entities",
+    "tokens/schemas.py": "JSON schemas",
+    "tokens/window.py": "a server's list of models",
+}
+"""Files that look at a `type` which is no content block's."""
+
+
+def files_that_ask_parts() -> list[Path]:
+    return [path for path in modules() if room_of(path) not in READS_BLOCKS]
+
+
+def asks_for_type(node: ast.AST) -> bool:
+    """Whether this is `x["type"]` or `x.get("type")`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "type"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    keys = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+    return node.func.attr == "get" and keys[:1] == ["type"]
+
+
+def goes_through_content(node: ast.AST) -> bool:
+    """Whether this goes through `x.content`, block by block."""
+    if not isinstance(node, ast.For | ast.comprehension):
+        return False
+    names = [inner.attr for inner in ast.walk(node.iter) if isinstance(inner, ast.Attribute)]
+    return names == ["content"]
+
+
+@pytest.mark.parametrize("looks", [asks_for_type, goes_through_content])
+def test_nobody_else_looks_into_content_blocks(looks: Callable[[ast.AST], bool]) -> None:
+    looking = set()
+    for path in files_that_ask_parts():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(map(looks, ast.walk(tree))):
+            looking.add(path.relative_to(PACKAGE).as_posix())
+
+    assert looking - OTHER_TYPES.keys() == set()
+
+
+def test_nobody_else_imports_what_is_for_blocks() -> None:
+    importing = set()
+    for path in files_that_ask_parts():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "langchain_ctxbudget.content":
+                names = {alias.name for alias in node.names}
+                importing |= {f"{room_of(path)}: {name}" for name in names & OF_BLOCKS}
+
+    assert importing == set()
 
 
 @pytest.mark.parametrize("room", PURE)

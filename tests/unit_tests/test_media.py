@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from langchain_ctxbudget.messages import has_media, medium_of, plain_text, without_media
-from langchain_ctxbudget.messages.media import placeholder_of, readable_text_of
+from langchain_ctxbudget.content import Part, has_media
+from langchain_ctxbudget.messages import placeholder_of, plain_text, readable_text_of, without_media
 
 DATA = base64.b64encode(bytes(range(250)) * 36).decode()
 ADDRESS = "https://example.org/a.png"
@@ -61,7 +61,7 @@ FORMS: list[tuple[dict[str, Any], tuple[str, str, int]]] = [
 def test_a_medium_is_known_in_every_form(
     block: dict[str, Any], expected: tuple[str, str, int]
 ) -> None:
-    medium = medium_of(block)
+    medium = Part(block).medium
     assert medium is not None
     assert (medium.kind, medium.mime_type, medium.size_bytes) == expected
 
@@ -70,7 +70,7 @@ def test_a_medium_is_known_in_every_form(
 def test_a_medium_in_a_wrapper_of_langchain_is_the_same(
     block: dict[str, Any], expected: tuple[str, str, int]
 ) -> None:
-    medium = medium_of({"type": "non_standard", "value": block})
+    medium = Part({"type": "non_standard", "value": block}).medium
     assert medium is not None
     assert medium.kind == expected[0]
 
@@ -91,7 +91,7 @@ def test_a_medium_in_a_wrapper_of_langchain_is_the_same(
     ],
 )
 def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
-    assert medium_of(block) is None
+    assert Part(block).medium is None
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,16 @@ def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
     ],
 )
 def test_the_line_says_what_is_left_out(block: dict[str, Any], line: str) -> None:
-    assert placeholder_of(block) == line
+    assert placeholder_of(Part(block)) == line
 
 
 def test_the_line_names_the_reference_under_which_it_is_shown_again() -> None:
     block = {"type": "image", "base64": DATA, "mime_type": "image/png"}
-    assert placeholder_of(block, "#12") == '[image left out: image/png, 9 KB; recall "#12"]'
-    assert placeholder_of({"type": "hologram", "data": DATA}, "#12") == "[hologram left out: 12 KB]"
+    assert placeholder_of(Part(block), "#12") == '[image left out: image/png, 9 KB; recall "#12"]'
+    assert (
+        placeholder_of(Part({"type": "hologram", "data": DATA}), "#12")
+        == "[hologram left out: 12 KB]"
+    )
 
 
 RESULT = {
@@ -155,7 +158,7 @@ RESULT = {
     ],
 )
 def test_a_block_is_told_by_the_words_in_it(block: dict[str, Any], text: str) -> None:
-    assert readable_text_of(block) == text
+    assert readable_text_of(Part(block)) == text
 
 
 def test_the_words_of_a_search_result_are_among_those_of_its_message() -> None:
@@ -165,7 +168,7 @@ def test_the_words_of_a_search_result_are_among_those_of_its_message() -> None:
 def test_a_block_that_contains_itself_is_told() -> None:
     block: dict[str, Any] = {"type": "hologram", "note": "It turns."}
     block["parts"] = [block]
-    assert readable_text_of(block).startswith("[hologram]\nIt turns.")
+    assert readable_text_of(Part(block)).startswith("[hologram]\nIt turns.")
 
 
 def test_a_message_without_its_media_keeps_its_texts() -> None:

@@ -19,8 +19,9 @@ from langchain_core.messages.function import FunctionMessage
 from langchain_openai import ChatOpenAI
 from PIL import Image
 
+from langchain_ctxbudget.providers import OPENAI
 from langchain_ctxbudget.tokens import CalibratedCounter, TiktokenCounter
-from langchain_ctxbudget.tokens.media_cost import image_rate, image_size, image_tokens
+from langchain_ctxbudget.tokens.media_cost import image_size, image_tokens
 from langchain_ctxbudget.tokens.schemas import compact_json
 
 COUNTER = TiktokenCounter()
@@ -192,7 +193,7 @@ def test_an_image_that_is_stored_elsewhere_costs_the_dearest(block: dict[str, An
 def test_an_image_costs_what_the_model_charges(model: str, side: int, tokens: int) -> None:
     image = f"data:image/png;base64,{picture(side, side)}"
 
-    assert image_tokens(image, rate=image_rate(model)) == tokens
+    assert image_tokens(image, rate=OPENAI.framing_for(model).image) == tokens
 
 
 def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:

@@ -40,13 +40,6 @@ def test_a_user_cannot_pass_for_the_assistant(name):
     assert messages.speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
 
 
-def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
-    sent = messages.as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
-
-    assert sent.name == "Ada_L_"
-    assert sent.content == "[2024]\nx"
-
-
 @pytest.mark.parametrize(
     ("message", "text"),
     [

@@ -12,7 +12,7 @@ from langchain_core.runnables import ConfigurableField
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
-from langchain_ctxbudget.tokens import ModelTarget
+from langchain_ctxbudget.providers import profile_of
 
 OF_OPENAI = 40
 
@@ -60,7 +60,7 @@ def azure() -> AzureChatOpenAI:
 def test_openai_and_azure_limit_ids_of_calls_and_others_do_not(
     model: Any, longest: int | None
 ) -> None:
-    assert ModelTarget(model, None).longest_call_id == longest
+    assert profile_of(model).longest_call_id == longest
 
 
 CLAUDE = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
@@ -84,9 +84,9 @@ EITHER = ConfigurableField(id="which")
     ],
 )
 def test_one_of_openai_among_several_is_enough(model: Any, longest: int | None) -> None:
-    assert ModelTarget(model, None).longest_call_id == longest
+    assert profile_of(model).longest_call_id == longest
 
 
 def test_an_address_in_the_environment_is_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.invalid/v1")
-    assert ModelTarget(openai("gemini-2.5-pro"), None).longest_call_id is None
+    assert profile_of(openai("gemini-2.5-pro")).longest_call_id is None

@@ -15,7 +15,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import Repair
+from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report import (
     LISTED_OMISSIONS,
     ContextReport,

@@ -23,6 +23,7 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
+from langchain_ctxbudget.messages import encodable
 from langchain_ctxbudget.tokens import (
     CalibratedCounter,
     Calibration,
@@ -32,7 +33,6 @@ from langchain_ctxbudget.tokens import (
     TiktokenCounter,
     TokenCounter,
     counter_for,
-    encodable,
     target_key,
     vocab,
 )  # fmt: skip

@@ -12,8 +12,10 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.messages import OpenCalls, group, with_distinct_ids
-from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT
+from langchain_ctxbudget.messages import OpenCalls
+from langchain_ctxbudget.messages.turns import HELD_MESSAGES
+from langchain_ctxbudget.providers import COMMON, UsedIds, grouped, regrouped
+from langchain_ctxbudget.providers.pairing import NO_RESULT
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
@@ -131,13 +133,13 @@ def positions_of(groups):
 
 
 def sent(messages):
-    groups, _ = group(messages)
+    groups, _ = grouped(messages, COMMON)
     return messages_of(groups)
 
 
 def kinds(messages):
     """The kinds of the repairs."""
-    _, repairs = group(messages)
+    _, repairs = grouped(messages, COMMON)
     return [repair.kind for repair in repairs]
 
 
@@ -262,7 +264,7 @@ def test_every_transcript_becomes_one_that_providers_accept(messages):
 @settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_no_message_is_lost_without_a_repair_or_sent_twice(messages):
-    groups, repairs = group(messages)
+    groups, repairs = grouped(messages, COMMON)
 
     firsts = [part.positions[0] for part in groups]
     assert firsts == sorted(firsts)
@@ -290,15 +292,15 @@ def assert_every_result_is_sent_once_or_reported(messages, view, repairs):
 
 @given(TRANSCRIPTS, TRANSCRIPTS)
 def test_history_and_turn_together_are_accepted(before, after):
-    history, _ = group(before)
-    turn, _ = with_distinct_ids(group(after)[0], history)
+    history, _ = grouped(before, COMMON)
+    turn, _ = regrouped(grouped(after, COMMON)[0], COMMON, UsedIds.of(messages_of(history)))
 
     assert refusals(messages_of([*history, *turn])) == []
 
 
 @given(well_formed())
 def test_a_well_formed_transcript_stays_as_it_is(messages):
-    groups, repairs = group(messages)
+    groups, repairs = grouped(messages, COMMON)
 
     assert repairs == []
     assert sorted(positions_of(groups)) == list(range(len(messages)))
@@ -310,7 +312,7 @@ def test_a_well_formed_transcript_stays_as_it_is(messages):
 
 @given(well_formed())
 def test_a_well_formed_transcript_may_be_cut_between_groups(messages):
-    groups, _ = group(messages)
+    groups, _ = grouped(messages, COMMON)
     safe = safe_cuts(messages)
 
     assert all(safe[part.positions[0]] for part in groups)
@@ -434,10 +436,10 @@ def test_ids_of_items_are_sent_once():
 
 
 def test_ids_of_items_in_the_history_are_not_sent_in_the_turn():
-    history, _ = group([message_with_item_ids()])
-    turn, _ = group([message_with_item_ids()])
+    history, _ = grouped([message_with_item_ids()], COMMON)
+    turn, _ = grouped([message_with_item_ids()], COMMON)
 
-    [changed], repairs = with_distinct_ids(turn, history)
+    [changed], repairs = regrouped(turn, COMMON, UsedIds.of(messages_of(history)))
 
     assert changed.messages[0].content == [HELLO]
     assert [repair.kind for repair in repairs] == ["item_id"]

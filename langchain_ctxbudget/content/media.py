@@ -1,6 +1,4 @@
-"""Media in messages.
-
-Which block is a picture, a sound or a file, how large it is, and the line that tells of it.
+"""Media in messages: which block is a picture, a sound or a file, and how large it is.
 
 Blocks come in the forms of LangChain, OpenAI, Anthropic and Google: with bytes as base64 or a data
 URL, with the address of a file, or with the id that the provider gave it. A block of any other type
@@ -12,17 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from langchain_core.messages import BaseMessage
-
-from langchain_ctxbudget.messages.calls import (
-    Block,
-    blocks_of,
-    json_text,
-    text_block,
-    text_of,
-    unwrapped,
-)
-from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
+from langchain_ctxbudget.content.blocks import Block, fields_of, json_text
 
 MediumKind = Literal["image", "audio", "video", "file"]
 
@@ -44,7 +32,7 @@ _KINDS: Mapping[str, MediumKind] = {
     "media": "file",
 }
 """The kind of medium of every type of block that has one; of `media`, the MIME type says more."""
-_SCREEN = "computer_call_output"
+SCREEN = "computer_call_output"
 _NESTED = ("image_url", "source", "file", "input_audio", "audio", "video_url", "inline_data")
 """Keys under which a provider keeps the medium in an object of its own."""
 _PAYLOADS = ("base64", "data", "file_data", "result")
@@ -70,9 +58,6 @@ _NO_WORDS = frozenset(
     }
 )
 """Keys of a block under which nothing stands that a reader would read."""
-_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
-"""Types of media among those that LangChain lets a tool answer with; it makes a text of any other
-block."""
 _DEEPEST = 16
 """Blocks are not read further down than this."""
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
@@ -82,7 +67,6 @@ _SHORTEST_PAYLOAD = 100
 _LONGEST_WORD = 60
 """Characters; base64 is broken into lines of 64 or 76, and the words of a text are shorter on
 average."""
-_KILOBYTE = 1_000
 
 
 class Medium(NamedTuple):
@@ -97,6 +81,8 @@ class Medium(NamedTuple):
     """Its bytes as base64; empty where the block has an address or an id alone."""
     size_bytes: int = 0
     """The number of its bytes; 0 where they are not in the block."""
+    is_low_detail: bool = False
+    """True for an image that is sent with `"detail": "low"`."""
 
 
 def medium_of(block: Block) -> Medium | None:
@@ -112,6 +98,8 @@ def medium_of(block: Block) -> Medium | None:
 
     nested = [fields[key] for key in _NESTED if isinstance(fields.get(key), Mapping)]
     medium = _medium_in([fields, *nested], kind)
+    if block_type != "image" and _detail_of(fields) == "low":
+        medium = medium._replace(is_low_detail=True)
     if block_type == "media":
         return medium._replace(kind=_kind_of(medium.mime_type))
     return medium
@@ -138,6 +126,12 @@ def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
     )
 
 
+def _detail_of(fields: Mapping[str, Any]) -> object:
+    """Returns how closely the provider is to look at an image; None where nothing says so."""
+    inner = fields.get("image_url")
+    return inner.get("detail") if isinstance(inner, Mapping) else fields.get("detail")
+
+
 def _type_in_header(header: str) -> str:
     """Returns the MIME type in what stands before the comma of a data URL."""
     mime_type, _, _ = header.removeprefix("data:").partition(";")
@@ -146,9 +140,9 @@ def _type_in_header(header: str) -> str:
 
 def _shown_fields(block: Block) -> dict[str, Any]:
     """Returns the fields of a block; of a computer tool's output, those of the screen in it."""
-    fields = unwrapped(block)
+    fields = fields_of(block)
     output = fields.get("output")
-    if fields.get("type") == _SCREEN and isinstance(output, Mapping):
+    if fields.get("type") == SCREEN and isinstance(output, Mapping):
         return dict(output)
     return fields
 
@@ -198,128 +192,24 @@ def _kind_of(mime_type: str) -> MediumKind:
             return "file"
 
 
-def shown_blocks(message: BaseMessage) -> list[Block]:
-    """Returns the content of a message as blocks.
-
-    The screen that a computer tool gives as an address is an image.
-    """
-    if isinstance(message.content, str) and message.additional_kwargs.get("type") == _SCREEN:
-        return [{"type": "input_image", "image_url": message.content}]
-    return blocks_of(message)
-
-
-def has_media(message: BaseMessage) -> bool:
-    """Tells if a message has a picture, a sound, a video or a file."""
-    return any(medium_of(block) is not None for block in shown_blocks(message))
-
-
-def without_media(message: BaseMessage, reference: str | None = None) -> BaseMessage:
-    """Returns a message with lines in place of its media; the given one is not changed."""
-    content: list[Block] = []
-    for block in shown_blocks(message):
-        if medium_of(block) is None:
-            content.append(block)
-        else:
-            content.append(text_block(placeholder_of(block, reference)))
-    return message.model_copy(update={"content": content})
-
-
-def may_be_result(block: Block) -> bool:
-    """Tells if a block is a medium in a form in which LangChain lets a tool answer with it."""
-    if isinstance(block, str) or medium_of(block) is None:
-        return False
-    return block.get("type") in _IN_RESULTS
-
-
-# The text that stands for a block
-
-
-def readable_text_of(block: Block, reference: str | None = None) -> str:
-    """Returns the text that stands for a content block.
-
-    It has what a reader would read of the block, and a line in place of the payload.
-    """
-    text = text_of(block)
-    if text is not None:
-        return text
-    if medium_of(block) is not None:
-        return placeholder_of(block, reference)
-    words = words_inside(block)
-    if not words:
-        return placeholder_of(block)
-    lines = [f"[{kind_name(block)}]", *words]
-    if any(map(_is_payload, _texts(unwrapped(block)))):
-        lines.append(placeholder_of(block))
-    return "\n".join(lines)
+# What a reader reads
 
 
 def words_inside(block: Block) -> list[str]:
     """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
-    fields = unwrapped(block)
+    fields = fields_of(block)
     if fields.get("type") == "json" and "json" in fields:
         return [json_text(fields["json"])]
-    return [text for text in _texts(fields) if text.strip() and not _is_payload(text)]
+    return [text for text in texts_inside(fields) if text.strip() and not is_payload(text)]
 
 
-def placeholder_of(block: Block, reference: str | None = None) -> str:
-    """Returns the line in place of a block: `[image left out: image/png, 150 KB; recall "#12"]`.
-
-    It names the reference under which the recall tool shows the block again, where one is given and
-    the tool can.
-    """
-    medium = medium_of(block)
-    if medium is not None:
-        kind: str = medium.kind
-        details = [_file_name(medium.name), medium.mime_type, _size(medium.size_bytes)]
-    else:
-        payloads = filter(_is_payload, _texts(unwrapped(block)))
-        kind = kind_name(block)
-        details = [_size(sum(map(len, payloads)))]
-    line = f"{kind} left out"
-    description = ", ".join(filter(None, details))
-    if description:
-        line += f": {description}"
-    if reference and may_be_result(block):
-        line += f'; recall "{reference}"'
-    return f"[{line}]"
-
-
-def kind_name(block: Block) -> str:
-    """Returns what a block is called in a text that tells of it.
-
-    This is its type, without what providers put around that.
-    """
-    block_type = str(unwrapped(block).get("type") or "content")
-    return block_type.removeprefix("input_").removesuffix("_url")
-
-
-def _file_name(name: str) -> str:
-    """Returns the name of a file on one line, or the beginning of a long one.
-
-    Its square brackets become round ones, since the line that names it ends with a square one.
-    """
-    plain = one_line(name.replace("[", "(").replace("]", ")"))
-    return plain if len(plain) <= LABEL_CHARACTERS else f"{plain[:LABEL_CHARACTERS]}…"
-
-
-def _size(size_bytes: int) -> str:
-    """Returns a number of bytes in words; empty for none."""
-    if not size_bytes:
-        return ""
-    if size_bytes < _KILOBYTE:
-        return f"{size_bytes} bytes"
-    if size_bytes < _KILOBYTE**2:
-        return f"{round(size_bytes / _KILOBYTE)} KB"
-    return f"{size_bytes / _KILOBYTE**2:.1f} MB"
-
-
-def _texts(value: object, depth: int = 0) -> Iterator[str]:
+def texts_inside(value: object, depth: int = 0) -> Iterator[str]:
     """Yields every text in a block, but for ids and the like, in the order in which they stand."""
     if isinstance(value, str):
         yield value
     elif depth < _DEEPEST:
         for inner in _values_of(value):
-            yield from _texts(inner, depth + 1)
+            yield from texts_inside(inner, depth + 1)
 
 
 def _values_of(value: object) -> list[object]:
@@ -331,7 +221,7 @@ def _values_of(value: object) -> list[object]:
     return []
 
 
-def _is_payload(text: str) -> bool:
+def is_payload(text: str) -> bool:
     """Tells if a text is data that nobody reads: a data URL, base64, or something encrypted."""
     if _DATA_URL.match(text):
         return True

@@ -10,7 +10,10 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages.text import digest
+from langchain_ctxbudget.content import call_ids, is_text
+from langchain_ctxbudget.messages import digest
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.stretch import Placed, Repair, Stretch
 
 _KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
 """Keys under which blocks of any type name a call."""
@@ -18,6 +21,34 @@ _CALLS_BY_ID = frozenset(
     {"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"}
 )
 """Types of blocks whose own `id` is that of the call, unless they have a `call_id` besides."""
+
+
+def with_short_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
+    """Puts a digest in place of every id of a call that is longer than a provider takes."""
+    longest = profile.longest_call_id
+    if longest is None:
+        return stretch, []
+    sent: list[Placed] = []
+    repairs: list[Repair] = []
+    for placed in stretch.placed:
+        message = placed.message
+        short = message if is_text(message) else with_short_ids(message, profile)
+        if short is message:
+            sent.append(placed)
+            continue
+        sent.append(Placed(short, placed.position))
+        if not isinstance(message, ToolMessage):
+            ids = list(call_ids(short))
+            detail = f"ids of calls over {longest} characters are sent as digests: {ids}"
+            repairs.append(Repair("call_id", message.id or "", detail))
+    return Stretch(sent, stretch.used), repairs
+
+
+def sent_call_id(result: BaseMessage, profile: Profile) -> str | None:
+    """Returns the id of the call that a result answers as it is sent; None for other messages."""
+    if not isinstance(result, ToolMessage):
+        return None
+    return short_id(result.tool_call_id, profile.longest_call_id)
 
 
 def short_id(call_id: str, longest: int | None) -> str:
@@ -30,11 +61,14 @@ def short_id(call_id: str, longest: int | None) -> str:
     return f"call_{digest(call_id).hex()}"
 
 
-def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
-    """Returns a message whose calls, or whose result, go by ids of at most `longest` characters.
+def with_short_ids(message: BaseMessage, profile: Profile) -> BaseMessage:
+    """Returns a message whose calls, or whose result, go by ids that a provider takes.
 
     A message with such ids is returned as it is.
     """
+    longest = profile.longest_call_id
+    if longest is None:
+        return message
     changes: dict[str, Any] = {}
     if isinstance(message, ToolMessage):
         changes["tool_call_id"] = short_id(message.tool_call_id, longest)

@@ -6,13 +6,25 @@ made stay, as these read them again, and so do media in the results of tools.
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.messages import calls
-from langchain_ctxbudget.messages.calls import Block, blocks_of, text_block
-from langchain_ctxbudget.messages.media import placeholder_of
+from langchain_ctxbudget.content import (
+    Block,
+    Part,
+    blocks_of,
+    is_raw,
+    listed_calls,
+    raw_text,
+    says_something,
+    text_block,
+    without_items,
+    without_trailing_thoughts,
+)
+from langchain_ctxbudget.messages import placeholder_of
+from langchain_ctxbudget.providers.models import profile_of_author
+from langchain_ctxbudget.providers.stretch import Change
 
 OLD_FORMS = frozenset(
     {"function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__"}
@@ -40,13 +52,6 @@ _NOT_SENT = frozenset({"id", "index", "annotations"})
 _RESPONSES_IMAGE = "ig_"
 
 
-class Change(NamedTuple):
-    """What is changed in a message so that a provider accepts it; a `Repair` names the message."""
-
-    kind: str
-    detail: str
-
-
 _NO_EMPTY_PARTS = Change("empty_content", "sent without the parts of its content that are empty")
 _NO_OLD_FORMS = Change(
     "call_form", "sent without calls and items that older versions kept beside the content"
@@ -68,7 +73,7 @@ def in_readable_form(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
 def _with_readable_text(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
     """Returns a message that is a text; without white space that stands beside calls alone."""
     text = str(message.content)
-    if text and not text.strip() and calls.listed_calls(message):
+    if text and not text.strip() and listed_calls(message):
         return message.model_copy(update={"content": ""}), [_NO_EMPTY_PARTS]
     return message, []
 
@@ -90,7 +95,7 @@ def _with_readable_blocks(message: BaseMessage) -> tuple[BaseMessage, list[Chang
 
 
 def _without_empty_blocks(blocks: Sequence[Block], _message: BaseMessage) -> list[Block]:
-    return [block for block in blocks if calls.says_something(block)]
+    return [block for block in blocks if says_something(block)]
 
 
 def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
@@ -98,22 +103,21 @@ def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> li
     content: list[Block] = []
     has_raw = False
     for block in blocks:
-        if calls.is_raw(block, message):
-            content.append(calls.raw_text(block))
+        if is_raw(block, message):
+            content.append(raw_text(block))
             has_raw = True
         else:
             content.append(block)
     if not has_raw:
         return content
-    return blocks_of(calls.without_items(message.model_copy(update={"content": content})))
+    return blocks_of(without_items(message.model_copy(update={"content": content})))
 
 
 def _without_refused_media(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
     """Puts a text in place of every medium that providers refuse: that of an assistant."""
     if not isinstance(message, AIMessage):
         return list(blocks)
-    is_google = str(message.response_metadata.get("model_provider")).startswith("google")
-    if is_google:
+    if profile_of_author(message).reads_own_media:
         return list(blocks)
     return [_without_medium(block) for block in blocks]
 
@@ -127,7 +131,7 @@ def _without_medium(block: Block) -> Block:
     text = block.get("text")
     if isinstance(text, str) and text.strip():
         return text_block(text)
-    return text_block(placeholder_of(block))
+    return text_block(placeholder_of(Part(block)))
 
 
 def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
@@ -171,7 +175,7 @@ _REPAIRS_OF_BLOCKS: tuple[
 ] = (
     (_without_empty_blocks, _NO_EMPTY_PARTS),
     (
-        calls.without_trailing_thoughts,
+        without_trailing_thoughts,
         Change("reasoning", "sent without the reasoning at its end, which leads to nothing"),
     ),
     (

@@ -1,0 +1,199 @@
+"""Tool calls and their results in LangChain's form, which all providers read.
+
+| as it is given | as it is sent |
+|---|---|
+| `invalid_tool_calls` (arguments that are no JSON object: some servers refuse it) | `tool_calls` |
+| blocks `custom_tool_call`, which one provider reads, and reads twice | in `tool_calls` alone |
+| a block `custom_tool_call_output` in the tool message of its call | its text |
+| a call that is not in `tool_calls`, a result in place of a `ToolMessage` | its JSON as text |
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+
+from langchain_ctxbudget.content.blocks import (
+    Block,
+    blocks_of,
+    fields_of,
+    json_text,
+    text_block,
+    type_of,
+)
+from langchain_ctxbudget.content.items import STANDARD_CALLS, without_items
+
+_CUSTOM_CALL = "custom_tool_call"
+_CUSTOM_RESULT = "custom_tool_call_output"
+CALL_BLOCKS = (*STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
+"""Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
+THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+RESULT_BLOCKS = ("tool_result", "function_call_output", _CUSTOM_RESULT)
+_KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
+"""Keys under which blocks of any type name a call."""
+_UNREADABLE = "unreadable_arguments"
+"""The argument that arguments become which are no JSON object."""
+
+
+def is_text(message: BaseMessage) -> bool:
+    """Tells if a message is plain text of a user or a model, without calls, as most are.
+
+    It is a quick look: a message of a subclass is not recognised.
+    """
+    if not isinstance(message.content, str):
+        return False
+    if type(message) is AIMessage:
+        return not (message.tool_calls or message.invalid_tool_calls)
+    return type(message) is HumanMessage
+
+
+# Thoughts
+
+
+def is_thought(block: Block) -> bool:
+    """Tells if a block is reasoning of a model, in any provider's form."""
+    return type_of(block) in THOUGHTS
+
+
+def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
+    """Returns blocks of a content without the thoughts at their end, which lead to nothing.
+
+    The Responses API refuses reasoning without the item that it led to, and Anthropic a message
+    that ends with thinking: an answer was cut off there. Calls that stand in `tool_calls` alone are
+    sent behind the content, so they follow.
+    """
+    if not isinstance(message, AIMessage) or not _all_calls_in(blocks, message):
+        return list(blocks)
+    end = len(blocks)
+    while end and is_thought(blocks[end - 1]):
+        end -= 1
+    return list(blocks[:end])
+
+
+def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
+    """Tells if every call of a message has a block among these."""
+    ids: set[str] = set()
+    for block in blocks:
+        if type_of(block) in CALL_BLOCKS:
+            fields = fields_of(block)
+            ids.add(str(fields.get("id")))
+            ids.add(str(fields.get("call_id")))
+    return ids.issuperset(call_ids(message))
+
+
+# Calls
+
+
+def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
+    """Returns the valid calls of a message, which LangChain lists in `tool_calls`."""
+    if not isinstance(message, AIMessage):
+        return []
+    return [dict(call) for call in message.tool_calls]
+
+
+def call_ids(message: BaseMessage) -> tuple[str, ...]:
+    """Returns the ids of the tool calls that a message makes, valid or not.
+
+    A call without an id has an empty one.
+    """
+    if not isinstance(message, AIMessage):
+        return ()
+    calls = (*message.tool_calls, *message.invalid_tool_calls)
+    return tuple(call["id"] or "" for call in calls)
+
+
+def with_calls(message: BaseMessage) -> BaseMessage:
+    """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
+
+    A message that has them there already is returned as it is.
+    """
+    if not isinstance(message, AIMessage):
+        return message
+    if message.invalid_tool_calls:
+        message = _with_valid_calls(message)
+    blocks = blocks_of(message)
+    rest = [block for block in blocks if type_of(block) != _CUSTOM_CALL or is_raw(block, message)]
+    if len(rest) == len(blocks):
+        return message
+    return without_items(message.model_copy(update={"content": rest}))
+
+
+def _with_valid_calls(message: AIMessage) -> AIMessage:
+    """Makes the invalid calls of a message valid: their text becomes their only argument."""
+    calls = list(message.tool_calls)
+    for call in message.invalid_tool_calls:
+        arguments = {_UNREADABLE: call["args"] or ""}
+        calls.append(
+            ToolCall(name=call["name"] or "", args=arguments, id=call["id"], type="tool_call")
+        )
+    return message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
+
+
+def is_raw(block: Block, message: BaseMessage) -> bool:
+    """Tells if a block is a call that is not in `tool_calls`, or a result in no `ToolMessage`."""
+    if isinstance(message, ToolMessage):
+        return False
+    kind = type_of(block)
+    if kind in RESULT_BLOCKS:
+        return True
+    if kind not in CALL_BLOCKS:
+        return False
+    return call_id_of(block) not in call_ids(message)
+
+
+def call_id_of(block: Block) -> str:
+    """Returns the id of the call that a block is, or that it answers; empty where there is none."""
+    fields = fields_of(block)
+    for key in _KEYS_OF_CALL_IDS:  # OpenAI's calls have an id of their own, too
+        if key in fields:
+            return str(fields[key] or "")
+    if fields.get("type") in CALL_BLOCKS:
+        return str(fields.get("id") or "")
+    return ""
+
+
+def raw_text(block: Block) -> Block:
+    """Returns a block as text: its own text, or its JSON."""
+    return _json_block(fields_of(block))
+
+
+def with_text_result(message: ToolMessage) -> ToolMessage:
+    """Returns the result of a custom tool as text; any other as it is."""
+    if _CUSTOM_RESULT not in map(type_of, blocks_of(message)):
+        return message
+    blocks: list[Block] = []
+    for block in blocks_of(message):
+        if type_of(block) == _CUSTOM_RESULT:
+            output = fields_of(block).get("output") or ""
+            blocks.append(_json_block(output))
+        else:
+            blocks.append(block)
+    return message.model_copy(update={"content": blocks})
+
+
+def in_one_form(message: BaseMessage) -> BaseMessage:
+    """Returns a message with its calls, or its result, in the form that every provider reads."""
+    if isinstance(message, ToolMessage):
+        return with_text_result(message)
+    return with_calls(message)
+
+
+def _json_block(value: object) -> Block:
+    """Returns a text, or another value as JSON, as a block."""
+    if isinstance(value, str):
+        return text_block(value)
+    return text_block(json_text(value))
+
+
+def with_calls_as(message: AIMessage, ids: Sequence[str], names: Sequence[str]) -> BaseMessage:
+    """Returns a message whose calls have these ids and names.
+
+    Blocks and items that still have the former ones are left out.
+    """
+    calls: list[dict[str, Any]] = []
+    for call, call_id, name in zip(listed_calls(message), ids, names, strict=True):
+        calls.append({**call, "id": call_id, "name": name})
+    content: str | list[Block] = message.content
+    if not isinstance(content, str):
+        content = [block for block in content if type_of(block) not in CALL_BLOCKS] or ""
+    return without_items(message.model_copy(update={"tool_calls": calls, "content": content}))

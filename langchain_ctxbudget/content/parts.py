@@ -1,0 +1,278 @@
+"""The parts of a message: what stands in its content, of every kind, in any provider's form.
+
+A message is read into parts here, and nowhere else: what counts, clips, searches, quotes or learns
+from a message asks its parts. Only `providers/` looks into the raw blocks besides, since it writes
+them anew.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.content.blocks import (
+    Block,
+    fields_of,
+    says_something,
+    text_block,
+    text_of,
+    type_of,
+)
+from langchain_ctxbudget.content.calls import (
+    CALL_BLOCKS,
+    RESULT_BLOCKS,
+    THOUGHTS,
+    call_id_of,
+    is_raw,
+)
+from langchain_ctxbudget.content.items import Item, item_of
+from langchain_ctxbudget.content.media import (
+    SCREEN,
+    Medium,
+    is_payload,
+    medium_of,
+    texts_inside,
+    words_inside,
+)
+
+
+class Kind(StrEnum):
+    """What a part is."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    AUDIO = "audio"
+    VIDEO = "video"
+    FILE = "file"
+    REASONING = "reasoning"
+    CALL = "call"
+    RESULT = "result"
+    SERVER_CALL = "server call"
+    """A call of a tool that the provider runs itself."""
+    SERVER_RESULT = "server result"
+    CITATION = "citation"
+    REFUSAL = "refusal"
+    COMPACTION = "compaction"
+    """What a provider keeps in place of messages that it has compacted itself."""
+    UNKNOWN = "unknown"
+
+
+_OWN_WORDS = frozenset({"text", "input_text", "output_text"})
+"""Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's
+Responses."""
+_CALLS_OF_THE_APPLICATION = frozenset(
+    {"computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
+)
+"""Types of OpenAI's calls that the application runs, and LangChain does not list."""
+_SERVER_CALLS = ("_call", "_tool_use", "mcp_list_tools", "executable_code")
+_SERVER_RESULTS = ("_tool_result", "code_execution_result")
+"""How the types of blocks end that tell of tools which the provider runs itself."""
+_OTHER_KINDS = {
+    "citation": Kind.CITATION,
+    "citations": Kind.CITATION,
+    "refusal": Kind.REFUSAL,
+    "compaction": Kind.COMPACTION,
+}
+_PROVIDERS_OF_TYPES = {
+    "thinking": "anthropic",
+    "redacted_thinking": "anthropic",
+    "tool_use": "anthropic",
+    "tool_result": "anthropic",
+    "server_tool_use": "anthropic",
+    "executable_code": "google",
+    "code_execution_result": "google",
+}
+"""Whose form a block is that says so by its type alone."""
+_MEDIA_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
+"""Types of media among those that LangChain lets a tool answer with; it makes a text of any other
+block."""
+_PLAIN_KEYS = frozenset({"type", "text", "id", "index"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a message.
+
+    What it is, is known at once; the rest is read when it is asked for.
+    """
+
+    block: Block
+    """As it stands in the message."""
+    is_raw: bool = False
+    """True for a call that LangChain does not list, and for a result in no message of its own."""
+    in_place_of: "Part | None" = None
+    """The part that this text stands for; None for a part of the message itself."""
+
+    @cached_property
+    def type(self) -> str:
+        """What its provider calls it, without LangChain's wrapping; empty for a mere text."""
+        return type_of(self.block)
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What it is."""
+        is_worded = isinstance(self.block, str) or self.type in _OWN_WORDS
+        if is_worded and self.text is not None:
+            return Kind.TEXT
+        if self.medium is not None:
+            return Kind(self.medium.kind)
+        return _kind_of_type(self.type)
+
+    @property
+    def label(self) -> str:
+        """What it is called where its kind is told in brackets: its type as it is written."""
+        return "text" if isinstance(self.block, str) else str(self.block.get("type", "content"))
+
+    @property
+    def name(self) -> str:
+        """What a reader calls it: its type without what providers put around that."""
+        return (self.type or "content").removeprefix("input_").removesuffix("_url")
+
+    # What a reader reads
+
+    @property
+    def text(self) -> str | None:
+        """Its own text, word for word; None where it has none."""
+        if isinstance(self.block, str):
+            return self.block
+        text = self.block.get("text")
+        return text if isinstance(text, str) else None
+
+    @property
+    def plain_text(self) -> str | None:
+        """Its text where it is nothing but text, in the form that every provider reads."""
+        return text_of(self.block)
+
+    @cached_property
+    def words(self) -> Sequence[str]:
+        """The texts inside it that a reader would read, of a search result or a document."""
+        return words_inside(self.block)
+
+    @cached_property
+    def payload_characters(self) -> int:
+        """How many characters in it are data that nobody reads: base64, or something encrypted."""
+        return sum(len(text) for text in texts_inside(fields_of(self.block)) if is_payload(text))
+
+    @property
+    def has_payload(self) -> bool:
+        """True if anything in it is data that nobody reads."""
+        return self.payload_characters > 0
+
+    @property
+    def extras(self) -> Sequence[str]:
+        """What it has besides plain text: keys of a text, or that it is of another type."""
+        if isinstance(self.block, str):
+            return ()
+        if self.block.get("type") == "text":
+            return [key for key in self.block if key not in _PLAIN_KEYS]
+        return [f"a block of type {self.block.get('type')!r}"]
+
+    @property
+    def says_something(self) -> bool:
+        """True if it holds more than white space and thoughts."""
+        return self.kind is not Kind.REASONING and says_something(self.block)
+
+    # Media
+
+    @cached_property
+    def medium(self) -> Medium | None:
+        """The picture, the sound, the video or the file that it is; None for any other part."""
+        return medium_of(self.block)
+
+    @property
+    def is_media(self) -> bool:
+        """True for a picture, a sound, a video or a file."""
+        return self.medium is not None
+
+    @property
+    def may_be_result(self) -> bool:
+        """True for a medium in a form in which LangChain lets a tool answer with it."""
+        if isinstance(self.block, str) or self.medium is None:
+            return False
+        return self.block.get("type") in _MEDIA_IN_RESULTS
+
+    # Whose it is
+
+    @property
+    def is_function_call(self) -> bool:
+        """True for a call of a function; not for one of a computer, a shell or a patch."""
+        return self.type in CALL_BLOCKS
+
+    @property
+    def is_listed_call(self) -> bool:
+        """True for a call that LangChain lists in `tool_calls` or `invalid_tool_calls`, too."""
+        return self.is_function_call and not self.is_raw
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call that it is, or that it answers; empty where there is none."""
+        return call_id_of(self.block)
+
+    @property
+    def item(self) -> Item | None:
+        """The item of OpenAI's Responses API that it stands for; None if it stands for none."""
+        return item_of(self.block)
+
+    @property
+    def provider(self) -> str:
+        """Whose form it is, such as `anthropic`; empty where it does not say."""
+        if self.item is not None:
+            return "openai"
+        return _PROVIDERS_OF_TYPES.get(self.type, "")
+
+    @property
+    def is_run_by_provider(self) -> bool:
+        """True for a call of a tool that the provider runs itself, and for what came of it."""
+        if self.type in _CALLS_OF_THE_APPLICATION or self.is_function_call:
+            return False
+        return self.type.endswith((*_SERVER_CALLS, *_SERVER_RESULTS))
+
+
+def _kind_of_type(block_type: str) -> Kind:
+    """Returns the kind of a part that is neither a text nor a medium."""
+    if block_type in THOUGHTS:
+        return Kind.REASONING
+    if block_type in CALL_BLOCKS or block_type in _CALLS_OF_THE_APPLICATION:
+        return Kind.CALL
+    if block_type in RESULT_BLOCKS:
+        return Kind.RESULT
+    if block_type.endswith(_SERVER_RESULTS):
+        return Kind.SERVER_RESULT
+    if block_type.endswith(_SERVER_CALLS):
+        return Kind.SERVER_CALL
+    return _OTHER_KINDS.get(block_type, Kind.UNKNOWN)
+
+
+# From messages, and back
+
+
+def parts_of(message: BaseMessage) -> list[Part]:
+    """Returns the parts of a message's content, in order.
+
+    The screen that a computer tool gives as an address is an image.
+    """
+    content = message.content
+    if isinstance(content, str):
+        if message.additional_kwargs.get("type") == SCREEN:
+            return [Part({"type": "input_image", "image_url": content})]
+        return [Part(content)]
+    return [Part(block, is_raw(block, message)) for block in content]
+
+
+def text_part(text: str, in_place_of: Part | None = None) -> Part:
+    """Returns a text as a part; it may stand for another part."""
+    return Part(text_block(text), in_place_of=in_place_of)
+
+
+def with_parts(message: BaseMessage, parts: Iterable[Part]) -> BaseMessage:
+    """Returns a message with these parts as its content."""
+    return message.model_copy(update={"content": [part.block for part in parts]})
+
+
+def has_media(message: BaseMessage) -> bool:
+    """Tells if a message has a picture, a sound, a video or a file."""
+    if isinstance(message.content, str):
+        return message.additional_kwargs.get("type") == SCREEN
+    return any(part.is_media for part in parts_of(message))

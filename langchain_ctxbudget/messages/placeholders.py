@@ -1,0 +1,78 @@
+"""The lines that tell of what cannot be shown: `[image left out: image/png, 150 KB]`."""
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.content import Part, parts_of, text_part, with_parts
+from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
+
+_KILOBYTE = 1_000
+
+
+def placeholder_of(part: Part, reference: str | None = None) -> str:
+    """Returns the line in place of a part: `[image left out: image/png, 150 KB; recall "#12"]`.
+
+    It names the reference under which the recall tool shows the part again, where one is given and
+    the tool can.
+    """
+    medium = part.medium
+    if medium is not None:
+        kind: str = medium.kind
+        details = [_file_name(medium.name), medium.mime_type, _size(medium.size_bytes)]
+    else:
+        kind = part.name
+        details = [_size(part.payload_characters)]
+    line = f"{kind} left out"
+    description = ", ".join(filter(None, details))
+    if description:
+        line += f": {description}"
+    if reference and part.may_be_result:
+        line += f'; recall "{reference}"'
+    return f"[{line}]"
+
+
+def readable_text_of(part: Part, reference: str | None = None) -> str:
+    """Returns the text that stands for a part.
+
+    It has what a reader would read of the part, and a line in place of the payload.
+    """
+    if part.plain_text is not None:
+        return part.plain_text
+    if part.is_media:
+        return placeholder_of(part, reference)
+    if not part.words:
+        return placeholder_of(part)
+    lines = [f"[{part.name}]", *part.words]
+    if part.has_payload:
+        lines.append(placeholder_of(part))
+    return "\n".join(lines)
+
+
+def without_media(message: BaseMessage, reference: str | None = None) -> BaseMessage:
+    """Returns a message with lines in place of its media; the given one is not changed."""
+    shown: list[Part] = []
+    for part in parts_of(message):
+        if part.is_media:
+            shown.append(text_part(placeholder_of(part, reference)))
+        else:
+            shown.append(part)
+    return with_parts(message, shown)
+
+
+def _file_name(name: str) -> str:
+    """Returns the name of a file on one line, or the beginning of a long one.
+
+    Its square brackets become round ones, since the line that names it ends with a square one.
+    """
+    plain = one_line(name.replace("[", "(").replace("]", ")"))
+    return plain if len(plain) <= LABEL_CHARACTERS else f"{plain[:LABEL_CHARACTERS]}…"
+
+
+def _size(size_bytes: int) -> str:
+    """Returns a number of bytes in words; empty for none."""
+    if not size_bytes:
+        return ""
+    if size_bytes < _KILOBYTE:
+        return f"{size_bytes} bytes"
+    if size_bytes < _KILOBYTE**2:
+        return f"{round(size_bytes / _KILOBYTE)} KB"
+    return f"{size_bytes / _KILOBYTE**2:.1f} MB"

@@ -1,0 +1,77 @@
+"""What each provider accepts, refuses, counts and charges, and requires of what is sent. Pure."""
+
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC, has_cache_mark, with_cache_marks
+from langchain_ctxbudget.providers.call_ids import sent_call_id, with_short_ids
+from langchain_ctxbudget.providers.common import COMMON
+from langchain_ctxbudget.providers.google import GOOGLE
+from langchain_ctxbudget.providers.models import model_names, profile_of, unwrapped
+from langchain_ctxbudget.providers.names import accepted_name, with_accepted_name
+from langchain_ctxbudget.providers.openai import OPENAI
+from langchain_ctxbudget.providers.profile import (
+    CacheTerms,
+    FileRates,
+    Framing,
+    ImageRate,
+    Profile,
+)
+from langchain_ctxbudget.providers.requirements import (
+    Requirement,
+    Stage,
+    accepted_history,
+    each,
+    finished,
+    grouped,
+    met,
+    regrouped,
+)
+from langchain_ctxbudget.providers.roles import (
+    NO_FIRST_QUESTION,
+    in_accepted_form,
+    opening_before,
+)
+from langchain_ctxbudget.providers.stretch import (
+    Change,
+    Placed,
+    Repair,
+    Stretch,
+    UsedIds,
+    joined_repairs,
+)
+
+__all__ = [
+    "ANTHROPIC",
+    "COMMON",
+    "GOOGLE",
+    "NO_FIRST_QUESTION",
+    "OPENAI",
+    "CacheTerms",
+    "Change",
+    "FileRates",
+    "Framing",
+    "ImageRate",
+    "Placed",
+    "Profile",
+    "Repair",
+    "Requirement",
+    "Stage",
+    "Stretch",
+    "UsedIds",
+    "accepted_history",
+    "accepted_name",
+    "each",
+    "finished",
+    "grouped",
+    "has_cache_mark",
+    "in_accepted_form",
+    "joined_repairs",
+    "met",
+    "model_names",
+    "opening_before",
+    "profile_of",
+    "regrouped",
+    "sent_call_id",
+    "unwrapped",
+    "with_accepted_name",
+    "with_cache_marks",
+    "with_short_ids",
+]

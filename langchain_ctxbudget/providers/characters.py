@@ -1,0 +1,51 @@
+"""Characters that UTF-8 can hold, as requests are sent in it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.messages import encodable, plain_text
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.stretch import Change
+
+_JOINED = Change("characters", "halves of characters are sent joined, or as �")
+_NOT_SENT = ("id", "artifact")
+
+
+def with_sendable_characters(
+    message: BaseMessage, _profile: Profile
+) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message whose texts UTF-8 can hold, and what was changed in its words."""
+    unsendable = {
+        name: value
+        for name, value in vars(message).items()
+        if value and name not in _NOT_SENT and not _is_sendable(value)
+    }
+    if not unsendable:
+        return message, ()
+    changes = {name: _sendable(value) for name, value in unsendable.items()}
+    words = plain_text(message)
+    return message.model_copy(update=changes), [_JOINED] if encodable(words) != words else ()
+
+
+def _is_sendable(value: object) -> bool:
+    """Tells if UTF-8 can hold all texts in a value."""
+    if isinstance(value, str):
+        return value.isascii() or encodable(value) == value
+    if isinstance(value, dict):
+        return all(_is_sendable(key) and _is_sendable(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(_is_sendable, value))
+    return True
+
+
+def _sendable(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
+    """Returns a value whose texts UTF-8 can hold."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_sendable, value))
+    return value

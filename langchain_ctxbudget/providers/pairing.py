@@ -1,0 +1,179 @@
+"""Calls and results: each result right behind its call, each call with a result, no id twice."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from langchain_ctxbudget.content import (
+    is_text,
+    item_ids,
+    listed_calls,
+    with_calls_as,
+    without_items,
+)
+from langchain_ctxbudget.providers.call_ids import short_id
+from langchain_ctxbudget.providers.names import name_of_call
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretch, UsedIds
+
+NO_RESULT = "[No result was recorded for this call.]"
+
+
+class _CallPlace(NamedTuple):
+    """Where a call stands."""
+
+    message: int
+    """The position of its message."""
+    number: int
+    """Its place among the calls of that message."""
+
+
+def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
+    """Moves results right behind their call, in the order of the calls.
+
+    What has no call is left out, and a stand-in answers for what is missing. An id that is used
+    again is replaced.
+    """
+    answers, orphans = _answers_of(stretch.messages)
+    sent: list[Placed] = []
+    repairs: list[Repair] = []
+    for place, placed in enumerate(stretch.placed):
+        if isinstance(placed.message, ToolMessage):
+            continue  # it stands behind its call
+        if is_text(placed.message):
+            sent.append(placed)
+            continue
+        results = _results_of(place, stretch.placed, answers)
+        round_of_calls, changes = _round_of(placed, results, stretch.used, profile)
+        sent += round_of_calls
+        repairs += [change.repair_of(placed.message) for change in changes]
+
+    for orphan in orphans:
+        result = stretch.placed[orphan].message
+        repairs.append(Repair("orphan_result", result.id or "", "left out: nothing calls for it"))
+    return Stretch(sent, stretch.used), repairs
+
+
+def _results_of(
+    place: int, placed: Sequence[Placed], answers: Mapping[_CallPlace, int]
+) -> list[Placed | None]:
+    """Returns the result of every call of a message; None for a call without one."""
+    results: list[Placed | None] = []
+    for number in range(len(listed_calls(placed[place].message))):
+        result_place = answers.get(_CallPlace(place, number))
+        results.append(None if result_place is None else placed[result_place])
+    return results
+
+
+def _round_of(
+    placed: Placed, results: Sequence[Placed | None], used: UsedIds, profile: Profile
+) -> tuple[list[Placed], list[Change]]:
+    """Returns a message with the results of its calls, and what was changed in them."""
+    original_ids = [call["id"] or "" for call in listed_calls(placed.message)]
+    ids = [_unused_call_id(call_id, used, profile) for call_id in original_ids]
+    message, changes = _with_accepted_calls(placed.message, ids, profile)
+    message, item_changes = _with_unused_items(message, used)
+    changes += item_changes
+
+    round_of_calls = [Placed(message, placed.position)]
+    for original_id, call_id, result in zip(original_ids, ids, results, strict=True):
+        if result is None:
+            round_of_calls.append(Placed(ToolMessage(NO_RESULT, tool_call_id=call_id)))
+            detail = f"a stand-in answers call {original_id!r}"
+            changes.append(Change("missing_result", detail))
+        else:
+            round_of_calls.append(Placed(_answering(result.message, call_id), result.position))
+    return round_of_calls, changes
+
+
+def _with_accepted_calls(
+    message: BaseMessage, ids: list[str], profile: Profile
+) -> tuple[BaseMessage, list[Change]]:
+    """Returns a message whose calls have these ids, and names that the provider accepts."""
+    listed = listed_calls(message)
+    original_ids = [call["id"] or "" for call in listed]
+    original_names = [call["name"] for call in listed]
+    names = [name_of_call(call, profile) for call in listed]
+
+    changes: list[Change] = []
+    if ids != original_ids:
+        changes.append(Change("call_id", f"calls {original_ids} are sent as {ids}"))
+    if names != original_names:
+        detail = f"calls of {original_names} are sent as calls of {names}"
+        changes.append(Change("call_name", detail))
+    if changes and isinstance(message, AIMessage):
+        return with_calls_as(message, ids, names), changes
+    return message, changes
+
+
+def _answering(result: BaseMessage, call_id: str) -> BaseMessage:
+    """Returns a result that answers the call with an id: itself where it does."""
+    if isinstance(result, ToolMessage) and result.tool_call_id == call_id:
+        return result
+    return result.model_copy(update={"tool_call_id": call_id})
+
+
+def _unused_call_id(call_id: str, used: UsedIds, profile: Profile) -> str:
+    """Returns this id if no call has it yet, else one like it; it is used from now on."""
+    candidate = call_id
+    while not candidate or candidate in used.call_counts:
+        count = used.call_counts.get(call_id, 0) + 1
+        used.call_counts[call_id] = count
+        candidate = short_id(f"{call_id or 'call'}-{count}", profile.longest_call_id)
+    used.call_counts[candidate] = 1
+    return candidate
+
+
+def _with_unused_items(message: BaseMessage, used: UsedIds) -> tuple[BaseMessage, list[Change]]:
+    """Returns a message without items that were sent before; its items are used from now on."""
+    repeated = item_ids(message) & used.item_ids
+    changes: list[Change] = []
+    if repeated:
+        message = without_items(message, used.item_ids)
+        detail = f"sent without ids and reasoning: {sorted(repeated)} again"
+        changes.append(Change("item_id", detail))
+    used.item_ids.update(item_ids(message))
+    return message, changes
+
+
+# Which result answers which call
+
+
+def _answers_of(messages: Sequence[BaseMessage]) -> tuple[dict[_CallPlace, int], list[int]]:
+    """Returns the position of the result of every answered call, and results that answer none.
+
+    Ids may repeat: a result answers the newest open call before it, else the first one after it
+    that is still open.
+    """
+    open_calls: defaultdict[str, list[_CallPlace]] = defaultdict(list)
+    early_results: list[int] = []
+    answers: dict[_CallPlace, int] = {}
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            waiting = open_calls[message.tool_call_id]
+            if waiting:
+                answers[waiting.pop()] = position
+            else:
+                early_results.append(position)
+        calls = listed_calls(message)
+        for number in reversed(range(len(calls))):
+            call_id = calls[number]["id"] or ""
+            open_calls[call_id].append(_CallPlace(position, number))
+
+    orphans: list[int] = []
+    for position in early_results:
+        waiting = open_calls[_answered_id(messages[position])]
+        if waiting:  # all after the last of these results, or they would have matched
+            first = min(waiting)
+            waiting.remove(first)
+            answers[first] = position
+        else:
+            orphans.append(position)
+    return answers, orphans
+
+
+def _answered_id(message: BaseMessage) -> str:
+    """Returns the id of the call that a result answers; empty for any other message."""
+    return message.tool_call_id if isinstance(message, ToolMessage) else ""

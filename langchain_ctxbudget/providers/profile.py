@@ -1,0 +1,86 @@
+"""What one provider accepts, refuses, counts and charges, as data.
+
+A value stands here once something reads it. What follows from these values is done by the
+requirements (`requirements.py`), by the counters (`tokens/`), and by what decides whether a prompt
+is extended or rebuilt (`prompt/`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class ImageRate(NamedTuple):
+    """The price of an image for a model, in tokens (OpenAI's vision guide, "Calculating costs")."""
+
+    base_tokens: int = 85
+    tile_tokens: int = 170
+    patch_tokens: float = 0.0
+    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as
+    `ChatOpenAI` counts."""
+
+
+class Framing(NamedTuple):
+    """Tokens that a model adds around the text of a message, of a function and of an image."""
+
+    message_tokens: int = 3
+    name_tokens: int = 1
+    function_tokens: int = 7
+    """The frame of one function, for gpt-4o and later; 10 for the cl100k_base models."""
+    image: ImageRate = ImageRate()
+
+
+class FileRates(NamedTuple):
+    """What the bytes of files, sounds and videos are estimated to cost."""
+
+    page_tokens: int = 3_000
+    """A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and
+    Google it takes less."""
+    page_bytes: int = 30_000
+    """What a page is taken to have in a PDF whose pages cannot be counted, as they are
+    compressed."""
+    file_bytes_per_token: int = 10
+    """Of a file of any other kind: its text is compressed, or stands among fonts and pictures."""
+    recording_bytes_per_token: int = 100
+    """Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a
+    low rate for speech."""
+
+
+class CacheTerms(NamedTuple):
+    """How a provider caches prompts, and what it charges for that."""
+
+    read_price: float = 0.1
+    """The price of a cached token, as a share of another one's."""
+    most_marks: int = 0
+    """The most marks that a request may have; 0 where the provider takes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One provider, as data. The defaults are what every provider accepts."""
+
+    name: str
+    longest_call_id: int | None = None
+    """How many characters the id of a call may have; None: any number."""
+    longest_name: int = 64
+    """How many characters the name of a speaker or a tool may have."""
+    refused_in_names: str = "[^a-zA-Z0-9_-]+"
+    """A pattern of what must not stand in such a name."""
+    begins_with_user: bool = True
+    """True if the first message behind the system message must be the user's."""
+    reads_own_media: bool = False
+    """True if its models read the media again that they have made, in an assistant's message."""
+    framing: Framing = field(default_factory=Framing)
+    image_rates: Mapping[str, ImageRate] = field(default_factory=dict)
+    """The price of an image for models whose names begin so; all others cost as the framing
+    says."""
+    files: FileRates = field(default_factory=FileRates)
+    cache: CacheTerms = field(default_factory=CacheTerms)
+
+    def framing_for(self, model_name: str) -> Framing:
+        """Returns what a model of this provider adds around texts."""
+        name = model_name.lower()
+        for beginning, rate in self.image_rates.items():
+            if name.startswith(beginning):
+                return self.framing._replace(image=rate)
+        return self.framing

@@ -1,0 +1,148 @@
+"""What providers require of the messages that they are sent: one list, which every way out runs.
+
+A requirement is one function `(stretch, profile) -> (stretch, repairs)`. It does nothing where the
+messages meet it already. To add one, write the function and put it into `REQUIREMENTS`; `each`
+makes one of a function of a single message.
+
+Prompts, windows and histories run them in two stages: when stored messages and the turn are put
+into groups, before anything is counted; and over the finished request, which is counted already: a
+requirement of that stage must not change what a message costs, or the recount refuses the prompt.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.messages import Group
+from langchain_ctxbudget.providers.call_ids import with_short_call_ids
+from langchain_ctxbudget.providers.characters import with_sendable_characters
+from langchain_ctxbudget.providers.names import accepted_speaker
+from langchain_ctxbudget.providers.openai import without_response_id
+from langchain_ctxbudget.providers.pairing import with_own_results
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.roles import accepted
+from langchain_ctxbudget.providers.stretch import (
+    Change,
+    Placed,
+    Repair,
+    Stretch,
+    UsedIds,
+    joined_repairs,
+)
+
+Met = tuple[Stretch, list[Repair]]
+Grouped = tuple[list[Group], list[Repair]]
+
+
+class Stage(Enum):
+    """When a requirement is met."""
+
+    GROUPING = "when messages are put into groups, before they are counted"
+    SENDING = "over the finished request"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that providers require of what they are sent."""
+
+    meet: Callable[[Stretch, Profile], Met]
+    """Returns the messages as a provider accepts them, and what was changed."""
+    stage: Stage = Stage.GROUPING
+    holds_for_histories: bool = True
+    """False where a whole history has messages as they were said: `messages` of a chat history
+    without `max_tokens`, which an application also shows and counts."""
+
+
+def each(
+    meet: Callable[[BaseMessage, Profile], tuple[BaseMessage | None, Sequence[Change]]],
+) -> Callable[[Stretch, Profile], Met]:
+    """Returns what a requirement of single messages does with all of a stretch.
+
+    `meet` returns a message as it is sent, or None if it is left out, and what was changed.
+    """
+
+    def meet_all(stretch: Stretch, profile: Profile) -> Met:
+        sent: list[Placed] = []
+        repairs: list[Repair] = []
+        for placed in stretch.placed:
+            message, changes = meet(placed.message, profile)
+            if changes:
+                repairs += [change.repair_of(placed.message) for change in changes]
+            if message is placed.message:
+                sent.append(placed)
+            elif message is not None:
+                sent.append(Placed(message, placed.position))
+        return Stretch(sent, stretch.used), repairs
+
+    return meet_all
+
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    Requirement(each(accepted_speaker), holds_for_histories=False),
+    Requirement(with_short_call_ids),
+    Requirement(each(accepted), holds_for_histories=False),
+    Requirement(with_own_results, holds_for_histories=False),
+    Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),
+    Requirement(each(with_sendable_characters), Stage.SENDING, holds_for_histories=False),
+)
+"""All of them, in the order in which they are met."""
+
+
+def met(stretch: Stretch, profile: Profile, stage: Stage) -> Met:
+    """Returns messages that meet all requirements of a stage, and the repairs for that."""
+    repairs: list[Repair] = []
+    for requirement in REQUIREMENTS:
+        if requirement.stage is stage:
+            stretch, further_repairs = requirement.meet(stretch, profile)
+            repairs = joined_repairs(repairs, further_repairs)
+    return stretch, repairs
+
+
+def grouped(
+    messages: Sequence[BaseMessage],
+    profile: Profile,
+    positions: Iterable[int] | None = None,
+    used: UsedIds | None = None,
+) -> Grouped:
+    """Returns messages in groups that a provider accepts, in order, and the repairs.
+
+    Args:
+        messages: What is sent; it is not changed.
+        profile: The provider.
+        positions: The positions of the messages, by default from 0 on.
+        used: The ids that earlier messages have used; those of these messages are added.
+    """
+    stretch, repairs = met(Stretch.of(messages, positions, used), profile, Stage.GROUPING)
+    return stretch.groups(), repairs
+
+
+def finished(
+    messages: Sequence[BaseMessage], profile: Profile
+) -> tuple[list[BaseMessage], list[Repair]]:
+    """Returns the messages of a finished request as they are sent, and the last repairs."""
+    stretch, repairs = met(Stretch.of(messages), profile, Stage.SENDING)
+    return stretch.messages, repairs
+
+
+def regrouped(groups: Sequence[Group], profile: Profile, used: UsedIds) -> Grouped:
+    """Returns groups as they are sent behind messages that have used some ids, and the repairs."""
+    messages = [message for group in groups for message in group.messages]
+    changed, repairs = grouped(messages, profile, used=used)
+    if not repairs:
+        return list(groups), []
+    in_place = [
+        Group(after.messages, original.positions)
+        for after, original in zip(changed, groups, strict=True)
+    ]
+    return in_place, repairs
+
+
+def accepted_history(messages: Sequence[BaseMessage], profile: Profile) -> list[BaseMessage]:
+    """Returns a whole history as a provider accepts it, as far as that changes nothing said."""
+    stretch = Stretch.of(messages)
+    for requirement in REQUIREMENTS:
+        if requirement.holds_for_histories:
+            stretch, _ = requirement.meet(stretch, profile)
+    return stretch.messages

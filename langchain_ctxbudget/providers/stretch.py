@@ -1,0 +1,124 @@
+"""Messages in a row on their way to a provider, and what is changed in them on the way."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from langchain_core.messages import BaseMessage, ToolMessage
+
+from langchain_ctxbudget.content import item_ids, listed_calls
+from langchain_ctxbudget.messages import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One thing that was changed in what is sent so that a provider accepts it."""
+
+    kind: str
+    """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`,
+    `call_name`, `role`, `item_id`, `reasoning`, `media`, `content_form`, `characters`, `name`,
+    `first_message` or `system_in_history`."""
+    message_id: str
+    detail: str
+
+
+class Change(NamedTuple):
+    """What is changed in a message so that a provider accepts it; a `Repair` names the message."""
+
+    kind: str
+    detail: str
+
+    def repair_of(self, message: BaseMessage) -> Repair:
+        """Returns the repair of a message that this is."""
+        return Repair(self.kind, message.id or "", self.detail)
+
+
+class Placed(NamedTuple):
+    """A message in the form in which it is sent."""
+
+    message: BaseMessage
+    position: int | None = None
+    """The position of the message that it is sent for; None where it stands in for a missing
+    one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsedIds:
+    """The ids that earlier messages have used, to which those of further messages are added."""
+
+    call_counts: dict[str, int] = field(default_factory=dict)
+    """How often each id of a call was asked for."""
+    item_ids: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, messages: Iterable[BaseMessage]) -> "UsedIds":
+        """Returns the ids that messages have used."""
+        used = cls()
+        for message in messages:
+            for call in listed_calls(message):
+                used.call_counts[call["id"] or ""] = 1
+            used.item_ids.update(item_ids(message))
+        return used
+
+    def copy(self) -> "UsedIds":
+        """Returns the same ids, to add others."""
+        return UsedIds(dict(self.call_counts), set(self.item_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Messages in a row, as far as they are made ready for a provider."""
+
+    placed: Sequence[Placed]
+    used: UsedIds = field(default_factory=UsedIds)
+    """The ids that the messages before this stretch have used."""
+
+    @classmethod
+    def of(
+        cls,
+        messages: Sequence[BaseMessage],
+        positions: Iterable[int] | None = None,
+        used: UsedIds | None = None,
+    ) -> "Stretch":
+        """Returns messages at some positions, by default from 0 on."""
+        at = range(len(messages)) if positions is None else positions
+        placed = list(map(Placed, messages, at))
+        return cls(placed, used or UsedIds())
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """The messages without their positions."""
+        return [placed.message for placed in self.placed]
+
+    def groups(self) -> list[Group]:
+        """Returns the messages in groups: a result stands with the message before it."""
+        groups: list[list[Placed]] = []
+        for placed in self.placed:
+            if isinstance(placed.message, ToolMessage) and groups:
+                groups[-1].append(placed)
+            else:
+                groups.append([placed])
+        return list(map(_group_of, groups))
+
+
+def _group_of(placed: Sequence[Placed]) -> Group:
+    messages = tuple(one.message for one in placed)
+    positions = tuple(one.position for one in placed if one.position is not None)
+    return Group(messages, positions)
+
+
+def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[Repair]:
+    """Returns the repairs of two passes in order.
+
+    If both gave a message other ids of calls, the repair of the later pass stands for both.
+    """
+    later = list(later)
+    told_again = Counter(repair.message_id for repair in later if repair.kind == "call_id")
+    joined: list[Repair] = []
+    for repair in earlier:
+        if repair.kind == "call_id" and told_again[repair.message_id] > 0:
+            told_again[repair.message_id] -= 1
+        else:
+            joined.append(repair)
+    return joined + later
