@@ -83,7 +83,7 @@ class Stretch:
     ) -> "Stretch":
         """Returns messages at some positions, by default from 0 on."""
         at = range(len(messages)) if positions is None else positions
-        placed = list(map(Placed, messages, at))
+        placed = [Placed(*pair) for pair in zip(messages, at, strict=True)]
         return cls(placed, used or UsedIds())
 
     @property
