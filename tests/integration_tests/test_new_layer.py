@@ -9,13 +9,11 @@ from langchain_core.messages import HumanMessage
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Fragment, LayerSpec, Reason, Status
 from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.dashboard.prompts import exact
-from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.layers import LAYERS, ListedLayer, PromptLayer, Rung, Staying, View
-from langchain_ctxbudget.prompt import NO_OPTIONS, Content
+from langchain_ctxbudget.prompt import Content
 from langchain_ctxbudget.prompt.fitting import reduce
 from langchain_ctxbudget.report.colours import CUSTOM_COLOURS, LAYER_COLOURS
-from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.integration_tests.test_dashboard_page import Visitor, as_rgb, served, visit
 
@@ -108,11 +106,12 @@ def test_a_report_has_a_colour_for_it(report: ContextReport) -> None:
     assert CUSTOM_COLOURS[0] not in LAYER_COLOURS.values()
 
 
-def test_the_dashboard_shows_its_items_as_its_own(tides: PromptLayer) -> None:
+async def test_the_dashboard_shows_its_items_as_its_own(tides: PromptLayer) -> None:
     with ContextPipeline({"learn": False}) as pipeline:
-        prompt = drive(pipeline.engine.forecast(Scope("ada", "sea"), "May I swim?", NO_OPTIONS))
+        pipeline.add_messages([HumanMessage("I live by the sea.")], **ADA)
+        status = await DashboardService(pipeline).preview("ada", "sea", message="May I swim?")
 
-    parts = [part for part in exact(prompt)[-1]["parts"] if part["layer"] == "tides"]
+    parts = [part for part in status["prompt"][-1]["parts"] if part["layer"] == "tides"]
     assert [part["item"] for part in parts if part["item"]] == ["tides 1", "tides 2"]
 
 
