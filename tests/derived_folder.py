@@ -11,8 +11,7 @@ from urllib.parse import quote, unquote
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.history.derived import Address, Value
-from langchain_ctxbudget.stores import Scope, label
+from langchain_ctxbudget.stores import Address, Scope, Value, label
 
 T = TypeVar("T")
 

@@ -8,31 +8,18 @@ A piece is got, put and forgotten at an `Address`. Its key is the digest of what
 with the version of what made it (`key_of`). Where the key is a number instead, a head names the
 digest of each piece and the version of all.
 
-What is made again at no cost may be kept anywhere: a store that has an attribute `derived` keeps it
-at that `DerivedPlace`, any other store keeps it itself, beside the log.
+What is made again at no cost may be kept anywhere, see `stores/derived_places.py`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp, Result
+from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores import ROOT, Scope, bulk, label, read_all
-
-Value: TypeAlias = dict[str, Any]
-"""A piece of derived data as plain JSON, in a form that every store can hold."""
-
-
-class Address(NamedTuple):
-    """Where a piece of derived data is kept."""
-
-    scope: Scope
-    kind: str
-    """The name of the kind."""
-    key: str
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.stores import Address, DerivedPlace, InStore, Scope, Value, derived_place
 
 
 def key_of(digest: str, version: str) -> str:
@@ -48,92 +35,6 @@ def key_of(digest: str, version: str) -> str:
 def digest_in(key: str) -> str:
     """Returns the digest in a key that `key_of` has made."""
     return key.partition("-")[0]
-
-
-class DerivedPlace(Protocol):
-    """A place where derived data is kept.
-
-    Everything in it can be made again: a piece that is lost or damaged costs time, never words.
-    """
-
-    def get(self, addresses: Sequence[Address]) -> Flow[list[Value | None]]:
-        """Returns the pieces at some addresses; None where there is none."""
-
-    def put(self, pieces: Mapping[Address, Value]) -> Flow[None]:
-        """Keeps pieces, in place of those that are there."""
-
-    def forget(self, addresses: Collection[Address]) -> Flow[None]:
-        """Deletes pieces; what is not there stays so."""
-
-    def keys(self, scope: Scope, kind: str) -> Flow[list[str]]:
-        """Returns the keys of all pieces of a kind that a conversation has."""
-
-    def erase(self, user_id: str, kind: str) -> Flow[int]:
-        """Deletes all pieces of a kind that a user has, and returns how many there were."""
-
-
-class InStore:
-    """Keeps derived data in a store, beside the log of each conversation."""
-
-    def __init__(self, store: BaseStore) -> None:
-        self._store = store
-
-    def get(self, addresses: Sequence[Address]) -> Flow[list[Value | None]]:
-        """Returns the pieces at some addresses; None where there is none."""
-        values: list[Value | None] = []
-        for chunk in bulk.chunks(addresses):
-            items = yield from batch(self._store, [_place(address) for address in chunk])
-            values += map(_value_of, items)
-        return values
-
-    def put(self, pieces: Mapping[Address, Value]) -> Flow[None]:
-        """Keeps pieces, in place of those that are there."""
-        yield from bulk.write(
-            self._store, [_put(address, value) for address, value in pieces.items()]
-        )
-
-    def forget(self, addresses: Collection[Address]) -> Flow[None]:
-        """Deletes pieces; what is not there stays so."""
-        yield from bulk.write(self._store, [_put(address, None) for address in addresses])
-
-    def keys(self, scope: Scope, kind: str) -> Flow[list[str]]:
-        """Returns the keys of all pieces of a kind that a conversation has."""
-        items = yield from read_all(self._store, scope.namespace(kind))
-        return [item.key for item in items]
-
-    def erase(self, user_id: str, kind: str) -> Flow[int]:
-        """Deletes all pieces of a kind that a user has, and returns how many there were."""
-        items = yield from bulk.read_below(self._store, (ROOT, label(user_id), kind))
-        yield from bulk.write(self._store, bulk.deletions_of(items))
-        return len(items)
-
-
-def _value_of(item: Result) -> Value | None:
-    return item.value if isinstance(item, Item) else None
-
-
-def _place(address: Address) -> GetOp:
-    return GetOp(address.scope.namespace(address.kind), address.key)
-
-
-def _put(address: Address, value: Value | None) -> PutOp:
-    return PutOp(address.scope.namespace(address.kind), address.key, value, index=False)
-
-
-@runtime_checkable
-class KeepsDerivedElsewhere(Protocol):
-    """A store that has another place for what is derived from the messages in it."""
-
-    @property
-    def derived(self) -> DerivedPlace:
-        """The place."""
-
-
-def place_of(store: BaseStore) -> DerivedPlace:
-    """Returns where the derived data is kept of the conversations in a store."""
-    if isinstance(store, KeepsDerivedElsewhere):
-        return store.derived
-    return InStore(store)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +71,7 @@ class DerivedKind(ABC):
 
     def place(self, store: BaseStore) -> DerivedPlace:
         """Returns where it is kept."""
-        return place_of(store) if self.is_remade else InStore(store)
+        return derived_place(store) if self.is_remade else InStore(store)
 
     def at(self, scope: Scope, key: str) -> Address:
         """Returns the address of a piece."""

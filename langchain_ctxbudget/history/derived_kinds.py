@@ -11,11 +11,11 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.backgrounds import SENT
-from langchain_ctxbudget.history.derived import Change, DerivedKind, Value
+from langchain_ctxbudget.history.derived import Change, DerivedKind
 from langchain_ctxbudget.history.log import CUTS
 from langchain_ctxbudget.history.segments import Segments
 from langchain_ctxbudget.history.summarizing import Summaries
-from langchain_ctxbudget.stores import CutsRecord, Scope
+from langchain_ctxbudget.stores import CutsRecord, Scope, Value
 
 
 class Cuts(DerivedKind):

@@ -17,9 +17,9 @@ from pybase64 import b64decode, b64encode_as_string
 
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.conversation import OpenConversation
-from langchain_ctxbudget.history.derived import Value
 from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.search import PackedTerms
+from langchain_ctxbudget.stores import Value
 
 TEXTS = "texts"
 """The part with the texts of the messages."""

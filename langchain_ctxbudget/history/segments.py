@@ -26,7 +26,7 @@ from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.conversation import OpenConversation
-from langchain_ctxbudget.history.derived import Address, Change, DerivedKind, Value, place_of
+from langchain_ctxbudget.history.derived import Change, DerivedKind
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.segment_parts import (
@@ -47,7 +47,15 @@ from langchain_ctxbudget.history.segment_parts import (
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
-from langchain_ctxbudget.stores import MessageRecord, Record, Scope, SegmentRecord
+from langchain_ctxbudget.stores import (
+    Address,
+    MessageRecord,
+    Record,
+    Scope,
+    SegmentRecord,
+    Value,
+    derived_place,
+)
 
 SEGMENTS = "blocks"
 HEAD = "head"
@@ -92,7 +100,7 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -> Flow[None]:
     """Fills new conversations from their stored segments, of which a few are read at a time."""
     addresses = [Address(opened.scope, SEGMENTS, HEAD) for opened in conversations]
-    values = yield from place_of(store).get(addresses)
+    values = yield from derived_place(store).get(addresses)
     openings: list[_Opening] = []
     for conversation, value in zip(conversations, values, strict=True):
         if value is None:
@@ -133,7 +141,7 @@ def _read_parts(store: BaseStore, segments: Sequence[_OpeningSegment]) -> Flow[N
     addresses: list[Address] = []
     for opening, number in wanted:
         addresses += opening.addresses(number)
-    values = iter((yield from place_of(store).get(addresses)))
+    values = iter((yield from derived_place(store).get(addresses)))
     for opening, number in wanted:
         opening.take(number, [*islice(values, len(opening.addresses(number)))])
 

@@ -24,6 +24,13 @@ from langchain_ctxbudget.stores.bulk import (
     read_namespaces,
 )
 from langchain_ctxbudget.stores.clocks import Clock, utc, utc_now, with_offset
+from langchain_ctxbudget.stores.derived_places import (
+    Address,
+    DerivedPlace,
+    InStore,
+    Value,
+    derived_place,
+)
 from langchain_ctxbudget.stores.records import (
     EXTRACTION,
     SAID,

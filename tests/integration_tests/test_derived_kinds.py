@@ -14,8 +14,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import Flow, drive
 from langchain_ctxbudget.history import derived_kinds, segments, table
-from langchain_ctxbudget.history.derived import Change, DerivedKind, InStore, Value
-from langchain_ctxbudget.stores import CutsRecord, Scope
+from langchain_ctxbudget.history.derived import Change, DerivedKind
+from langchain_ctxbudget.stores import CutsRecord, InStore, Scope, Value
 from tests.conversations import BagOfWords
 from tests.derived_folder import StoreBesideFolder
 from tests.integration_tests.summary_models import Scripted

@@ -9,15 +9,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history.derived import (
-    Address,
-    DerivedPlace,
-    InStore,
-    digest_in,
-    key_of,
-    place_of,
-)
-from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.history.derived import digest_in, key_of
+from langchain_ctxbudget.stores import Address, DerivedPlace, InStore, Scope, derived_place
 from tests.derived_folder import DerivedFolder, StoreBesideFolder
 
 SCOPE = Scope("ada", "c1")
@@ -144,9 +137,9 @@ def test_a_key_tells_its_digest() -> None:
 
 
 def test_a_store_keeps_derived_data_itself() -> None:
-    assert isinstance(place_of(InMemoryStore()), InStore)
+    assert isinstance(derived_place(InMemoryStore()), InStore)
 
 
 def test_a_store_may_name_another_place(tmp_path: Path) -> None:
     store = StoreBesideFolder(tmp_path)
-    assert place_of(store) is store.derived
+    assert derived_place(store) is store.derived
