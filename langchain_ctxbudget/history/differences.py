@@ -12,7 +12,7 @@ from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.messages import SeenMessages, content_id, fingerprint, plainly_same
-from langchain_ctxbudget.providers import OPENAI, with_short_ids
+from langchain_ctxbudget.providers import PROFILES, with_accepted_ids
 
 TASK = -1
 """The state of an agent that runs inside another one's tool; its messages are archived when the
@@ -73,7 +73,7 @@ def additions(conversation: OpenConversation, messages: Sequence[BaseMessage]) -
         elif table.fingerprint(position) == message.fingerprint:
             is_same = True
         else:
-            is_same = _is_as_sent_to_openai(table[position].message, message)
+            is_same = _is_as_sent(table[position].message, message)
 
         if not is_same:
             raise MessageConflictError(
@@ -86,9 +86,10 @@ def additions(conversation: OpenConversation, messages: Sequence[BaseMessage]) -
     return Difference(ids=ids, appended=list(appended.values()))
 
 
-def _is_as_sent_to_openai(stored: BaseMessage, message: IdentifiedMessage) -> bool:
-    """Returns whether a message is the stored one as OpenAI gets it, with short ids of calls."""
-    return fingerprint(with_short_ids(stored, OPENAI)) == message.fingerprint
+def _is_as_sent(stored: BaseMessage, message: IdentifiedMessage) -> bool:
+    """Returns whether a message is the stored one with ids of calls as some provider gets them."""
+    rules = {profile.call_ids for profile in PROFILES.values() if not profile.call_ids.may_be_any}
+    return any(fingerprint(with_accepted_ids(stored, ids)) == message.fingerprint for ids in rules)
 
 
 def difference_to_state(

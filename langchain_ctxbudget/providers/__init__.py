@@ -1,14 +1,15 @@
 """What each provider accepts, refuses, counts and charges, and requires of what is sent. Pure."""
 
 from langchain_ctxbudget.providers.anthropic import ANTHROPIC, has_cache_mark, with_cache_marks
-from langchain_ctxbudget.providers.call_ids import sent_call_id, with_short_ids
+from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
-from langchain_ctxbudget.providers.models import model_names, profile_of, unwrapped
+from langchain_ctxbudget.providers.models import PROFILES, model_names, profile_of, unwrapped
 from langchain_ctxbudget.providers.names import accepted_name, with_accepted_name
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import (
     CacheTerms,
+    CallIds,
     FileRates,
     Framing,
     ImageRate,
@@ -44,7 +45,9 @@ __all__ = [
     "GOOGLE",
     "NO_FIRST_QUESTION",
     "OPENAI",
+    "PROFILES",
     "CacheTerms",
+    "CallIds",
     "Change",
     "FileRates",
     "Framing",
@@ -71,7 +74,7 @@ __all__ = [
     "regrouped",
     "sent_call_id",
     "unwrapped",
+    "with_accepted_ids",
     "with_accepted_name",
     "with_cache_marks",
-    "with_short_ids",
 ]

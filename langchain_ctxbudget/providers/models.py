@@ -79,7 +79,7 @@ def profile_of_author(answer: BaseMessage) -> Profile:
 
 def _strictest(profiles: Iterable[Profile]) -> Profile:
     """Returns the profile that leaves the fewest characters to the ids of calls."""
-    return min(profiles, key=lambda profile: profile.longest_call_id or float("inf"))
+    return min(profiles, key=lambda profile: profile.call_ids.longest or float("inf"))
 
 
 def _profile_by_name(names: Iterable[str]) -> Profile:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.providers.profile import ImageRate, Profile
+from langchain_ctxbudget.providers.profile import CallIds, ImageRate, Profile
 from langchain_ctxbudget.providers.stretch import Change
 
 OPENAI = Profile(
     name="openai",
     # Chat Completions and Responses refuse longer ones. Others take more, and some read what they
     # have put into an id.
-    longest_call_id=40,
+    call_ids=CallIds(longest=40),
     # OpenAI's vision guide, "Calculating costs". All others cost as gpt-4o does, or less.
     image_rates={
         "gpt-4o-mini": ImageRate(base_tokens=2_833, tile_tokens=5_667),

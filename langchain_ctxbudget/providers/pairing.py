@@ -13,7 +13,6 @@ from langchain_ctxbudget.content import (
     with_calls_as,
     without_items,
 )
-from langchain_ctxbudget.providers.call_ids import short_id
 from langchain_ctxbudget.providers.names import name_of_call
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretch, UsedIds
@@ -121,7 +120,7 @@ def _unused_call_id(call_id: str, used: UsedIds, profile: Profile) -> str:
     while not candidate or candidate in used.call_counts:
         count = used.call_counts.get(call_id, 0) + 1
         used.call_counts[call_id] = count
-        candidate = short_id(f"{call_id or 'call'}-{count}", profile.longest_call_id)
+        candidate = profile.call_ids.accepted(f"{call_id or 'call'}-{count}")
     used.call_counts[candidate] = 1
     return candidate
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from langchain_ctxbudget.messages import digest
+
 
 class ImageRate(NamedTuple):
     """The price of an image for a model, in tokens (OpenAI's vision guide, "Calculating costs")."""
@@ -55,13 +57,34 @@ class CacheTerms(NamedTuple):
     """The most marks that a request may have; 0 where the provider takes none."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """Which ids of calls a provider takes, and what is sent in place of others."""
+
+    longest: int | None = None
+    """How many characters an id may have; None: any number."""
+
+    @property
+    def may_be_any(self) -> bool:
+        """True if the provider takes every id."""
+        return self.longest is None
+
+    def accepted(self, call_id: str) -> str:
+        """Returns an id as it is sent: a digest of it, of 37 characters, where it is refused.
+
+        The digest follows from the id alone, so a call and its result stay paired.
+        """
+        if self.longest is None or len(call_id) <= self.longest:
+            return call_id
+        return f"call_{digest(call_id).hex()}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One provider, as data. The defaults are what every provider accepts."""
 
     name: str
-    longest_call_id: int | None = None
-    """How many characters the id of a call may have; None: any number."""
+    call_ids: CallIds = CallIds()
     longest_name: int = 64
     """How many characters the name of a speaker or a tool may have."""
     refused_in_names: str = "[^a-zA-Z0-9_-]+"

@@ -16,7 +16,7 @@ from enum import Enum
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.messages import Group
-from langchain_ctxbudget.providers.call_ids import with_short_call_ids
+from langchain_ctxbudget.providers.call_ids import with_accepted_call_ids
 from langchain_ctxbudget.providers.characters import with_sendable_characters
 from langchain_ctxbudget.providers.names import accepted_speaker
 from langchain_ctxbudget.providers.openai import without_response_id
@@ -81,7 +81,7 @@ def each(
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(accepted_speaker), holds_for_histories=False),
-    Requirement(with_short_call_ids),
+    Requirement(with_accepted_call_ids),
     Requirement(each(accepted), holds_for_histories=False),
     Requirement(with_own_results, holds_for_histories=False),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),

@@ -60,7 +60,7 @@ def azure() -> AzureChatOpenAI:
 def test_openai_and_azure_limit_ids_of_calls_and_others_do_not(
     model: Any, longest: int | None
 ) -> None:
-    assert profile_of(model).longest_call_id == longest
+    assert profile_of(model).call_ids.longest == longest
 
 
 CLAUDE = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
@@ -84,9 +84,9 @@ EITHER = ConfigurableField(id="which")
     ],
 )
 def test_one_of_openai_among_several_is_enough(model: Any, longest: int | None) -> None:
-    assert profile_of(model).longest_call_id == longest
+    assert profile_of(model).call_ids.longest == longest
 
 
 def test_an_address_in_the_environment_is_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.invalid/v1")
-    assert profile_of(openai("gemini-2.5-pro")).longest_call_id is None
+    assert profile_of(openai("gemini-2.5-pro")).call_ids.longest is None

@@ -11,6 +11,7 @@ from langchain_ctxbudget.providers import (
     COMMON,
     GOOGLE,
     OPENAI,
+    CallIds,
     Change,
     ImageRate,
     Profile,
@@ -28,7 +29,7 @@ from langchain_ctxbudget.providers import (
 )
 
 NARROW = replace(
-    COMMON, name="narrow", longest_call_id=39, longest_name=5, refused_in_names="[a-f]"
+    COMMON, name="narrow", call_ids=CallIds(longest=39), longest_name=5, refused_in_names="[a-f]"
 )
 CALL = {"name": "look", "args": {}, "id": "c" * 40}
 ROUND = [AIMessage("", tool_calls=[CALL], id="a1"), ToolMessage("5 m.", tool_call_id=CALL["id"])]
