@@ -92,6 +92,7 @@ def test_a_process_that_ends_has_written_its_usage(ended_process: ContextPipelin
     assert ended_process.usage.of_session(**SCOPE).calls == 1
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_has_written_its_snapshots(ended_process: ContextPipeline) -> None:
     assert len(ended_process.snapshots.list(**SCOPE)) == 1
 

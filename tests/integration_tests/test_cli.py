@@ -143,7 +143,13 @@ def test_the_module_runs_on_any_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2K", 2_000)]
+    ("text", "tokens"),
+    [
+        ("2K", 2_000),
+        pytest.param("4000", 4_000, marks=pytest.mark.slow),
+        pytest.param("4,000", 4_000, marks=pytest.mark.slow),
+        pytest.param("4k", 4_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_is_a_number_of_tokens_or_thousands(text: str, tokens: int) -> None:
     demo = run("demo", "--json", "--budget", text)

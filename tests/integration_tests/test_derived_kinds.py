@@ -16,6 +16,7 @@ from langchain_ctxbudget.flow import Flow, drive
 from langchain_ctxbudget.history import derived_kinds, segments, table
 from langchain_ctxbudget.history.derived import Change, DerivedKind
 from langchain_ctxbudget.stores import CutsRecord, InStore, Scope, Value
+from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.derived_folder import StoreBesideFolder
 from tests.integration_tests.summary_models import Scripted
@@ -142,7 +143,7 @@ def test_a_conversation_has_pieces_of_every_kind(pipeline: ContextPipeline, kind
 
 
 @KINDS
-@pytest.mark.parametrize("go", GOES.values(), ids=GOES)
+@pytest.mark.parametrize("go", few_are_quick(GOES.values(), 2), ids=GOES)
 def test_nothing_is_left_where_a_conversation_goes(
     pipeline: ContextPipeline, kind: str, go: Callable[[ContextPipeline], object]
 ) -> None:

@@ -23,6 +23,7 @@ from langgraph.store.base import PutOp
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreDataError, StoreError
+from tests.cases import few_are_quick
 from tests.processes import FORKED
 
 ADA = "ada@example.com"
@@ -147,8 +148,8 @@ def test_a_store_keeps_no_index_files(folder: Path) -> None:
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", INDEX_FILES)
+@pytest.mark.parametrize("damage", few_are_quick(DAMAGES))
+@pytest.mark.parametrize("name", few_are_quick(INDEX_FILES, 2))
 def test_a_damaged_index_file_costs_nothing(
     indexed_folder: Path,
     tmp_path: Path,

@@ -444,6 +444,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(world=worlds())
 def test_whatever_is_said_anywhere_stays_where_it_was_put(world: World) -> None:

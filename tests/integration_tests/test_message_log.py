@@ -18,6 +18,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.pipeline import StoredConversation
 from tests import log_contract
+from tests.cases import few_are_quick
 from tests.integration_tests.conftest import Call
 
 Act = Callable[[ContextPipeline], Flow[Any]]
@@ -162,7 +163,7 @@ MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("opened", few_are_quick([True, False]))
 @pytest.mark.parametrize("name", MEETINGS)
 def test_nothing_that_writers_say_at_once_is_lost_or_doubled(
     name: str, opened: bool, orders: int

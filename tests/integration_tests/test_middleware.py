@@ -17,6 +17,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
+from tests.cases import few_are_quick
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
@@ -100,7 +101,7 @@ def tell_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return says("Fine.")
 
 
-@pytest.mark.parametrize("system_prompt", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize("system_prompt", few_are_quick(PROMPTS.values()), ids=PROMPTS)
 @pytest.mark.parametrize("model", ["gpt-4o", pytest.param("gpt-4-turbo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("response_format", FORMATS.values(), ids=FORMATS)
 def test_tools_prompt_and_response_format_are_counted_as_sent(

@@ -10,6 +10,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
+from tests.cases import few_are_quick
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, refuses, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("o
 
 OURS_LAST = "ours last"
 OURS_FIRST = "ours first"
-both_orders = pytest.mark.parametrize("order", [OURS_LAST, OURS_FIRST])
+both_orders = pytest.mark.parametrize("order", few_are_quick([OURS_LAST, OURS_FIRST]))
 
 TypeAndText = tuple[str, str]
 """The type of a message, and its text."""

@@ -332,6 +332,7 @@ def pipeline_with_three(request: pytest.FixtureRequest) -> ContextPipeline:
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "question",
     [LOCKER, "What did Alice say about the garden?", "When was the meeting with the invoice?"],

@@ -286,6 +286,7 @@ def picture_of_size(width: int, height: int) -> dict[str, Any]:
 pictures = st.builds(picture_of_size, st.integers(64, 2_000), st.integers(64, 1_500))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     blocks=st.lists(pictures, min_size=1, max_size=30),
@@ -520,6 +521,7 @@ def test_a_large_block_of_an_assistant_takes_no_text_or_neighbours(block: Any, b
     check_has(context, "My locker code is 4711.", "Fetch it.", WORDS.strip())
 
 
+@pytest.mark.slow
 def test_twelve_web_results_leave_their_text_and_their_neighbours() -> None:
     results = [{**LARGE["a search result"], "title": f"Rents in {number}"} for number in range(12)]
 

@@ -21,6 +21,7 @@ from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.history import SEGMENTS, log, other_listing, segments, table
 from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.stores import Scope
+from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.log_contract import Elsewhere
 
@@ -422,6 +423,7 @@ def test_a_tail_gives_way_to_a_whole_segment(store_with_a_tail: InMemoryStore) -
     assert recording.messages_read("c1") == 0
 
 
+@pytest.mark.slow
 def test_a_tail_that_grows_is_written_few_times() -> None:
     store = Recording(filled({"c0": 300, "c1": 20}))
 
@@ -505,7 +507,7 @@ def test_what_is_taken_back_is_in_no_tail(change: Change, writer: str) -> None:
         assert b"drawer 77," not in texts(store, "c1")
 
 
-@pytest.mark.parametrize("change", EVERY_CHANGE)
+@pytest.mark.parametrize("change", few_are_quick(EVERY_CHANGE))
 def test_a_write_under_way_ends_before_a_deletion(change: Change) -> None:
     store = filled({"c1": 90})
     slow = Slow(store)

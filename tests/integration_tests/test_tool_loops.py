@@ -461,6 +461,7 @@ def test_every_call_of_a_loop_fits_is_valid_and_keeps_the_head(
     check_loop(loop, chat_openai)
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=8)
 @given(loop=short_loops)
 def test_every_process_shows_the_same(loop: Loop) -> None:
@@ -597,6 +598,7 @@ def price(requests: Sequence[Sequence[BaseMessage]]) -> float:
     return price
 
 
+@pytest.mark.slow
 def test_a_long_turn_costs_less_than_sending_everything(long_turn: LongTurn) -> None:
     assert price(long_turn.prompts) <= 0.7 * price(long_turn.transcripts)
 

@@ -390,7 +390,7 @@ def test_references_to_the_rest_of_a_large_message_are_told(kettle):
 
 
 @COUNTERS
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(MESSAGES, MESSAGES, HOSTILE, st.integers(MIN_RECALL_TOKENS, 400))
 def test_an_answer_is_within_the_budget(counter, stored, turn, asked, budget):
     shown = transcript(stored, turn, counter)
