@@ -299,6 +299,8 @@ def _stability(settled: Settled) -> report.Stability:
         effective_tokens=round(effective_tokens(total_tokens, cached_tokens, terms)),
         whole_effective_tokens=round(effective_tokens(all_tokens, all_cached_tokens, terms)),
         saved_tokens=max(0, all_tokens - total_tokens),
+        mode=plan.growth.mode.value,
+        cause=plan.growth.cause.value if plan.growth.cause else "",
         turns_to_step=turns_to_rebuild,
         step_tokens=rebuilt_tokens,
     )

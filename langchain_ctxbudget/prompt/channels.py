@@ -20,7 +20,7 @@ from langchain_ctxbudget.layers import Place, is_required, place_of
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.growing import divide_budget
-from langchain_ctxbudget.prompt.mode import Growth, Mode
+from langchain_ctxbudget.prompt.mode import Cause, Growth, Mode
 from langchain_ctxbudget.prompt.plan import Findings, Plan
 from langchain_ctxbudget.stores import CutRecord
 
@@ -42,6 +42,8 @@ class BudgetShares(TypedDict, total=False):
     keep_messages: NonNegativeInt | None
     goes_on: bool
     """True if the prompt extends the last one; else it is rebuilt."""
+    cause: str | None
+    """Why it is so; for the report."""
     cold: bool
     """True if no cache holds the last prompt any more."""
     afforded_tokens: int | None
@@ -145,6 +147,7 @@ def _budget(plan: Plan) -> BudgetShares:
         "layers": {str(layer): tokens for layer, tokens in allocation.tokens.items()},
         "keep_messages": allocation.keep_messages,
         "goes_on": plan.growth.extends_last,
+        "cause": plan.growth.cause.value if plan.growth.cause else None,
         "cold": plan.growth.is_cold,
         "afforded_tokens": plan.growth.afforded_tokens,
     }
@@ -202,10 +205,17 @@ def _growth_of(data: BudgetShares) -> Growth:
     mode = Mode.EXTENDED if data.get("goes_on") else Mode.REBUILT
     return Growth(
         mode=mode,
+        cause=_cause_in(data),
         is_cold=data.get("cold", True),
         is_given=True,
         afforded_tokens=data.get("afforded_tokens"),
     )
+
+
+def _cause_in(data: BudgetShares) -> Cause | None:
+    """Returns the cause that data tell; None where they tell none that is known."""
+    cause = data.get("cause")
+    return next((known for known in Cause if known.value == cause), None)
 
 
 # The items of the background

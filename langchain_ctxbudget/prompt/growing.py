@@ -80,7 +80,7 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
 
     It stops as soon as it is known that the last prompt cannot be extended.
     """
-    case = Case(grows=plan.grows, has_last=bool(plan.conversation.cuts))
+    case = Case(grows=plan.grows, without_last=_cause_without_cuts(plan))
     if not _may_extend(case):
         return _Attempt(case)
 
@@ -89,7 +89,7 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
     without_history = allocate(replace(plan, growth=growth))
     record = history_plan(without_history).record
     if record is None:
-        return _Attempt(replace(case, has_last=False))
+        return _Attempt(replace(case, without_last=Cause.FIRST))
     case = replace(
         case,
         is_cold=not is_given and is_cold(without_history),
@@ -110,6 +110,16 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
     if not case.was_something_said:
         return _Attempt(case, {Mode.REPEATED: _repeated_rebuild(extended, record)})
     return _with_measured_room(case, without_history, Extension.of(extended, record))
+
+
+def _cause_without_cuts(plan: Plan) -> Cause | None:
+    """Returns why a conversation has no prompt that could be extended; None where it has one.
+
+    An edit ends those that show what was changed.
+    """
+    if plan.conversation.cuts:
+        return None
+    return Cause.FIRST if plan.conversation.last is None else Cause.EDITED
 
 
 def _may_extend(case: Case) -> bool:

@@ -51,12 +51,12 @@ class Cause(StrEnum):
     FULL = "full", "the last prompt is full"
     UNPAID = "unpaid", "it is full, and what was saved so far does not pay for a rebuild"
     NOT_GROWING = "not_growing", "with these settings every prompt is chosen anew"
-    FIRST = "first", "there is no prompt that it could extend, or an edit has ended it"
+    FIRST = "first", "there is no prompt that it could extend"
     COLD = "cold", "no cache holds the last prompt any more"
     TURN_OUTGROWN = "turn_outgrown", "the turn has outgrown the room that was planned for it"
     OTHER_MODEL = "other_model", "the last prompt went to another model"
     OTHER_TOOLS = "other_tools", "the last prompt had other tools, or another response format"
-    EDITED = "edited", "what stands before the messages has changed"
+    EDITED = "edited", "what was sent before has changed: a message, or the system prompt"
 
 
 class Room(StrEnum):
@@ -83,8 +83,8 @@ class Case:
 
     grows: bool = True
     """True if prompts with these settings only grow between two rebuilds."""
-    has_last: bool = True
-    """True if there is a last prompt, and no edit has ended it."""
+    without_last: Cause | None = None
+    """Why there is no last prompt that could be extended; None if there is one."""
     is_cold: bool = False
     """True if no cache holds the last prompt any more."""
     turn_goes_on: bool = True
@@ -126,8 +126,8 @@ def _cause_of_rebuild(case: Case) -> Cause | None:
     """Returns why the last prompt cannot be extended however much room there is; None if it can."""
     if not case.grows:
         return Cause.NOT_GROWING
-    if not case.has_last:
-        return Cause.FIRST
+    if case.without_last is not None:
+        return case.without_last
     if case.is_cold:
         return Cause.COLD
     if not case.turn_goes_on:
@@ -172,7 +172,8 @@ class Growth:
     """The mode of a prompt, and what follows from it for its size."""
 
     mode: Mode = Mode.REBUILT
-    cause: Cause = Cause.NOT_GROWING
+    cause: Cause | None = None
+    """Why it has that mode; None where somebody else has decided it and does not say why."""
     is_cold: bool = True
     """True if no cache holds the last prompt any more, so that a rebuild costs nothing."""
     is_given: bool = False

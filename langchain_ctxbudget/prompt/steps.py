@@ -467,6 +467,7 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
         findings=Findings(detected=before.findings.detected, own_items=before.findings.own_items),
         growth=Growth(
             mode=before.growth.mode,
+            cause=before.growth.cause,
             is_cold=before.growth.is_cold,
             is_given=True,
             afforded_tokens=before.growth.afforded_tokens,

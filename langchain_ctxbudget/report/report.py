@@ -105,6 +105,13 @@ class Stability:
     """In about so many turns the prompt has grown to its budget; None where prompts do not grow."""
     step_tokens: NonNegative | None = None
     """About what the step then costs, all of it new."""
+    mode: str = ""
+    """What the prompt is, compared with the last one: `extended`, `repeated`, `shortened` (its
+    middle is left out), `clipped` (large messages are in short) or `rebuilt`; empty in older
+    reports."""
+    cause: str = ""
+    """Why: `has_room`, `nothing_said`, `full`, `unpaid`, `not_growing`, `first`, `cold`,
+    `turn_outgrown`, `other_model`, `other_tools` or `edited`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,8 @@ def _stable_zone(stability: "Stability") -> str:
     text = f"{zone}, {shared} ({stability.prompt_share:.0%} of the whole)"
     if stability.compaction_step:
         text += ", a compaction step"
+    if stability.cause:
+        text += f"; {stability.mode}: {stability.cause.replace('_', ' ')}"
     return text
 
 

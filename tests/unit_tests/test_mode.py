@@ -12,7 +12,8 @@ from langchain_ctxbudget.prompt.savings import Savings
 CASES = {
     "there is room": (Case(), Mode.EXTENDED, Cause.HAS_ROOM),
     "prompts do not grow": (Case(grows=False), Mode.REBUILT, Cause.NOT_GROWING),
-    "there is no last prompt": (Case(has_last=False), Mode.REBUILT, Cause.FIRST),
+    "there is no last prompt": (Case(without_last=Cause.FIRST), Mode.REBUILT, Cause.FIRST),
+    "an edit has ended it": (Case(without_last=Cause.EDITED), Mode.REBUILT, Cause.EDITED),
     "no cache holds it": (Case(is_cold=True), Mode.REBUILT, Cause.COLD),
     "the turn has outgrown its room": (
         Case(turn_goes_on=False),
@@ -98,7 +99,7 @@ def test_a_case_has_its_mode_and_cause(case: Case, mode: Mode, cause: Cause) -> 
 
 NEVER_EXTENDED = [
     Case(grows=False),
-    Case(has_last=False),
+    Case(without_last=Cause.FIRST),
     Case(is_cold=True),
     Case(turn_goes_on=False),
     Case(change=Cause.OTHER_TOOLS),
@@ -129,7 +130,7 @@ ROOMS = st.sampled_from(list(Room))
 ANY_CASE = st.builds(
     Case,
     grows=FLAGS,
-    has_last=FLAGS,
+    without_last=st.sampled_from([None, Cause.FIRST, Cause.EDITED]),
     is_cold=FLAGS,
     turn_goes_on=FLAGS,
     change=CHANGES,

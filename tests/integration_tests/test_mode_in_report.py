@@ -1,0 +1,108 @@
+"""A report says whether its prompt extends the last one or was rebuilt, and why."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.report import ContextReport
+
+ADA = {"user_id": "ada", "conversation_id": "c1"}
+
+
+@tool
+def look_up(topic: str) -> str:
+    """Looks something up."""
+    return topic
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 5, 1, 9, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def talk(pipeline: ContextPipeline, words: str, **options: Any) -> ContextReport:
+    """Makes a prompt for some words, and adds them with an answer."""
+    context = pipeline.assemble(words, **ADA, **options)
+    pipeline.add_messages([*context.turn, AIMessage("I see.")], **ADA)
+    return context.report
+
+
+def mode_of(report: ContextReport) -> tuple[str, str]:
+    return report.stability.mode, report.stability.cause
+
+
+def test_the_first_prompt_is_rebuilt_as_there_is_none_before() -> None:
+    report = talk(ContextPipeline(), "My bike is blue.")
+
+    assert mode_of(report) == ("rebuilt", "first")
+
+
+def test_the_next_prompt_extends_it() -> None:
+    pipeline = ContextPipeline()
+    talk(pipeline, "My bike is blue.")
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("extended", "has_room")
+
+
+def test_with_other_tools_it_is_rebuilt() -> None:
+    pipeline = ContextPipeline()
+    talk(pipeline, "My bike is blue.")
+
+    report = talk(pipeline, "My car is red.", tools=[look_up])
+
+    assert mode_of(report) == ("rebuilt", "other_tools")
+
+
+def test_after_a_pause_it_is_rebuilt() -> None:
+    clock = Clock()
+    pipeline = ContextPipeline(clock=clock)
+    talk(pipeline, "My bike is blue.")
+
+    clock.now += timedelta(hours=1)
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "cold")
+
+
+def test_after_an_edit_of_what_is_summarised_it_is_rebuilt() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 800})
+    pipeline.add_messages([HumanMessage(f"Note {n} about the shed.") for n in range(200)], **ADA)
+    talk(pipeline, "My bike is blue.")
+    first = pipeline.get_messages(**ADA)[0]
+
+    pipeline.edit_message(first.id, HumanMessage("My bike is green."), **ADA)
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "edited")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"emphasis": "recall"}, {"cache_lifetime_seconds": 0}], ids=["recall", "no cache"]
+)
+def test_with_some_settings_every_prompt_is_chosen_anew(settings: dict[str, Any]) -> None:
+    pipeline = ContextPipeline(settings)
+    talk(pipeline, "My bike is blue.")
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "not_growing")
+
+
+def test_the_report_says_it_in_words() -> None:
+    pipeline = ContextPipeline()
+    talk(pipeline, "My bike is blue.")
+
+    assert "extended: has room" in talk(pipeline, "My car is red.").to_text()
+
+
+def test_a_report_that_was_stored_before_says_nothing_of_it() -> None:
+    stored = talk(ContextPipeline(), "My bike is blue.").to_dict()
+    del stored["stability"]["mode"]
+    del stored["stability"]["cause"]
+
+    assert mode_of(ContextReport.from_dict(stored)) == ("", "")
