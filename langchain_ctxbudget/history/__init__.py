@@ -73,4 +73,5 @@ from langchain_ctxbudget.history.backgrounds import (
     with_background,
     with_headings,
 )
+from langchain_ctxbudget.history.tool_kinds import Key, ToolUse
 from langchain_ctxbudget.history.work_state import TurnWorkState, WorkState

@@ -1,7 +1,7 @@
 """What the arguments of a tool call tell of a tool that nobody knows.
 
 The names of the arguments and the form of their values say whether a call reads a file, changes
-one, runs a command, searches, or plans.
+one, runs a command, searches, or plans; `tool_kinds.py` says which of these counts first.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.messages import one_line
-from langchain_ctxbudget.settings import ToolKind
 
 
 class CallArguments:
@@ -24,19 +23,28 @@ class CallArguments:
         self.texts = {key: value for key, value in args.items() if isinstance(value, str)}
 
     @property
-    def kind(self) -> ToolKind:
-        """The kind of the call, judged by its arguments; the first that fits."""
-        if self._plans():
-            return "todo"
-        if self.patched_paths or self._replaces_text_of_a_file():
-            return "edit"
-        if self.paths and self._has_new_text:
-            return "write"
-        if self.pattern:
-            return "search"
-        if self._runs_a_command():
-            return "run"
-        return "read" if self.paths else "other"
+    def plans(self) -> bool:
+        """True if the call gives a list of tasks, or its tool makes or changes one."""
+        if self.tasks:
+            return True
+        return bool(self.args) and ENGLISH.todo_tool.match(self.tool) is not None
+
+    @property
+    def edits_a_file(self) -> bool:
+        """True if the call replaces a part of a file."""
+        return bool(self.patched_paths) or self._replaces_text_of_a_file()
+
+    @property
+    def writes_a_file(self) -> bool:
+        """True if the call gives the text of a file."""
+        return bool(self.paths) and self._has_new_text
+
+    @property
+    def runs_a_command(self) -> bool:
+        """True if the call runs a command."""
+        # `{"command": "view", "path": ...}` is an editor's: it runs nothing.
+        is_of_editor = self.paths and self.command.isidentifier()
+        return bool(self.command) and not is_of_editor
 
     @cached_property
     def tasks(self) -> list[Mapping[str, Any]]:
@@ -58,7 +66,7 @@ class CallArguments:
     @cached_property
     def patched_paths(self) -> tuple[str, ...]:
         """The files that a patch among the arguments changes."""
-        if self.paths and self._has_new_text:  # the text of a file may look like a patch
+        if self.writes_a_file:  # the text of a file may look like a patch
             return ()
         paths: list[str] = []
         for text in self.texts.values():
@@ -104,16 +112,6 @@ class CallArguments:
     @cached_property
     def _has_new_text(self) -> bool:
         return any(map(known_files.NEW.match, self._given_keys))
-
-    def _plans(self) -> bool:
-        if self.tasks:
-            return True
-        return bool(self.args) and ENGLISH.todo_tool.match(self.tool) is not None
-
-    def _runs_a_command(self) -> bool:
-        # `{"command": "view", "path": ...}` is an editor's: it runs nothing.
-        is_of_editor = self.paths and self.command.isidentifier()
-        return bool(self.command) and not is_of_editor
 
     def _replaces_text_of_a_file(self) -> bool:
         if not self.paths:

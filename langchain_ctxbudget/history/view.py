@@ -170,7 +170,7 @@ def fragments(layer: str, lines: Sequence[SummaryLine], count: Count) -> tuple[F
 
 def _fragment_id(line: SummaryLine) -> str:
     """Returns the id of a line in the report, which says where the line comes from."""
-    if line.heading in work_state.SECTION_VALUES:
+    if line.heading in work_state.headings():
         section = one_line(line.heading[2:]).lower()
         return f"{section}, {line.order + 1}"
     if line.end > line.first:

@@ -2,10 +2,13 @@
 
 What its calls before the cut have left behind, made from calls and results alone.
 
-Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds`
-says it where that is not enough. A name is as likely to be used again as its past uses make it: the
-sum of `1 / (1 + age)` over them, the age counted in calls (Anderson's law of memory), more for what
-a call was given than for what was said. A result is one use that all its names share: one of three
+Nobody knows the tools beforehand: the kind of a call follows from its arguments, and the setting
+`tool_kinds` says it where that is not enough. What a kind of tool notes and tells is its own
+(`tool_kinds.py`).
+
+A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them,
+the age counted in calls (Anderson's law of memory), more for what a call was given than for what
+was said. A result is one use that all its names share: one of three
 files that a search found is likely to be opened, one of 300 names in a file is not.
 """
 
@@ -17,57 +20,42 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.history import known_files
+from langchain_ctxbudget.history import known_files, tool_kinds
 from langchain_ctxbudget.history.extractive import ENGLISH
-from langchain_ctxbudget.history.known_files import KnownFile
-from langchain_ctxbudget.history.tool_calls import CallArguments
+from langchain_ctxbudget.history.tool_kinds import (
+    CHANGED,
+    ENDS,
+    FILES_READ,
+    FinishedCall,
+    Section,
+    ToolUse,
+)
+from langchain_ctxbudget.history.work_notes import RECENT, SHORT, Outcome, WorkNotes
 from langchain_ctxbudget.messages import (
     Count,
     cached_until_forgotten,
-    clipped,
     fences,
     is_user,
     one_line,
 )
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
-from langchain_ctxbudget.worker import keep_newest
 
-ERROR = "# Last error\n"
-TODO = "# To do\n"
-CHANGED = "# Files made or changed\n"
-COMMANDS = "# Commands, the newest first\n"
-READ = "# Files read\n"
-NAMES = "# Names used\n"
-CODE = "# Lines of these files, as last seen\n"
-
-SECTION_VALUES = {
-    ERROR: 90.0,
-    TODO: 89.0,
-    CHANGED: 85.0,
-    COMMANDS: 76.0,
-    READ: 84.0,
-    NAMES: 83.0,
-    CODE: 54.0,
-}
-"""The headings in the order in which they stand, and the values of their first lines, beside those
-of the arc."""
+ERROR = Section("# Last error\n", 90.0, WorkNotes.error_told)
+NAMES = Section("# Names used\n", 83.0)
+CODE = Section("# Lines of these files, as last seen\n", 54.0)
+SECTIONS_OF_NAMES = (CHANGED, FILES_READ, NAMES)
+"""The sections of files and of other names."""
 
 BELOW = "relative paths are below "
 MOST_MESSAGES = 2_000
 """Messages that are read for the work state."""
 MOST_NAMES = 2 * MOST_MESSAGES
 """Names that are remembered."""
-RECENT = 8
-"""The newest uses of a name, calls of a turn, texts before it, tasks and commands that count."""
-SHORT = 120
-"""Characters of an item that is listed, and of an argument that counts as short."""
 LONG_PATH = SHORT // 2
 """A path of more characters is shown relative to the root, where there is one."""
 LONGEST_TEXT = 60_000
 """Characters of a text that are read for names."""
-ENDS = 2_000
-"""Characters at each end of a result that show how a command ended."""
 NAME_LENGTHS = range(5, 160)
 """Characters of a name that is remembered."""
 
@@ -97,11 +85,16 @@ class WorkStatePolicy:
 
 POLICY = WorkStatePolicy()
 
-_FILE_KINDS = ("read", "edit", "write")
-_TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
-_DONE = frozenset(
-    {"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"}
-)
+
+def sections() -> tuple[Section, ...]:
+    """Returns the sections of a work state in the order in which they stand."""
+    of_kinds = [rules.section for rules in tool_kinds.KINDS if rules.section is not None]
+    return (ERROR, *dict.fromkeys(of_kinds), NAMES, CODE)
+
+
+def headings() -> frozenset[str]:
+    """Returns the headings of a work state."""
+    return frozenset(section.heading for section in sections())
 
 
 @cached_until_forgotten(4_096)
@@ -146,74 +139,8 @@ def text_with_calls(messages: Iterable[BaseMessage]) -> str:
     return "\n".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """One call of a tool, as far as it tells of the work."""
-
-    kind: ToolKind
-    name: str
-    """The name of the tool."""
-    subjects: tuple[str, ...] = ()
-    """The files that it is about, else the call in one line."""
-    todos: tuple[Mapping[str, Any], ...] = ()
-    """The tasks that it lists, makes or changes."""
-    args: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments of a call that is about files or one task; of a command that shows or writes a
-    file, those that a tool for files would have."""
-    command: str = ""
-    """The command that shows or writes a file."""
-
-    @classmethod
-    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
-        """Reads a call by its arguments; `kinds` says what the application says of its tools."""
-        call = CallArguments(name, args)
-        guess = call.kind
-        if guess == "run" and name not in kinds:
-            file_args = known_files.shown_by(call.command)
-            if file_args:
-                return cls._of_file_command(name, call.command, file_args)
-        kind = kinds.get(name, guess)
-        if kind == "todo":
-            if call.tasks:
-                return cls(kind, name, todos=tuple(call.tasks))
-            return cls(kind, name, todos=(args,), args=args)
-        if kind in _FILE_KINDS:
-            return cls(kind, name, call.files, args=args)
-        return cls(kind, name, (call.summary,))
-
-    @classmethod
-    def _of_file_command(cls, name: str, command: str, file_args: Mapping[str, Any]) -> "ToolUse":
-        kind: ToolKind = "write" if "content" in file_args else "read"
-        return cls(kind, name, (file_args["path"],), args=file_args, command=one_line(command))
-
-    def as_shown_by(self, result: ToolMessage) -> "ToolUse":
-        """Returns the use as its result shows it.
-
-        A command that failed to write a file is a command, and no write.
-        """
-        if self.kind != "write" or not self.command:
-            return self
-        # `tee` repeats the text that it writes.
-        output = result.text.removeprefix(str(self.args.get("content")).rstrip())
-        if result.status == "error" or ENGLISH.failed.search(output[: 2 * ENDS]):
-            return ToolUse("run", self.name, (self.command,))
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a file or a command stands."""
-
-    verb: str
-    """What was done last: `read`, `made`, `changed`, `run`."""
-    times: int = 1
-    """How often that succeeded."""
-    failed: str = ""
-    """The line that says why the last try failed."""
-
-
 @dataclass(slots=True)
-class WorkState:
+class WorkState(WorkNotes):
     """What tool calls have left behind, read message by message.
 
     Continue with a `copy` to keep this one unchanged.
@@ -223,19 +150,8 @@ class WorkState:
     """The kinds of the tools of which the application says it."""
     read_until: int = 0
     """The position behind the last message that was read."""
-    calls: int = 0
-    """The number of calls that were read."""
     uses: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, weight."""
-    files: dict[str, Outcome] = field(default_factory=dict)
-    commands: dict[str, Outcome] = field(default_factory=dict)
-    """The newest commands, the last one at the end."""
-    todos: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The titles and states of open tasks, by their ids."""
-    error: tuple[str, str] | None = None
-    """What failed last, and the line that says why."""
-    texts: dict[str, KnownFile] = field(default_factory=dict)
-    """The newest known texts of files, the one used last at the end."""
     _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
@@ -245,7 +161,7 @@ class WorkState:
             self,
             uses=self.uses.copy(),
             files=self.files.copy(),
-            commands=self.commands.copy(),
+            outcomes={kind: ends.copy() for kind, ends in self.outcomes.items()},
             todos=self.todos.copy(),
             texts=self.texts.copy(),
             _open=self._open.copy(),
@@ -289,94 +205,11 @@ class WorkState:
             self._note_result(call.as_shown_by(result), result)
         self._note_names(result.text, 1.0, shared=True)
 
-    def _note_result(self, call: ToolUse, result: ToolMessage) -> None:
-        subject = call.subjects[0] if call.subjects else call.name
-        failure = _failure_of(call, result)
+    def _note_result(self, use: ToolUse, result: ToolMessage) -> None:
+        failure = use.rules.failure(result)
         if failure is not None:
-            self.error = (subject, failure)
-
-        if call.kind == "run":
-            self._note_command(subject, failure)
-        elif call.kind == "todo" and failure is None:
-            self._note_tasks(call, result.text)
-        elif call.kind in _FILE_KINDS:
-            for path in call.subjects:
-                self._note_file(path, call, failure)
-                if failure is None:
-                    self._note_text(path, call, result.text)
-
-    def _note_command(self, command: str, failure: str | None) -> None:
-        outcome = Outcome("run", failed=failure or "")
-        keep_newest(self.commands, command, outcome, MOST_NAMES // 10)
-        for path in ENGLISH.redirected.findall(command):
-            self.texts.pop(path, None)
-
-    def _note_file(self, path: str, call: ToolUse, failure: str | None) -> None:
-        before = self.files.get(path)
-        if call.kind == "read":
-            if before is not None and before.verb != "read":
-                return  # a file that was changed stays so when it is read
-            verb = "read"
-        else:
-            verb = "made" if call.kind == "write" and before is None else "changed"
-        times = 0
-        if before is not None and before.verb == verb:
-            times = before.times
-        if failure is None:
-            times += 1
-        self.files[path] = Outcome(verb, times, failure or "")
-
-    def _note_tasks(self, call: ToolUse, result: str) -> None:
-        """Notes a list of tasks, or one that is made or changed; forgets those that are done."""
-        is_list = not call.args
-        if is_list:
-            self.todos = {}
-        created = ENGLISH.todo_made.search(result)
-        for number, item in enumerate(call.todos):
-            title = _title_of(item)
-            default_id = str(number) if is_list else title
-            if created and not is_list:
-                default_id = created[1]
-            task_id = _task_id_of(item, default_id)
-
-            earlier_title, earlier_state = self.todos.pop(task_id, ("", "pending"))
-            title = title or earlier_title
-            state = str(item.get("status") or earlier_state)
-            if title and state.casefold() not in _DONE:
-                self.todos[task_id] = (title, state)
-
-    def _note_text(self, path: str, call: ToolUse, result: str) -> None:
-        """Notes what a call shows or makes of the text of a file."""
-        file = self.texts.pop(path, None)
-        if call.kind == "read":
-            file = self._file_as_read(file, call, result)
-        elif call.kind == "write":
-            file = self._file_as_written(call)
-        elif file is not None:
-            for old, text, every in known_files.replacements(call.args):
-                file = file.edited(old, text, self.calls, every=every)
-        if file is not None and file.lines:
-            keep_newest(self.texts, path, file, known_files.MOST_FILES)
-
-    def _file_as_read(self, file: KnownFile | None, call: ToolUse, result: str) -> KnownFile | None:
-        shown = known_files.read_lines(result, call.args, call.subjects)
-        if not shown:
-            return file
-        lines: dict[int, tuple[str, int]] = {}
-        if file is not None and known_files.reads_part(call.args, call.subjects):
-            lines.update(file.lines)
-        for number, line in shown.items():
-            lines[number] = (line, self.calls)
-        return KnownFile(dict(sorted(lines.items())))
-
-    def _file_as_written(self, call: ToolUse) -> KnownFile:
-        texts = [
-            text
-            for key, text in call.args.items()
-            if isinstance(text, str) and known_files.NEW.match(key)
-        ]
-        lines = max(texts, key=len, default="").splitlines()
-        return KnownFile({number: (line, self.calls) for number, line in enumerate(lines, 1)})
+            self.error = (use.subject, failure)
+        use.rules.note(self, FinishedCall(use, result.text, failure))
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
@@ -399,37 +232,15 @@ class WorkState:
             for path, text in turn.code.items():
                 page.add(CODE, path, text)
         kept_tokens = int(budget_tokens * (1 - POLICY.facts_share))
-        for heading, text in self._facts():
-            page.add(heading, text, kept_tokens=kept_tokens)
+        for section in sections():
+            for text in section.told(self):
+                page.add(section, text, kept_tokens=kept_tokens)
         self._add_names(page)
 
         lines: list[SummaryLine] = []
-        for section in page.sections.values():
-            lines += section
+        for section_lines in page.lines.values():
+            lines += section_lines
         return lines
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yields the last error, open tasks and the newest commands, each behind its heading."""
-        if self.error is not None:
-            subject, failure = self.error
-            outcome = self.commands.get(subject) or self.files.get(subject)
-            is_resolved = outcome is not None and not outcome.failed
-            state = "resolved since" if is_resolved else "not resolved yet"
-            yield ERROR, f"{subject[:SHORT]}: {failure} ({state})"
-
-        tasks = sorted(self.todos.values(), key=lambda task: task[1] != "in_progress")
-        for title, state in tasks[:RECENT]:
-            task = title[:SHORT]
-            if state == "in_progress":
-                task += " (in progress)"
-            yield TODO, task
-
-        for command in list(reversed(self.commands))[:RECENT]:
-            failure = self.commands[command].failed
-            ending = "no error"
-            if failure:
-                ending = f"failed, {failure}"
-            yield COMMANDS, f"{clipped(command, SHORT)}: {ending}"
 
     def _add_names(self, page: "_Page") -> None:
         """Adds the names that are likely to be used again, the most likely first."""
@@ -438,9 +249,9 @@ class WorkState:
         times_of_base = Counter(map(_base_of, self.files))
         for name in self._ranked_names():
             file = self.files.get(name)
-            heading = _heading_of(file)
+            section = _section_of(file)
             is_said = _has(page.said, name, is_path=file is not None)
-            if is_said and heading != CHANGED:
+            if is_said and section != CHANGED:
                 continue
 
             text = name
@@ -448,9 +259,9 @@ class WorkState:
                 text = _base_of(name)
             if root and len(text) > LONG_PATH:
                 text = text.removeprefix(f"{root}/")
-            if heading == CHANGED:
+            if section == CHANGED:
                 text += f": {_state_of(self.files[name])}"
-            if not rows.add(heading, text):
+            if not rows.add(section, text):
                 break
         rows.write()
 
@@ -534,29 +345,29 @@ class _Page:
     """What stands in the prompt already, and in these lines."""
     position: int
     """The position of the last message that they tell of."""
-    sections: dict[str, list[SummaryLine]] = field(
-        default_factory=lambda: {heading: [] for heading in SECTION_VALUES}
+    lines: dict[Section, list[SummaryLine]] = field(
+        default_factory=lambda: {section: [] for section in sections()}
     )
 
-    def add(self, heading: str, text: str, more: str = "", kept_tokens: int = 0) -> bool:
+    def add(self, section: Section, text: str, more: str = "", kept_tokens: int = 0) -> bool:
         """Adds a line, and `more` lines below it, where that leaves at least `kept_tokens`."""
-        section = self.sections[heading]
+        lines = self.lines[section]
         line = f"- {fences.as_data(one_line(text))}\n{more}"
         cost = self.count(line)
-        if not section:
-            cost += self.count(heading)
+        if not lines:
+            cost += self.count(section.heading)
         if cost > self.left_tokens - kept_tokens:
             return False
 
         self.left_tokens -= cost
         self.said += line
-        section.append(
+        lines.append(
             SummaryLine(
                 position=self.position,
-                order=len(section),
-                heading=heading,
+                order=len(lines),
+                heading=section.heading,
                 text=line,
-                value=SECTION_VALUES[heading] - len(section) / 100,
+                value=section.value - len(lines) / 100,
             )
         )
         return True
@@ -567,17 +378,19 @@ class _NameRows:
 
     def __init__(self, page: _Page, root: str) -> None:
         self.page = page
-        self.headings: dict[str, str] = {}
-        """The heading of each name, in the order in which they were added."""
+        self.sections: dict[str, Section] = {}
+        """The section of each name, in the order in which they were added."""
         count = page.count
-        self.left_tokens = page.left_tokens - count(CHANGED) - count(READ) - count(NAMES)
+        self.left_tokens = page.left_tokens
+        for section in SECTIONS_OF_NAMES:
+            self.left_tokens -= count(section.heading)
         if root:
             text = f"{BELOW}{root}"
-            self.headings[text] = NAMES
+            self.sections[text] = NAMES
             self.left_tokens -= count(text)
         page.said += f"\n{root}"
 
-    def add(self, heading: str, text: str) -> bool:
+    def add(self, section: Section, text: str) -> bool:
         """Adds a name, and removes those that it contains; returns False where no room is left."""
         contained = self._names_within(text)
         self.left_tokens -= self.page.count(f", {text}")
@@ -587,8 +400,8 @@ class _NameRows:
             return False
 
         for name in contained:
-            del self.headings[name]
-        self.headings[text] = heading
+            del self.sections[name]
+        self.sections[text] = section
         self.page.said += f"\n{text}"
         return True
 
@@ -597,69 +410,34 @@ class _NameRows:
         padded = f" {text} "
         ends = [at for at, sign in enumerate(padded) if not ENGLISH.name_goes_on.match(sign)]
         parts = (text[start : end - 1] for start, end in combinations(ends, 2))
-        return {part for part in parts if self.headings.get(part) == NAMES}
+        return {part for part in parts if self.sections.get(part) == NAMES}
 
     def write(self) -> None:
         """Puts the names on the page; of a line that does not fit, as many as do."""
-        for heading in (CHANGED, READ, NAMES):
-            names = [name for name, of_heading in self.headings.items() if of_heading == heading]
+        for section in SECTIONS_OF_NAMES:
+            names = [name for name, its_section in self.sections.items() if its_section == section]
             for first in range(0, len(names), RECENT):
                 row = names[first : first + RECENT]
-                while row and not self.page.add(heading, ", ".join(row)):
+                while row and not self.page.add(section, ", ".join(row)):
                     row.pop()
-
-
-def _failure_of(call: ToolUse, result: ToolMessage) -> str | None:
-    """Returns the line that says why a call failed; None where it did not."""
-    text = result.text
-    is_of_file = call.kind in _FILE_KINDS
-    pattern = ENGLISH.refused if is_of_file else ENGLISH.failed
-    found = pattern.search(_ends_of(text))
-    # What a search finds, and what a task is called, may look like an error.
-    may_tell = call.kind not in ("search", "todo")
-    if result.status != "error" and not (found and may_tell):
-        return None
-    if found is None or is_of_file:
-        return clipped(text[:SHORT], SHORT)
-    return clipped(found.group(), SHORT)
-
-
-def _ends_of(text: str) -> str:
-    if len(text) <= 2 * ENDS:
-        return text
-    return f"{text[:ENDS]}\n{text[-ENDS:]}"
 
 
 def _is_talk(message: BaseMessage) -> bool:
     return not isinstance(message, ToolMessage) and bool(message.text.strip())
 
 
-def _title_of(task: Mapping[str, Any]) -> str:
-    for key in _TITLE_KEYS:
-        if task.get(key):
-            return str(task[key])
-    return ""
-
-
-def _task_id_of(task: Mapping[str, Any], default: str) -> str:
-    for key, value in task.items():
-        if ENGLISH.todo_id.match(key):
-            return str(value)
-    return default
-
-
 def _base_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _heading_of(file: Outcome | None) -> str:
-    """Returns the heading below which a name stands that is a file or none."""
+def _section_of(file: Outcome | None) -> Section:
+    """Returns the section of a name that is a file or none."""
     if file is None:
         return NAMES
     if file.verb != "read":
         return CHANGED
     if file.times:
-        return READ
+        return FILES_READ
     return NAMES
 
 

@@ -732,7 +732,7 @@ class GrowingTurn:
             self.work.texts,
             self._worth_now(),
             count,
-            self.code_tokens - count(work_state.CODE),
+            self.code_tokens - count(work_state.CODE.heading),
             lines_shown,
         )
         return TurnWorkState(self.work.copy(), self.code_tokens, code)

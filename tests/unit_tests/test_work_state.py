@@ -8,7 +8,8 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextSettings
-from langchain_ctxbudget.history.work_state import ToolUse, WorkState, most_tokens, names_in
+from langchain_ctxbudget.history.tool_kinds import ToolUse
+from langchain_ctxbudget.history.work_state import WorkState, most_tokens, names_in
 
 Arguments = dict[str, Any]
 Round = tuple[str, Arguments, str]
