@@ -22,6 +22,8 @@ from langchain_ctxbudget.settings import ToolKind
 
 ENDS = 2_000
 """Characters at each end of a result that show how a command ended."""
+NO_MESSAGE = "an error without a message"
+"""The words for a failure whose result says nothing."""
 
 Key = tuple[str, ...]
 """Names what a call looks at or does: a file by its path, or a tool with its arguments."""
@@ -180,7 +182,7 @@ def refusal(result: ToolMessage) -> str | None:
 
 
 def _beginning_of(result: ToolMessage) -> str:
-    return clipped(result.text[:SHORT], SHORT)
+    return clipped(result.text[:SHORT], SHORT) or NO_MESSAGE
 
 
 def _ends_of(text: str) -> str:

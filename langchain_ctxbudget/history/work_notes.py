@@ -78,7 +78,7 @@ class WorkNotes:
         for subject in list(reversed(outcomes))[:RECENT]:
             failure = outcomes[subject].failed
             ending = "no error"
-            if failure:
+            if failure is not None:
                 ending = f"failed, {failure}"
             yield f"{clipped(subject, SHORT)}: {ending}"
 
@@ -179,7 +179,7 @@ class WorkNotes:
             return
         subject, failure = self.error
         outcome = self.outcome_of(subject)
-        is_resolved = outcome is not None and not outcome.failed
+        is_resolved = outcome is not None and outcome.failed is None
         state = "resolved since" if is_resolved else "not resolved yet"
         yield f"{subject[:SHORT]}: {failure} ({state})"
 

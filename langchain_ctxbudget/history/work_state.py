@@ -448,7 +448,7 @@ def _state_of(file: Outcome) -> str:
         states.append(f"{file.verb} {file.times} times")
     elif file.times:
         states.append(file.verb)
-    if file.failed:
+    if file.failed is not None:
         states.append(f"the last change failed ({file.failed})")
     return ", ".join(states)
 

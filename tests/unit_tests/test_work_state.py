@@ -41,8 +41,12 @@ def state_of(*rounds: Round) -> WorkState:
 
 def text_of(*rounds: Round, budget: int = 1_000, said: str = "") -> str:
     """The work state as it stands in a prompt that says something else already."""
+    return told(state_of(*rounds), budget, said)
+
+
+def told(state: WorkState, budget: int = 1_000, said: str = "") -> str:
     text = ""
-    for line in state_of(*rounds).lines(len, budget, said):
+    for line in state.lines(len, budget, said):
         if not line.order:
             text += line.heading
         text += line.text
@@ -222,6 +226,31 @@ def test_an_error_is_resolved_once_the_same_command_ends_well() -> None:
     text = text_of(("Bash", make, "fatal: no such file"), ("Bash", make, "ok"))
 
     assert "(resolved since)" in text
+
+
+@pytest.mark.parametrize("result", ["", " \n"])
+@pytest.mark.parametrize(
+    ("name", "args", "line"),
+    [
+        ("Bash", {"command": "make"}, "- make: failed, an error without a message"),
+        ("Bash", {"command": "make"}, "- make: an error without a message (not resolved yet)"),
+        ("Grep", {"pattern": "x"}, "- x: an error without a message (not resolved yet)"),
+        (
+            "Write",
+            {"path": "src/b.py", "content": "x"},
+            "- b.py: the last change failed (an error without a message)",
+        ),
+    ],
+)
+def test_an_error_without_a_text_is_told_as_a_failure(
+    result: str, name: str, args: Arguments, line: str
+) -> None:
+    calling, answer = messages_of_a_round(1, name, args, result)
+    failed = answer.model_copy(update={"status": "error"})
+
+    state = WorkState().read(enumerate([calling, failed]))
+
+    assert line in told(state)
 
 
 def test_the_last_error_of_a_tool_names_the_tool() -> None:
