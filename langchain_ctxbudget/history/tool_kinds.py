@@ -110,8 +110,8 @@ class Section:
     heading: str
     value: float
     """The value of its first line, beside those of the arc: what is worth less gives way first."""
-    told: Callable[[WorkNotes], Iterable[str]] = lambda _: ()
-    """Returns its lines; none for files, which are told among the names that are used."""
+    lines: Callable[[WorkNotes], Iterable[str]] = lambda _: ()
+    """Returns what stands below it; files are told among the names that are used instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,10 @@ def _files(call: CallArguments) -> tuple[str, ...]:
 
 
 def shown_failure(result: ToolMessage) -> str | None:
-    """Returns the first line at the ends of a result that looks like an error."""
+    """Returns the first line at the ends of a result that looks like an error.
+
+    Where none does, it is the beginning of a result that is marked as an error.
+    """
     found = ENGLISH.failed.search(_ends_of(result.text))
     if found is not None:
         return clipped(found.group(), SHORT)
@@ -199,7 +202,7 @@ def note_nothing(notes: WorkNotes, finished: FinishedCall) -> None:
 
 
 def note_outcome(notes: WorkNotes, finished: FinishedCall) -> None:
-    """Notes how a call ended; `WorkNotes.outcomes_told` tells it."""
+    """Notes how a call ended; `WorkNotes.outcome_lines` tells it."""
     notes.note_outcome(finished.use.kind, finished.use.subject, finished.failure)
 
 
@@ -280,7 +283,7 @@ TODO = ToolKindRules(
     subjects=lambda _: (),
     failure=marked_failure,
     note=_note_tasks,
-    section=Section("# To do\n", 89.0, WorkNotes.tasks_told),
+    section=Section("# To do\n", 89.0, WorkNotes.task_lines),
     staleness=Staleness(
         done_again="written anew", replaces=lambda _: [PLAN], looks_at=lambda _: [PLAN]
     ),
@@ -323,7 +326,7 @@ RUN = ToolKindRules(
     failure=shown_failure,
     note=_note_command,
     section=Section(
-        "# Commands, the newest first\n", 76.0, partial(WorkNotes.outcomes_told, kind="run")
+        "# Commands, the newest first\n", 76.0, partial(WorkNotes.outcome_lines, kind="run")
     ),
     staleness=Staleness(done_again="run again", replaces=_equal_commands, looks_at=_equal_commands),
 )

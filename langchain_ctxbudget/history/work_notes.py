@@ -72,7 +72,7 @@ class WorkNotes:
         outcomes = self.outcomes.setdefault(kind, {})
         keep_newest(outcomes, subject, Outcome("run", failed=failure), MOST_OUTCOMES)
 
-    def outcomes_told(self, kind: ToolKind) -> Iterator[str]:
+    def outcome_lines(self, kind: ToolKind) -> Iterator[str]:
         """Yields how the newest calls of a kind ended, each in a line, the newest first."""
         outcomes = self.outcomes.get(kind, {})
         for subject in list(reversed(outcomes))[:RECENT]:
@@ -164,7 +164,7 @@ class WorkNotes:
         if title and state.casefold() not in _DONE:
             self.todos[task_id] = (title, state)
 
-    def tasks_told(self) -> Iterator[str]:
+    def task_lines(self) -> Iterator[str]:
         """Yields open tasks, each in a line, those that are in progress first."""
         tasks = sorted(self.todos.values(), key=lambda task: task[1] != "in_progress")
         for title, state in tasks[:RECENT]:
@@ -173,7 +173,7 @@ class WorkNotes:
                 task += " (in progress)"
             yield task
 
-    def error_told(self) -> Iterator[str]:
+    def error_lines(self) -> Iterator[str]:
         """Yields a line that says what failed last, and whether it succeeded since."""
         if self.error is None:
             return

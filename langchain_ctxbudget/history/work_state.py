@@ -41,7 +41,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
-ERROR = Section("# Last error\n", 90.0, WorkNotes.error_told)
+ERROR = Section("# Last error\n", 90.0, WorkNotes.error_lines)
 NAMES = Section("# Names used\n", 83.0)
 CODE = Section("# Lines of these files, as last seen\n", 54.0)
 SECTIONS_OF_NAMES = (CHANGED, FILES_READ, NAMES)
@@ -233,7 +233,7 @@ class WorkState(WorkNotes):
                 page.add(CODE, path, text)
         kept_tokens = int(budget_tokens * (1 - POLICY.facts_share))
         for section in sections():
-            for text in section.told(self):
+            for text in section.lines(self):
                 page.add(section, text, kept_tokens=kept_tokens)
         self._add_names(page)
 

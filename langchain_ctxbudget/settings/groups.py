@@ -164,9 +164,8 @@ class HistorySettings(SettingsGroup):
     history_format: Annotated[HistoryFormat, BeforeValidator(HistoryFormat.of)] = HistoryFormat()
     """The form of summaries, for instance `{"summary_tokens": 400, "timestamps": False}`."""
     tool_kinds: Mapping[str, ToolKind] = Field(default_factory=dict)
-    """What tools do whose calls do not tell it by their arguments, for instance `{"fetch_page":
-    "read"}`: `"read"`, `"edit"` or `"write"` a file, `"run"` a command, `"search"`, keep a `"todo"`
-    list, or `"other"`."""
+    """The kinds of tools (`ToolKind`) whose calls do not tell it by their arguments, for instance
+    `{"fetch_page": "read"}`."""
 
     def __init__(self, **values: "Unpack[inputs.HistoryInputs]") -> None:
         Parameters.__init__(self, **values)

@@ -26,7 +26,10 @@ Source = Literal["conversations", "memories", "documents"]
 SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
 
 ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", "other"]
-"""The kinds of tools that the work state of an agent knows."""
+"""What a tool does: read, edit or write a file, run a command, search, keep a to-do list, or other.
+
+Each kind has an object in `history/tool_kinds.py`, which says what the work state tells of it.
+"""
 
 ForeignThread: TypeAlias = Literal["show", "error", "share"]
 """What happens in a run whose thread is another user's."""

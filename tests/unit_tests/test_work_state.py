@@ -41,10 +41,10 @@ def state_of(*rounds: Round) -> WorkState:
 
 def text_of(*rounds: Round, budget: int = 1_000, said: str = "") -> str:
     """The work state as it stands in a prompt that says something else already."""
-    return told(state_of(*rounds), budget, said)
+    return lines_of(state_of(*rounds), budget, said)
 
 
-def told(state: WorkState, budget: int = 1_000, said: str = "") -> str:
+def lines_of(state: WorkState, budget: int = 1_000, said: str = "") -> str:
     text = ""
     for line in state.lines(len, budget, said):
         if not line.order:
@@ -250,7 +250,7 @@ def test_an_error_without_a_text_is_told_as_a_failure(
 
     state = WorkState().read(enumerate([calling, failed]))
 
-    assert line in told(state)
+    assert line in lines_of(state)
 
 
 def test_the_last_error_of_a_tool_names_the_tool() -> None:
