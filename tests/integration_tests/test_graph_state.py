@@ -18,6 +18,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.integrations.graph import ContextState, context_nodes
+from tests.cases import few_are_quick
 from tests.integration_tests.agents import wants
 from tests.integration_tests.test_growing_prompts import Clock, sentence
 from tests.integration_tests.test_growing_prompts import new_pipeline as growing_pipeline
@@ -173,7 +174,7 @@ def by_one_process(turn: str) -> dict[str, Any]:
     return state_after(turn)
 
 
-@pytest.fixture(scope="module", params=NODES[1:])
+@pytest.fixture(scope="module", params=few_are_quick(NODES[1:], 2))
 def resumed(request: pytest.FixtureRequest, turn: str, by_one_process: dict[str, Any]) -> Resumed:
     """Another process goes on from a checkpoint before each node."""
     return Resumed(by_one_process, state_after(turn, interrupted_before=request.param))

@@ -19,6 +19,7 @@ from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.history import elsewhere
 from langchain_ctxbudget.stores import TITLE, Scope
+from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 
 SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
@@ -203,7 +204,7 @@ def test_a_quote_stands_under_the_day_of_its_message() -> None:
     )
 
 
-@pytest.mark.parametrize("length", [2, 700], ids=["from the log", "from a segment"])
+@pytest.mark.parametrize("length", few_are_quick([2, 700]), ids=["from the log", "from a segment"])
 def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(
     tmp_path: Path, length: int
 ) -> None:
@@ -369,7 +370,10 @@ def test_of_too_many_messages_the_newest_are_searched_and_told(
 
 
 @pytest.mark.parametrize(
-    "question", ["How do I boil an egg?", "Who wrote Hamlet?", "ok thanks!", "What is 17 times 23?"]
+    "question",
+    few_are_quick(
+        ["Who wrote Hamlet?", "ok thanks!", "How do I boil an egg?", "What is 17 times 23?"], 2
+    ),
 )
 def test_nothing_is_quoted_where_nothing_has_to_do_with_the_message(question: str) -> None:
     pipeline = new()
@@ -400,7 +404,7 @@ TAKING_BACK: dict[str, Callable[[ContextPipeline], object]] = {
 }
 
 
-@pytest.mark.parametrize("take_back", TAKING_BACK.values(), ids=TAKING_BACK)
+@pytest.mark.parametrize("take_back", few_are_quick(TAKING_BACK.values(), 2), ids=TAKING_BACK)
 def test_what_is_taken_back_elsewhere_is_not_quoted(
     take_back: Callable[[ContextPipeline], object],
 ) -> None:

@@ -25,6 +25,7 @@ from PIL import Image
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from tests.cases import few_are_quick
 
 SCOPE = {"user_id": "ada", "conversation_id": "screen"}
 ROUNDS = {8_000: 25, 16_000: 40, 32_000: 60}
@@ -498,7 +499,7 @@ LARGE_OF_AN_ASSISTANT = LARGE | OF_AN_ASSISTANT
 
 
 @every_budget_of_a_large_block
-@pytest.mark.parametrize("block", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("block", few_are_quick(LARGE.values(), 3), ids=LARGE)
 def test_a_large_block_of_a_user_takes_neither_text_nor_neighbours(block: Any, budget: int) -> None:
     context = ask_for_code(exchange("user", [block]), budget)
 
@@ -506,7 +507,7 @@ def test_a_large_block_of_a_user_takes_neither_text_nor_neighbours(block: Any, b
 
 
 @every_budget_of_a_large_block
-@pytest.mark.parametrize("block", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("block", few_are_quick(LARGE.values(), 3), ids=LARGE)
 def test_a_large_block_of_a_tool_takes_neither_text_nor_neighbours(block: Any, budget: int) -> None:
     context = ask_for_code(exchange("tool", [block]), budget)
 
@@ -514,7 +515,9 @@ def test_a_large_block_of_a_tool_takes_neither_text_nor_neighbours(block: Any, b
 
 
 @every_budget_of_a_large_block
-@pytest.mark.parametrize("block", LARGE_OF_AN_ASSISTANT.values(), ids=LARGE_OF_AN_ASSISTANT)
+@pytest.mark.parametrize(
+    "block", few_are_quick(LARGE_OF_AN_ASSISTANT.values(), 4), ids=LARGE_OF_AN_ASSISTANT
+)
 def test_a_large_block_of_an_assistant_takes_no_text_or_neighbours(block: Any, budget: int) -> None:
     context = ask_for_code(exchange("assistant", [block]), budget)
 

@@ -300,6 +300,7 @@ def test_the_next_process_embeds_none_of_them() -> None:
     assert second.texts <= 10
 
 
+@pytest.mark.slow
 def test_a_search_leaves_the_vectors_of_who_talks_there() -> None:
     store = filled()
     with new(store, embeddings=BagOfWords()) as talking:
@@ -383,7 +384,7 @@ LENGTHS_AT_REST = [
 
 
 @pytest.mark.usefixtures("_small_segments")
-@pytest.mark.parametrize("length", LENGTHS_AT_REST)
+@pytest.mark.parametrize("length", few_are_quick(LENGTHS_AT_REST))
 def test_talk_goes_on_from_segments_as_from_the_log(length: int) -> None:
     sealed = filled({"c0": 300, "c1": length})
     search(sealed)
@@ -478,7 +479,7 @@ EVERY_CHANGE = [forget, edit, clear, erase]
 Change = Callable[[ContextPipeline], None]
 
 
-@pytest.mark.parametrize("change", EVERY_CHANGE)
+@pytest.mark.parametrize("change", few_are_quick(EVERY_CHANGE, 2))
 @pytest.mark.parametrize(
     "writer",
     [

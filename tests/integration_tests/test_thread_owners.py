@@ -45,6 +45,7 @@ from langchain_ctxbudget.integrations.tools import create_compaction_tool
 from langchain_ctxbudget.pipeline import RunContext
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope, SharedThread, label, owners
+from tests.cases import few_are_quick
 from tests.integration_tests.agents import scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent")
@@ -1145,7 +1146,9 @@ class CutOffHandover:
         return texts(pipeline.get_messages(user_id=user, conversation_id=THREAD))
 
 
-CUT_OFF_ANYWHERE = pytest.mark.parametrize("batches", range(0, 60, 2))
+CUT_OFF_ANYWHERE = pytest.mark.parametrize(
+    "batches", few_are_quick([4, 20, 36, *range(0, 60, 2)], 3)
+)
 
 
 @CUT_OFF_ANYWHERE
@@ -1238,7 +1241,7 @@ def marks_of_claims(store: BaseStore) -> list[str]:
     return [item.value["owner"] for item in store.search(place)]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", few_are_quick(range(150), 40))
 def test_in_whatever_order_users_claim_a_thread_one_gets_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
