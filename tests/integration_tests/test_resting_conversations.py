@@ -373,7 +373,7 @@ def talk(store: BaseStore, length: int) -> list[Any]:
 
 LENGTHS_AT_REST = [
     65,
-    130,
+    pytest.param(130, marks=pytest.mark.slow),
     pytest.param(16, marks=pytest.mark.slow),
     pytest.param(63, marks=pytest.mark.slow),
     pytest.param(64, marks=pytest.mark.slow),
@@ -384,7 +384,7 @@ LENGTHS_AT_REST = [
 
 
 @pytest.mark.usefixtures("_small_segments")
-@pytest.mark.parametrize("length", few_are_quick(LENGTHS_AT_REST))
+@pytest.mark.parametrize("length", LENGTHS_AT_REST)
 def test_talk_goes_on_from_segments_as_from_the_log(length: int) -> None:
     sealed = filled({"c0": 300, "c1": length})
     search(sealed)
