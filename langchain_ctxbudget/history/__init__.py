@@ -11,6 +11,7 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.history.segments import SEGMENTS
 from langchain_ctxbudget.history.columns import (
     Beginning,
+    Costs,
     Entry,
     MessageIndex,
     saying,

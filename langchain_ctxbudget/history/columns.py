@@ -205,10 +205,6 @@ class Costs(Columns):
         """Its cost as a line that quotes it with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
         """Messages as they were clipped, and their costs, by position and limit."""
-        self.turns: dict[object, Any] = {}
-        """Turns as far as they were fitted into their rooms, to go on with."""
-        self.turn_read: Any = None
-        """The turn as it was read last, to go on with."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts the messages that are new.

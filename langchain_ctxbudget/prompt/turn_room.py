@@ -19,12 +19,11 @@ from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn, Plan, Planned
 from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
     GrowingTurn,
-    ReadTurn,
     TurnLimits,
     key_in_turn,
 )
+from langchain_ctxbudget.prompt.turn_memory import memory_of
 from langchain_ctxbudget.stores import CutRecord
-from langchain_ctxbudget.worker import keep_newest
 
 RECENT_MESSAGES = 6
 """How many of the newest messages of a conversation show what it is about now.
@@ -62,11 +61,9 @@ def given_turn(plan: Plan) -> GivenTurn:
 
     The conversation remembers what was read of it at earlier calls, so only what is new is read.
     """
-    columns = plan.conversation.columns
-    read_before: ReadTurn = columns.turn_read or ReadTurn()
-    read = read_before.read(plan.request.turn, plan.counter, plan.conversation.profile)
-    columns.turn_read = read
-    return read.given
+    memory = memory_of(plan.conversation)
+    memory.read = memory.read.read(plan.request.turn, plan.counter, plan.conversation.profile)
+    return memory.read.given
 
 
 def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:
@@ -282,9 +279,8 @@ def _fitted(plan: Plan, limits: TurnLimits) -> FittedTurn | int:
     """
     conversation = plan.conversation
     stored = len(conversation.entries)
-    kept_turns = conversation.columns.turns
-    key = (limits, stored)
-    turn = kept_turns.pop(key, None)  # taken out, so that no other thread goes on with it
+    memory = memory_of(conversation)
+    turn = memory.take((limits, stored))
     if turn is None:
         turn = GrowingTurn(
             plan.counter,
@@ -295,8 +291,8 @@ def _fitted(plan: Plan, limits: TurnLimits) -> FittedTurn | int:
             ],
         )
     turn.recall_name = _recall_names(plan.turn.given, stored)
-    fitted: FittedTurn | int = turn.fitted(plan.turn.given.groups)
-    keep_newest(kept_turns, key, turn, TURN_POLICY.kept_turns)
+    fitted = turn.fitted(plan.turn.given.groups)
+    memory.keep((limits, stored), turn)
     return fitted
 
 
