@@ -267,6 +267,7 @@ def test_the_newest_messages_stand_at_the_end_of_a_window(
     new_histories: Iterator[BudgetedChatMessageHistory], transcript: Messages, budget: int
 ) -> None:
     assume(has_one_id_a_call(transcript))
+    assume(has_results_behind_calls(transcript))
     history = next(new_histories)
     history.add_messages(numbered(transcript, "m"))
 
@@ -289,6 +290,17 @@ def changed_texts(window: Messages, originals: Messages) -> list[str]:
         for message, original in zip(window, originals, strict=True)
         if message.text != original.text and "left out" not in message.text
     ]
+
+
+def has_results_behind_calls(transcript: Messages) -> bool:
+    """Tells whether every result comes later than its call: a cut does not part the two then."""
+    called: set[str] = set()
+    for message in transcript:
+        if isinstance(message, ToolMessage) and message.tool_call_id not in called:
+            return False
+        if isinstance(message, AIMessage):
+            called |= {call["id"] or "" for call in message.tool_calls}
+    return True
 
 
 def has_one_id_a_call(transcript: Messages) -> bool:
