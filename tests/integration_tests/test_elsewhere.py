@@ -22,6 +22,8 @@ from tests.integration_tests.test_isolation import USERS, mark
 from tests.log_contract import Counting, said
 from tests.stores import blocking_stores, embed
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"learn": False}
 INDEX: IndexConfig = {"dims": 64, "embed": embed}
 QUERY = "violet lantern harbour"

@@ -20,6 +20,8 @@ from langchain_ctxbudget import ContextPipeline
 from tests.integration_tests.learning_models import Reader, asks_to_learn, new_messages, read
 from tests.integration_tests.openai_server import Fault, OpenAIServer, refuses, says
 
+pytestmark = pytest.mark.slow
+
 ADA: Any = {"user_id": "ada"}
 HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
 THERE: Any = {"user_id": "ada", "conversation_id": "c2"}

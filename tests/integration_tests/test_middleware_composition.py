@@ -15,7 +15,11 @@ from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, refuses, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
-pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.allow_hosts(["127.0.0.1"]),
+    pytest.mark.usefixtures("offline_tiktoken"),
+]
 
 OURS_LAST = "ours last"
 OURS_FIRST = "ours first"

@@ -9,6 +9,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_ctxbudget import ContextPipeline
 from tests.integration_tests.summary_models import USER
 
+pytestmark = pytest.mark.slow
+
 EMPHASES = pytest.mark.parametrize("emphasis", ["recall", "balanced", "cache"])
 
 

@@ -25,6 +25,8 @@ from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.log_contract import Elsewhere
 
+pytestmark = pytest.mark.slow
+
 SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
 NO_SOURCES: dict[str, Any] = {"sources": []}
 QUESTIONS = (

@@ -20,6 +20,8 @@ from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
 
+pytestmark = pytest.mark.slow
+
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 NAMESPACE = Scope("ada", "c1").namespace(SEGMENTS)
 SETTINGS = {"max_context_tokens": 1_000, "learn": False}
