@@ -86,7 +86,8 @@ class OtherConversations:
     @property
     def messages(self) -> int:
         """The number of messages that are in memory."""
-        return sum(len(thread.table) for thread in self.threads.values())
+        threads = [*self.threads.values()]  # another thread may read one more meanwhile
+        return sum(len(thread.table) for thread in threads)
 
     # Letting go
 
@@ -417,7 +418,7 @@ class Libraries:
         """Returns those of a user; those of others are let go of where there is no room for all."""
         with self._mutex:
             library = self._of.pop(user_id, None) or OtherConversations(self._on_news)
-            total = library.messages + sum(other.messages for other in self._of.values())
+            total = library.messages + sum(other.messages for other in [*self._of.values()])
             for other in [*self._of]:
                 if total <= MOST_IN_MEMORY:
                     break

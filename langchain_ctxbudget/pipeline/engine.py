@@ -13,7 +13,7 @@ from langchain_ctxbudget.flow import Call, Flow
 from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline.opening import SessionOpener
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
-from langchain_ctxbudget.providers import model_names, unwrapped
+from langchain_ctxbudget.providers import COMMON, model_names, profile_of, unwrapped
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, target_key
@@ -60,7 +60,8 @@ class Engine:
         if unwrapped(model) is unwrapped(self.target.model):
             return self
         is_named = any(model_names(model))
-        if not is_named and not getattr(model, "profile", None):
+        tells_provider = profile_of(model) not in (COMMON, self.target.profile)
+        if not (is_named or tells_provider or getattr(model, "profile", None)):
             return self
         counter = self.target.given_counter
         if counter is None and not is_named:

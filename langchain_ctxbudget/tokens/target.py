@@ -24,7 +24,7 @@ Model: TypeAlias = "counters.ChatModel | str | None"
 
 
 def target_key(model: counters.ChatModel) -> tuple[object, ...]:
-    """Returns all that a model's counts and its window depend on.
+    """Returns all that a model's counts, its window and its provider depend on.
 
     Models for which it is equal share a target.
     """
@@ -34,7 +34,8 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     # Only what is set is looked at: to ask for more could make a client.
     values = getattr(inner, "__dict__", {}).values()
     addresses = [value for value in values if isinstance(value, str) and ":" in value]
-    return (type(inner), *model_names(inner), *addresses, *window)
+    provider = profile_of(model).name
+    return (type(inner), provider, *model_names(inner), *addresses, *window)
 
 
 class ModelTarget:

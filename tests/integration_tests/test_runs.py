@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.language_models.base import LangSmithParams
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -19,6 +21,7 @@ from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, M
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import Prompter, RunContext, run_of
+from langchain_ctxbudget.providers import ANTHROPIC, GOOGLE, Profile
 from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.agents import scripted
 from tests.integration_tests.test_pipeline import chat
@@ -429,3 +432,30 @@ def test_more_models_at_once_than_are_kept_do_not_close_each_other() -> None:
         totals = set(pool.map(tokens_of_a_prompt, range(48)))
 
     assert len(totals) == 1
+
+
+class NamelessModel(FakeListChatModel):
+    """A model that tells its provider, and not its name."""
+
+    provider: str
+
+    def _get_ls_params(self, **_: object) -> LangSmithParams:  # type: ignore[override]
+        return LangSmithParams(ls_provider=self.provider)
+
+
+@pytest.mark.parametrize(("provider", "profile"), [("anthropic", ANTHROPIC), ("google", GOOGLE)])
+def test_a_model_without_a_name_has_its_own_provider(provider: str, profile: Profile) -> None:
+    engine = ContextPipeline(model="gpt-4o", store=InMemoryStore()).engine
+
+    of_run = engine.for_model(NamelessModel(responses=["Fine."], provider=provider))
+
+    assert of_run.target.profile is profile
+
+
+def test_models_without_names_of_two_providers_are_two_targets() -> None:
+    engine = ContextPipeline(model="gpt-4o", store=InMemoryStore()).engine
+    models = [NamelessModel(responses=["Fine."], provider=name) for name in ("anthropic", "google")]
+
+    names = [engine.for_model(model).target.profile.name for model in models]
+
+    assert names == ["anthropic", "google"]
