@@ -418,7 +418,7 @@ class Libraries:
         """Returns those of a user; those of others are let go of where there is no room for all."""
         with self._mutex:
             library = self._of.pop(user_id, None) or OtherConversations(self._on_news)
-            total = library.messages + sum(other.messages for other in [*self._of.values()])
+            total = library.messages + sum(other.messages for other in self._of.values())
             for other in [*self._of]:
                 if total <= MOST_IN_MEMORY:
                     break
