@@ -25,12 +25,15 @@ from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
-from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair, finished
+from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
 from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens
 
 
-def account(settled: Settled) -> Callable[[], report.ContextReport]:
-    """Returns a function that makes the report of a finished prompt, once it is looked at."""
+def account(settled: Settled, last_repairs: Sequence[Repair]) -> Callable[[], report.ContextReport]:
+    """Returns a function that makes the report of a finished prompt, once it is looked at.
+
+    `last_repairs` are those of the finished request; the plan knows the earlier ones.
+    """
     plan = settled.plan
     measured = settled.measured
     uncorrected_tokens = measured.total_tokens
@@ -51,6 +54,7 @@ def account(settled: Settled) -> Callable[[], report.ContextReport]:
         stability=_stability(settled),
         uncorrected_tokens=uncorrected_tokens,
         calls=plan.counter.calls - plan.request.texts_counted_before,
+        last_repairs=last_repairs,
     )
     return cache(make)
 
@@ -63,6 +67,7 @@ def _report(
     stability: report.Stability,
     uncorrected_tokens: int,
     calls: int,
+    last_repairs: Sequence[Repair],
 ) -> report.ContextReport:
     request = plan.request
     view = plan.history
@@ -90,7 +95,7 @@ def _report(
         overhead_tokens={**plan.extras, "framing": measured.framing_tokens},
         coverage=coverage,
         stability=stability,
-        repairs=_repairs(plan, content),
+        repairs=_repairs(plan, content, last_repairs),
         failures=tuple(dict.fromkeys(plan.failures)),
         summary_lines=dict(view.made_by),
         summaries_waiting=len(view.waiting),
@@ -112,11 +117,9 @@ def _names(plan: Plan, ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(names_by_id.get(key, (key,))[0] for key in ids)
 
 
-def _repairs(plan: Plan, content: Content) -> tuple[Repair, ...]:
+def _repairs(plan: Plan, content: Content, last_repairs: Sequence[Repair]) -> tuple[Repair, ...]:
     """Returns what was changed in the messages so that providers accept them."""
-    repairs = [*plan.history.repairs, *plan.turn.repairs]
-    _, last_repairs = finished(assembly.build(content).messages, content.profile)
-    repairs += last_repairs
+    repairs = [*plan.history.repairs, *plan.turn.repairs, *last_repairs]
     if not content.summary and assembly.opening_note(content) == NO_FIRST_QUESTION:
         detail = f"{NO_FIRST_QUESTION} stands before a first answer"
         repairs.append(Repair("first_message", "", detail))

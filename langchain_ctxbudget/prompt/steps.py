@@ -327,7 +327,7 @@ def assemble(plan: Plan) -> Prompt:
     built = settled.built
     # Copies: what a caller does to its prompt must not change the next one.
     copies = [*map(request_copy, built.messages)]
-    messages, _ = finished(copies, settled.plan.conversation.profile)
+    messages, last_repairs = finished(copies, settled.plan.conversation.profile)
     sent = messages
     if request.settings.cache_markers == "anthropic":
         marked_tools = sum(map(has_cache_mark, request.call.tools))
@@ -337,7 +337,7 @@ def assemble(plan: Plan) -> Prompt:
     problem = own_total(plan.counter, messages)
     if problem:
         settled = replace(settled, plan=settled.plan.with_failures(problem))
-    report = account(settled)
+    report = account(settled, last_repairs)
     context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
 

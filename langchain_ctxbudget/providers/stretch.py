@@ -113,7 +113,10 @@ def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[R
 
     If both gave a message other ids of calls, the repair of the later pass stands for both.
     """
+    earlier = list(earlier)
     later = list(later)
+    if not (earlier and later):
+        return earlier + later
     told_again = Counter(repair.message_id for repair in later if repair.kind == "call_id")
     joined: list[Repair] = []
     for repair in earlier:
