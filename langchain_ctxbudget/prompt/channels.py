@@ -177,7 +177,11 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
         if layer in tokens and not is_required(layer):
             tokens[layer] = layer_tokens
     keep = data.get("keep_messages", allocation.keep_messages)
-    return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+    return replace(
+        plan,
+        growth=_with_cause(plan.growth, data),
+        allocation=replace(allocation, tokens=tokens, keep_messages=keep),
+    )
 
 
 def _decisions(growth: Growth) -> dict[str, Any]:
@@ -205,17 +209,22 @@ def _growth_of(data: BudgetShares) -> Growth:
     mode = Mode.EXTENDED if data.get("goes_on") else Mode.REBUILT
     return Growth(
         mode=mode,
-        cause=_cause_in(data),
         is_cold=data.get("cold", True),
         is_given=True,
         afforded_tokens=data.get("afforded_tokens"),
     )
 
 
-def _cause_in(data: BudgetShares) -> Cause | None:
-    """Returns the cause that data tell; None where they tell none that is known."""
-    cause = data.get("cause")
-    return next((known for known in Cause if known.value == cause), None)
+def _with_cause(growth: Growth, data: BudgetShares) -> Growth:
+    """Returns a mode with the cause that data tell of it.
+
+    Whoever has decided knows it: for a process that comes later, a cache may have gone cold.
+    """
+    told = data.get("cause")
+    for cause in Cause:
+        if cause.value == told and growth.extends_last is data.get("goes_on"):
+            return replace(growth, cause=cause)
+    return growth
 
 
 # The items of the background

@@ -189,6 +189,13 @@ def test_another_process_reports_the_same(resumed: Resumed, part: str) -> None:
     assert resumed.by_two["context_report"][part] == resumed.by_one["context_report"][part]
 
 
+@pytest.mark.parametrize("field", ["mode", "cause"])
+def test_another_process_says_the_same_of_the_mode(resumed: Resumed, field: str) -> None:
+    stability = resumed.by_two["context_report"]["stability"]
+
+    assert stability[field] == resumed.by_one["context_report"]["stability"][field]
+
+
 @dataclass
 class LeftOut:
     """A prompt that leaves the middle out, and all that was there before it was made."""

@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.pipeline import Prompter
+from langchain_ctxbudget.prompt import CHANNELS
+from langchain_ctxbudget.prompt.mode import Cause
 from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.stores import Scope
 
 ADA = {"user_id": "ada", "conversation_id": "c1"}
 
@@ -62,6 +68,17 @@ def test_with_other_tools_it_is_rebuilt() -> None:
     assert mode_of(report) == ("rebuilt", "other_tools")
 
 
+def test_for_another_model_it_is_rebuilt() -> None:
+    pipeline = ContextPipeline(model="gpt-4o")
+    talk(pipeline, "My bike is blue.")
+
+    other_model = ChatOpenAI(model="gpt-4o-mini", api_key="not-used")
+    prompter = Prompter(pipeline.engine.for_model(other_model), Scope("ada", "c1"))
+    report = drive(prompter.assemble("My car is red.")).report
+
+    assert mode_of(report) == ("rebuilt", "other_model")
+
+
 def test_after_a_pause_it_is_rebuilt() -> None:
     clock = Clock()
     pipeline = ContextPipeline(clock=clock)
@@ -81,6 +98,18 @@ def test_after_an_edit_of_what_is_summarised_it_is_rebuilt() -> None:
     pipeline.edit_message(first.id, HumanMessage("My bike is green."), **ADA)
 
     assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "edited")
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"), [("edited", Cause.EDITED), ("a mood", Cause.FIRST), (None, Cause.FIRST)]
+)
+def test_a_state_of_a_graph_tells_why_it_was_rebuilt(cause: str | None, told: Cause) -> None:
+    prompter = Prompter(ContextPipeline().engine, Scope("ada", "c1"))
+    plan = drive(prompter.answer([], [HumanMessage("My bike is blue.")])).plan
+    channel = CHANNELS["compute_budget"]
+    data = {**channel.data_of(plan), "cause": cause}
+
+    assert channel.taken(plan, data).growth.cause is told
 
 
 @pytest.mark.parametrize(

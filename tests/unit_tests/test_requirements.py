@@ -15,6 +15,7 @@ from langchain_ctxbudget.providers import (
     Change,
     ImageRate,
     Profile,
+    Repair,
     Requirement,
     Stage,
     Stretch,
@@ -23,6 +24,7 @@ from langchain_ctxbudget.providers import (
     finished,
     grouped,
     in_accepted_form,
+    joined_repairs,
     opening_before,
     requirements,
     with_accepted_name,
@@ -45,6 +47,14 @@ def test_a_profile_of_the_applications_own_limits_ids() -> None:
     assert len(call["id"]) <= 39
     assert group.messages[1].tool_call_id == call["id"]
     assert [repair.kind for repair in repairs] == ["call_id"]
+
+
+def test_of_two_repairs_of_an_id_the_later_one_is_told() -> None:
+    first = Repair("call_id", "a1", "sent as a digest")
+    other = Repair("call_name", "a1", "sent as `look`")
+    later = Repair("call_id", "a1", "sent as another digest")
+
+    assert joined_repairs([first, other], [later]) == [other, later]
 
 
 def test_another_profile_takes_the_same_ids() -> None:
