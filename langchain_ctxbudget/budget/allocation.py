@@ -56,17 +56,21 @@ class Status(StrEnum):
     OMITTED = "omitted"
 
 
-class Reason(StrEnum):
-    """Why an item was included, shrunk or omitted; `meaning` says it in words."""
+class ExplainedCode(StrEnum):
+    """A code that a report tells; `meaning` says it in words."""
 
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> Self:
         """Takes the code and its meaning."""
-        reason = str.__new__(cls, value)
-        reason._value_ = value
-        reason.meaning = meaning
-        return reason
+        code = str.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+
+class Reason(ExplainedCode):
+    """Why an item was included, shrunk or omitted."""
 
     REQUIRED = (
         "required",

@@ -21,11 +21,11 @@ from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild
-from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
+from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens
 
 

@@ -29,10 +29,10 @@ from langchain_ctxbudget.prompt.assembly import (
     messages_of,
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
-from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.providers import UsedIds, joined_repairs, opening_before, regrouped
+from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04

@@ -20,8 +20,9 @@ from langchain_ctxbudget.layers import Place, is_required, place_of
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.growing import divide_budget
-from langchain_ctxbudget.prompt.mode import Cause, Growth, Mode
+from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.prompt.plan import Findings, Plan
+from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.stores import CutRecord
 
 

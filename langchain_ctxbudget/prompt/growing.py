@@ -16,10 +16,11 @@ from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_hi
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_last_history
 from langchain_ctxbudget.prompt.last_prompt import change_since, is_cold
 from langchain_ctxbudget.prompt.middle import without_middle
-from langchain_ctxbudget.prompt.mode import Case, Cause, Growth, Mode, Room, decide
+from langchain_ctxbudget.prompt.mode import Case, Growth, Room, decide
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens
 from langchain_ctxbudget.prompt.turn_room import given_turn
+from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.stores import CutRecord
 
 

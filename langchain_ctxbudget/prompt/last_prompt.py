@@ -4,8 +4,8 @@ from datetime import datetime
 
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.prompt.assembly import system_parts
-from langchain_ctxbudget.prompt.mode import Cause
 from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.report import Cause
 from langchain_ctxbudget.stores import CutRecord
 
 

@@ -15,10 +15,10 @@ from langchain_ctxbudget.prompt.extension import (
     with_room_for_background,
 )
 from langchain_ctxbudget.prompt.fitting import excess_tokens
-from langchain_ctxbudget.prompt.mode import Mode
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.savings import Savings
 from langchain_ctxbudget.providers import CacheTerms
+from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.stores import CutRecord
 
 

@@ -27,7 +27,7 @@ from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.last_prompt import prefix_of
-from langchain_ctxbudget.prompt.mode import Growth, Mode
+from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Findings, Plan, Prompt
 from langchain_ctxbudget.prompt.recount import (
     MADE_AGAIN,
@@ -38,7 +38,7 @@ from langchain_ctxbudget.prompt.recount import (
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
 from langchain_ctxbudget.providers import ANTHROPIC, finished, has_cache_mark, with_cache_marks
-from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.report import ContextReport, Mode
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 

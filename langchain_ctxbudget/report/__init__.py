@@ -4,6 +4,7 @@ They read its plain data and nothing else.
 """
 
 from langchain_ctxbudget.report.colours import STATES, CoverageState
+from langchain_ctxbudget.report.modes import Cause, Mode
 from langchain_ctxbudget.report.report import (
     LISTED_OMISSIONS,
     ContextReport,

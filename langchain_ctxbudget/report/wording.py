@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.report.colours import STATES, label_of
+from langchain_ctxbudget.report.modes import Cause
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import (
@@ -109,8 +110,9 @@ def _stable_zone(stability: "Stability") -> str:
     text = f"{zone}, {shared} ({stability.prompt_share:.0%} of the whole)"
     if stability.compaction_step:
         text += ", a compaction step"
-    if stability.cause:
-        text += f"; {stability.mode}: {stability.cause.replace('_', ' ')}"
+    for cause in Cause:
+        if cause == stability.cause:
+            text += f"; {stability.mode}: {cause.meaning}"
     return text
 
 

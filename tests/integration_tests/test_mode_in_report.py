@@ -12,8 +12,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline import Prompter
 from langchain_ctxbudget.prompt import CHANNELS
-from langchain_ctxbudget.prompt.mode import Cause
-from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.report import Cause, ContextReport
 from langchain_ctxbudget.stores import Scope
 
 ADA = {"user_id": "ada", "conversation_id": "c1"}
@@ -126,7 +125,7 @@ def test_the_report_says_it_in_words() -> None:
     pipeline = ContextPipeline()
     talk(pipeline, "My bike is blue.")
 
-    assert "extended: has room" in talk(pipeline, "My car is red.").to_text()
+    assert "extended: there is room at its end" in talk(pipeline, "My car is red.").to_text()
 
 
 def test_a_report_that_was_stored_before_says_nothing_of_it() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.prompt.mode import Case, Cause, Mode, Room, decide
+from langchain_ctxbudget.prompt.mode import Case, Room, decide
 from langchain_ctxbudget.prompt.savings import Savings
+from langchain_ctxbudget.report import Cause, Mode
 
 CASES = {
     "there is room": (Case(), Mode.EXTENDED, Cause.HAS_ROOM),

@@ -1,0 +1,46 @@
+"""What a prompt is, compared with the last one, and why: decided in the room `prompt`."""
+
+from enum import StrEnum
+
+from langchain_ctxbudget.budget import ExplainedCode
+
+
+class Mode(StrEnum):
+    """What a prompt is, compared with the last one."""
+
+    EXTENDED = "extended"
+    """The last prompt, and more at its end."""
+    REPEATED = "repeated"
+    """The last rebuilt prompt once more, because nothing was said since."""
+    SHORTENED = "shortened"
+    """The last prompt without messages in its middle, and more at its end."""
+    CLIPPED = "clipped"
+    """The last prompt with the large messages since its rebuild in short, and more at its end."""
+    REBUILT = "rebuilt"
+    """Everything in it is chosen anew."""
+
+    @property
+    def extends_last(self) -> bool:
+        """Tells whether the prompt begins as the last one, so that a cache holds that part."""
+        return self is not Mode.REBUILT
+
+    @property
+    def adds_background(self) -> bool:
+        """Tells whether its background is one more beside those that earlier turns still have."""
+        return self not in (Mode.REBUILT, Mode.REPEATED)
+
+
+class Cause(ExplainedCode):
+    """Why a prompt has its mode."""
+
+    HAS_ROOM = "has_room", "there is room at its end"
+    NOTHING_SAID = "nothing_said", "nothing was said since the last rebuild"
+    FULL = "full", "the last prompt is full"
+    UNPAID = "unpaid", "it is full, and what was saved so far does not pay for a rebuild"
+    NOT_GROWING = "not_growing", "with these settings every prompt is chosen anew"
+    FIRST = "first", "there is no prompt that it could extend"
+    COLD = "cold", "no cache holds the last prompt any more"
+    TURN_OUTGROWN = "turn_outgrown", "the turn has outgrown the room that was planned for it"
+    OTHER_MODEL = "other_model", "the last prompt went to another model"
+    OTHER_TOOLS = "other_tools", "the last prompt had other tools, or another response format"
+    EDITED = "edited", "what was sent before has changed: a message, or the system prompt"
