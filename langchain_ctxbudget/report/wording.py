@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.report.colours import STATES, label_of
-from langchain_ctxbudget.report.modes import Cause
+from langchain_ctxbudget.report.modes import Cause, Mode
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import (
@@ -109,7 +109,8 @@ def _stable_zone(stability: "Stability") -> str:
     shared = f"{stability.stable_zone_share:.0%} of it as in the previous prompt"
     text = f"{zone}, {shared} ({stability.prompt_share:.0%} of the whole)"
     if stability.compaction_step:
-        text += ", a compaction step"
+        is_extended = stability.mode not in ("", Mode.REBUILT)
+        text += ", part of it written anew" if is_extended else ", a compaction step"
     for cause in Cause:
         if cause == stability.cause:
             text += f"; {stability.mode}: {cause.meaning}"

@@ -1,5 +1,6 @@
 """A report says whether its prompt extends the last one or was rebuilt, and why."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline import Prompter
 from langchain_ctxbudget.prompt import CHANNELS
-from langchain_ctxbudget.report import Cause, ContextReport
+from langchain_ctxbudget.report import Cause, ContextReport, Stability
 from langchain_ctxbudget.stores import Scope
 
 ADA = {"user_id": "ada", "conversation_id": "c1"}
@@ -126,6 +127,30 @@ def test_the_report_says_it_in_words() -> None:
     talk(pipeline, "My bike is blue.")
 
     assert "extended: there is room at its end" in talk(pipeline, "My car is red.").to_text()
+
+
+STABLE = Stability(
+    stable_zone_tokens=50,
+    shared_tokens=40,
+    stable_zone_share=0.8,
+    prompt_share=0.4,
+    compaction_step=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "cause", "words"),
+    [
+        ("rebuilt", "cold", "a compaction step; rebuilt: no cache holds the last prompt any more"),
+        ("extended", "has_room", "part of it written anew; extended: there is room at its end"),
+        ("", "", "(40% of the whole), a compaction step"),
+    ],
+)
+def test_what_was_written_anew_is_called_by_its_mode(mode: str, cause: str, words: str) -> None:
+    report = talk(ContextPipeline(), "My bike is blue.")
+    changed = replace(report, stability=replace(STABLE, mode=mode, cause=cause))
+
+    assert words in " ".join(changed.to_text().split())
 
 
 def test_a_report_that_was_stored_before_says_nothing_of_it() -> None:
