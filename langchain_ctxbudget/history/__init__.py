@@ -23,7 +23,7 @@ from langchain_ctxbudget.history.compact import history_view
 from langchain_ctxbudget.history.cut_choice import CutChoice, choose_cut
 from langchain_ctxbudget.history.cutting import safe_at
 from langchain_ctxbudget.history.history_plan import (
-    Follows,
+    Continuation,
     HistoryPlan,
     HistoryRoom,
     pinned_tokens,

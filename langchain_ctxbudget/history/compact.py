@@ -32,17 +32,18 @@ from langchain_ctxbudget.history.view import (
     without_empty,
 )
 from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
 
 def history_view(plan: HistoryPlan, choice: CutChoice) -> HistoryView:
     """Returns the history as it goes into the prompt, cut as was decided."""
-    if plan.sizes.end == 0 and not plan.follows.grows:
+    if plan.sizes.end == 0 and not plan.continuation.grows:
         return HistoryView(strategy="empty", cut=0)
     conversation = plan.conversation
     count = conversation.counter.count_text
     record = choice.record or _new_record(plan, choice)
-    is_remembered = plan.follows.grows or not choice.whole
+    is_remembered = plan.continuation.grows or not choice.whole
 
     backgrounds = _backgrounds_sent(plan, record)
     verbatim = _verbatim(plan, record, backgrounds)
@@ -79,7 +80,7 @@ def _new_record(plan: HistoryPlan, choice: CutChoice) -> CutRecord:
     # summary, and results before `cleared` are clipped.
     read = max(choice.cut, choice.cleared)
     digest = plan.conversation.entries[read - 1].digest if read else ""
-    begun = plan.sizes.end if plan.follows.grows else 0
+    begun = plan.sizes.end if plan.continuation.grows else 0
     record = CutRecord(
         position=choice.cut,
         cut_key=plan.cut_key,
@@ -226,7 +227,7 @@ def _as_sent_from(plan: HistoryPlan, record: CutRecord) -> int:
 
     It is where the last rebuild was; where prompts do not grow, there is no such message.
     """
-    return record.begun if plan.follows.grows else plan.sizes.end
+    return record.begun if plan.continuation.grows else plan.sizes.end
 
 
 def _backgrounds_sent(plan: HistoryPlan, record: CutRecord) -> dict[int, Background]:
@@ -297,7 +298,7 @@ def _clipped_positions(plan: HistoryPlan, record: CutRecord) -> range:
     first = 0
     if record.strategy == "full" and not record.clipped:
         first = begun
-    end = plan.sizes.end if plan.follows.clips_new else begun
+    end = plan.sizes.end if plan.continuation.mode is Mode.CLIPPED else begun
     return range(first, end)
 
 

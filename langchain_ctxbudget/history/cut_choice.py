@@ -43,9 +43,9 @@ def choose_cut(plan: HistoryPlan) -> CutChoice:
 
 def _stays(plan: HistoryPlan, record: CutRecord) -> bool:
     """Returns whether the cut of the last prompt stays where it is."""
-    if plan.follows.extends_last:
+    if plan.continuation.mode.extends_last:
         return True
-    return not plan.follows.grows and not _is_due(plan, record)
+    return not plan.continuation.grows and not _is_due(plan, record)
 
 
 def _has_room_for_all(plan: HistoryPlan, record: CutRecord | None) -> bool:

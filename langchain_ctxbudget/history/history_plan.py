@@ -6,6 +6,7 @@ from functools import cached_property
 from langchain_ctxbudget.history.clipping import Cost, cost_in, first_with_media
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.cutting import COMPACTION, group_around
+from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord
 
@@ -34,16 +35,14 @@ class HistoryRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follows:
-    """How a prompt follows on the last one."""
+class Continuation:
+    """How a prompt continues the last one."""
 
     grows: bool = False
-    """True if later prompts extend this one."""
-    extends_last: bool = False
-    """True if it extends the last one; else it is rebuilt."""
-    clips_new: bool = False
-    """True where messages since the last rebuilt prompt are clipped, too, as there is no room for
-    them whole."""
+    """True if prompts like this only grow between two rebuilds."""
+    mode: Mode = Mode.REBUILT
+    is_cold: bool = True
+    """True if no cache holds the last prompt any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class HistoryPlan:
     conversation: Conversation
     settings: ContextSettings
     room: HistoryRoom
-    follows: Follows = Follows()
+    continuation: Continuation = Continuation()
     cut_key: str
     """The name of the cut: prompts with another budget, tokenizer or strategy have another one."""
     recall_tool: str = ""
@@ -102,7 +101,7 @@ class HistoryPlan:
 
         Where prompts grow, they do so behind the room of a rebuilt one, which may be full.
         """
-        return self.trigger if self.follows.grows else self.settings.compaction_target
+        return self.trigger if self.continuation.grows else self.settings.compaction_target
 
     @property
     def clips_whole(self) -> bool:

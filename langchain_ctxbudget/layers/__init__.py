@@ -4,7 +4,6 @@ from langchain_ctxbudget.layers.arc import lines_tokens, work_items
 from langchain_ctxbudget.layers.base import (
     NOTHING_CHOSEN,
     Chosen,
-    Continuation,
     Groups,
     Known,
     Place,
@@ -43,7 +42,6 @@ __all__ = [
     "SYSTEM_PROMPT",
     "Chosen",
     "ChosenPreferences",
-    "Continuation",
     "FormerLayer",
     "Groups",
     "Known",

@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget import Fragment, LayerSpec, Reason, Situation, Status, Tier
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history import Conversation, HistoryView
+from langchain_ctxbudget.history import Continuation, Conversation, HistoryView
 from langchain_ctxbudget.knowledge import NOTHING, Detected, FactsLayer, Knowledge
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.report import CoverageRange, ReportItem, preview
@@ -63,20 +63,6 @@ class Known:
     persona_id: str | None = None
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The items that the application has given, by the names of its layers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continuation:
-    """How a prompt continues the last one."""
-
-    grows: bool = False
-    """True if prompts like this only grow between two rebuilds."""
-    extends_last: bool = False
-    """True if it extends the last prompt; else it is rebuilt."""
-    adds_background: bool = False
-    """True if its background comes on top of those that earlier messages still have."""
-    is_cold: bool = True
-    """True if no cache holds the last prompt any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,7 @@ def _remembered(view: View) -> FactsLayer:
 
     At a rebuild the cached prompt is lost in any case.
     """
-    if view.history.is_rebuilt and not view.continuation.adds_background:
+    if view.history.is_rebuilt and not view.continuation.mode.adds_background:
         return view.known.remembered.renewed()
     return view.known.remembered
 
@@ -188,7 +188,7 @@ def _room(view: View, tokens: int) -> int:
     again what that one has shown.
     """
     cut = view.history.record
-    if view.continuation.extends_last and cut is not None:
+    if view.continuation.mode.extends_last and cut is not None:
         return max(tokens, cut.preferences_tokens)
     return tokens
 

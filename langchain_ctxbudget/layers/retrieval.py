@@ -65,7 +65,7 @@ class RetrievalLayer(PromptLayer):
         shown = {position for position in positions_of(history.groups) if position < history.cut}
         backgrounds = history.backgrounds.values()
         quoted_before = chain.from_iterable(background.fragments for background in backgrounds)
-        is_rebuild = not (continuation.adds_background or view.turn.stage)
+        is_rebuild = not (continuation.mode.adds_background or view.turn.stage)
         is_cold_rebuild = continuation.grows and continuation.is_cold and is_rebuild
         retrieved = select(
             view.conversation,
@@ -123,6 +123,6 @@ def _prices(view: View, pool: Pool) -> tuple[float, float]:
     settings = view.settings
     worth = QUOTING_POLICY.least_worth[settings.emphasis]
     price = worth / DEPTH_FACTOR[settings.depth] / view.limit_tokens
-    is_rebuild = not continuation.adds_background
+    is_rebuild = not continuation.mode.adds_background
     is_free = continuation.is_cold and is_rebuild and not pool.evidence.is_weak
     return (0.0 if is_free else price), price

@@ -32,7 +32,6 @@ from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.providers import UsedIds, joined_repairs, opening_before, regrouped
-from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04
@@ -93,7 +92,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
         # The strategy has its own wish: as many of those as fit what it gave the history.
         costs = history.newest_costs(plan.conversation, allocation.keep_messages, plan.limit_tokens)
         keep = newest_that_fit(costs, layers.verbatim_tokens(allocation.tokens))
-    turn = plan.view.turn
+    turn = plan.turn_view
     tokens = dict(allocation.tokens)
     for layer in plan.layers:
         tokens[layer.name] = layer.granted_tokens(tokens.get(layer.name, 0), turn)
@@ -250,18 +249,14 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
         room=history.HistoryRoom(
             total_tokens=plan.limit_tokens,
             history_tokens=layers.verbatim_tokens(allocation.tokens),
-            arc_tokens=layers.lines_tokens(allocation.tokens, plan.view.turn),
+            arc_tokens=layers.lines_tokens(allocation.tokens, plan.turn_view),
             work_tokens=plan.turn.work.stored_tokens,
             summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
             fits_whole=allocation.fits_whole,
             keep=allocation.keep_messages or 0,
             most_messages=plan.request.allowance.tier.history_messages,
         ),
-        follows=history.Follows(
-            grows=plan.grows,
-            extends_last=plan.growth.extends_last,
-            clips_new=plan.growth.mode is Mode.CLIPPED,
-        ),
+        continuation=plan.continuation,
         cut_key=plan.cut_key,
         recall_tool=recall_tool(plan.request.call.tools),
     )

@@ -147,7 +147,7 @@ def _budget(plan: Plan) -> BudgetShares:
         "limit_tokens": plan.limit_tokens,
         "layers": {str(layer): tokens for layer, tokens in allocation.tokens.items()},
         "keep_messages": allocation.keep_messages,
-        "goes_on": plan.growth.extends_last,
+        "goes_on": plan.growth.mode.extends_last,
         "cause": plan.growth.cause.value if plan.growth.cause else None,
         "cold": plan.growth.is_cold,
         "afforded_tokens": plan.growth.afforded_tokens,
@@ -188,7 +188,7 @@ def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
 def _decisions(growth: Growth) -> dict[str, Any]:
     """Returns what the data of a budget say of a prompt's mode."""
     return {
-        "goes_on": growth.extends_last,
+        "goes_on": growth.mode.extends_last,
         "cold": growth.is_cold,
         "afforded_tokens": growth.afforded_tokens,
     }
@@ -223,7 +223,7 @@ def _with_cause(growth: Growth, data: BudgetShares) -> Growth:
     """
     told = data.get("cause")
     for cause in Cause:
-        if cause.value == told and growth.extends_last is data.get("goes_on"):
+        if cause.value == told and growth.mode.extends_last is data.get("goes_on"):
             return replace(growth, cause=cause)
     return growth
 

@@ -31,7 +31,7 @@ def divide_budget(plan: Plan) -> Plan:
     """
     plan = _with_limit(plan)
     plan = replace(plan, turn=PlannedTurn(given=given_turn(plan)))
-    if plan.growth.is_given and not plan.growth.extends_last:
+    if plan.growth.is_given and not plan.growth.mode.extends_last:
         return _rebuilt(allocate(plan))
 
     attempt = _attempt_to_extend(plan)

@@ -41,7 +41,7 @@ def _leftover_tokens(plan: Plan) -> int:
     """Returns the tokens that the background may still take."""
     content = plan.content
     tokens = -excess_tokens(plan, content)
-    if plan.growth.adds_background:
+    if plan.growth.mode.adds_background:
         layers = {part.layer for part in content.volatile}
         used = sum(_used_tokens(plan, layer) for layer in layers)
         tokens = min(tokens, plan.growth.most_background_tokens - used)

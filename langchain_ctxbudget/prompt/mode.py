@@ -137,13 +137,3 @@ class Growth:
     last prompt would cost. None until it is known."""
     most_background_tokens: int = 0
     """The most tokens for the background of a prompt that extends the last one."""
-
-    @property
-    def extends_last(self) -> bool:
-        """Tells whether the prompt begins as the last one."""
-        return self.mode.extends_last
-
-    @property
-    def adds_background(self) -> bool:
-        """Tells whether its background is one more beside those that earlier turns still have."""
-        return self.mode.adds_background

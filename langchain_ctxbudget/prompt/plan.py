@@ -12,6 +12,7 @@ from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import (
     Background,
+    Continuation,
     Conversation,
     HistoryView,
     LastPrompt,
@@ -23,7 +24,6 @@ from langchain_ctxbudget.layers import (
     NOTHING_CHOSEN,
     Chosen,
     ChosenPreferences,
-    Continuation,
     Known,
     Place,
     PromptLayer,
@@ -394,10 +394,31 @@ class Plan:
         return all_layers(self.request.settings.layers)
 
     @property
+    def continuation(self) -> Continuation:
+        """How it continues the last prompt."""
+        growth = self.growth
+        return Continuation(grows=self.grows, mode=growth.mode, is_cold=growth.is_cold)
+
+    @property
+    def turn_view(self) -> TurnView:
+        """What layers may look at of the turn."""
+        turn = self.turn
+        return TurnView(
+            given=self.request.turn,
+            groups=turn.groups,
+            left_out=turn.fitted.left_out,
+            clipped=turn.fitted.clipped,
+            tokens=turn.tokens,
+            free_tokens=turn.free_tokens,
+            work_tokens=turn.work.stored_tokens,
+            own_work_tokens=turn.work.own_tokens,
+            stage=turn.stage,
+        )
+
+    @property
     def view(self) -> View:
         """What layers may look at."""
         request = self.request
-        turn = self.turn
         return View(
             conversation=self.conversation,
             counter=self.counter,
@@ -412,23 +433,8 @@ class Plan:
                 persona_id=request.user.persona_id,
                 own_items=self.findings.own_items,
             ),
-            continuation=Continuation(
-                grows=self.grows,
-                extends_last=self.growth.extends_last,
-                adds_background=self.growth.adds_background,
-                is_cold=self.growth.is_cold,
-            ),
-            turn=TurnView(
-                given=request.turn,
-                groups=turn.groups,
-                left_out=turn.fitted.left_out,
-                clipped=turn.fitted.clipped,
-                tokens=turn.tokens,
-                free_tokens=turn.free_tokens,
-                work_tokens=turn.work.stored_tokens,
-                own_work_tokens=turn.work.own_tokens,
-                stage=turn.stage,
-            ),
+            continuation=self.continuation,
+            turn=self.turn_view,
             history=self.history,
             pool=self.findings.pool,
             recall_tool=recall_tool(request.call.tools),

@@ -134,7 +134,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
     if plan.fixed is None:
         layers = [layer for layer in plan.layers if layer.is_asked]
     left_tokens = plan.turn.free_tokens
-    if layers and plan.growth.extends_last:
+    if layers and plan.growth.mode.extends_last:
         left_tokens = max(0, -excess_tokens(plan, plan.content))
     for layer in layers:
         request = LayerRequest(
@@ -155,7 +155,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 
     A prompt that extends the last one has its history already.
     """
-    if not plan.growth.extends_last:
+    if not plan.growth.mode.extends_last:
         view, problems = yield from choose_history(budgeting.history_plan(plan), access)
         return budgeting.with_history(plan, view).with_failures(*problems)
 
@@ -379,7 +379,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
     """Returns the cut of a prompt; that of a rebuild with what the next prompts must know of it."""
     plan = settled.plan
     cut = plan.history.record
-    is_rebuild = plan.history.is_rebuilt and plan.grows and not plan.growth.adds_background
+    is_rebuild = plan.history.is_rebuilt and plan.grows and not plan.growth.mode.adds_background
     if cut is None or not is_rebuild:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
@@ -428,7 +428,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
     if not uses_known_costs:
         plan = without_caches(plan)
     plan = budgeting.with_bundles(divide_budget(plan))
-    if not plan.growth.extends_last:
+    if not plan.growth.mode.extends_last:
         planned = budgeting.history_plan(plan)
         plan = budgeting.with_history(
             plan, history.history_view(planned, history.choose_cut(planned))

@@ -118,7 +118,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
     """
     given_tokens = plan.turn.given.tokens
     usual_cut, long_cut = _cuts_of_turn(plan)
-    if plan.growth.extends_last and usual_cut is None and long_cut is None:
+    if plan.growth.mode.extends_last and usual_cut is None and long_cut is None:
         # The rebuild was in an earlier turn, so this turn grows at the prompt's end as it can.
         return TurnRoom(given_tokens)
 
@@ -128,7 +128,7 @@ def _room_of_turn(plan: Plan, prompt_tokens: int) -> TurnRoom:
         if given_tokens <= usual_tokens:
             return TurnRoom(usual_tokens)
         return _larger_room(plan, prompt_tokens, first_stage=1)
-    if plan.growth.extends_last and (given_tokens <= planned.tokens or planned.is_last_stage):
+    if plan.growth.mode.extends_last and (given_tokens <= planned.tokens or planned.is_last_stage):
         return planned
     return _larger_room(plan, prompt_tokens, first_stage=planned.stage)
 
