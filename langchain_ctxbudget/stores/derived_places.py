@@ -6,7 +6,7 @@ again at no cost is kept at that `DerivedPlace`. What is derived, and when it go
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, Result
 
@@ -97,17 +97,7 @@ def _put(address: Address, value: Value | None) -> PutOp:
     return PutOp(address.scope.namespace(address.kind), address.key, value, index=False)
 
 
-@runtime_checkable
-class KeepsDerivedElsewhere(Protocol):
-    """A store that has another place for what is derived from the messages in it."""
-
-    @property
-    def derived(self) -> DerivedPlace:
-        """The place."""
-
-
 def derived_place(store: BaseStore) -> DerivedPlace:
     """Returns where the derived data is kept of the conversations in a store."""
-    if isinstance(store, KeepsDerivedElsewhere):
-        return store.derived
-    return InStore(store)
+    place: DerivedPlace | None = getattr(store, "derived", None)
+    return InStore(store) if place is None else place
