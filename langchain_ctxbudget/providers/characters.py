@@ -5,6 +5,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content import is_text
 from langchain_ctxbudget.messages import encodable, plain_text
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change
@@ -17,6 +18,8 @@ def with_sendable_characters(
     message: BaseMessage, _profile: Profile
 ) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message whose texts UTF-8 can hold, and what was changed in its words."""
+    if _is_bare_ascii(message):
+        return message, ()
     unsendable = {
         name: value
         for name, value in vars(message).items()
@@ -27,6 +30,13 @@ def with_sendable_characters(
     changes = {name: _sendable(value) for name, value in unsendable.items()}
     words = plain_text(message)
     return message.model_copy(update=changes), [_JOINED] if encodable(words) != words else ()
+
+
+def _is_bare_ascii(message: BaseMessage) -> bool:
+    """Tells at a glance if a message is an ASCII text and little else, as most are."""
+    if not is_text(message) or not str(message.content).isascii():
+        return False
+    return not (message.name or message.additional_kwargs or message.response_metadata)
 
 
 def _is_sendable(value: object) -> bool:

@@ -392,7 +392,7 @@ class Selection:
         text = self.pool.text(number)
         value = float(self.pool.ranking.keys[number])
         is_transient = self._is_transient
-        fragment = self._fragment(text, line, tokens, value, status)
+        fragment = self._fragment(text, line, tokens, value, status, transient=is_transient)
         self.tokens_left -= tokens + self._price_of(fragment.heading)
         part = self.chosen.get(number)
         if part is not None:
@@ -402,7 +402,7 @@ class Selection:
             if text.title not in titles:
                 titles.append(text.title)
         self.paid_headings.add((is_transient, fragment.heading))
-        self.chosen[number] = replace(fragment, transient=is_transient)
+        self.chosen[number] = fragment
 
     @property
     def _is_transient(self) -> bool:
@@ -410,7 +410,14 @@ class Selection:
         return self.tokens_left < self.transient_tokens
 
     def _fragment(
-        self, text: Other | Entry, line: str, tokens: int, value: float, status: Status
+        self,
+        text: Other | Entry,
+        line: str,
+        tokens: int,
+        value: float,
+        status: Status,
+        *,
+        transient: bool = False,
     ) -> Fragment:
         """Returns the quote of a text, under its heading."""
         return Fragment(
@@ -424,6 +431,7 @@ class Selection:
             heading=self._heading(text),
             value=value,
             source=source_of(text),
+            transient=transient,
         )
 
     def _line(self, number: int) -> str:
