@@ -1,10 +1,20 @@
 """What each provider accepts, refuses, counts and charges, and requires of what is sent. Pure."""
 
-from langchain_ctxbudget.providers.anthropic import ANTHROPIC, has_cache_mark, with_cache_marks
+from langchain_ctxbudget.providers.anthropic import (
+    ANTHROPIC,
+    has_cache_mark,
+    with_cache_marks,
+)
 from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
-from langchain_ctxbudget.providers.models import PROFILES, model_names, profile_of, unwrapped
+from langchain_ctxbudget.providers.models import (
+    PROFILES,
+    model_names,
+    profile_named,
+    profile_of,
+    unwrapped,
+)
 from langchain_ctxbudget.providers.names import accepted_name, with_accepted_name
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import (
@@ -13,6 +23,7 @@ from langchain_ctxbudget.providers.profile import (
     FileRates,
     Framing,
     ImageRate,
+    OwnItems,
     Profile,
 )
 from langchain_ctxbudget.providers.requirements import (
@@ -52,6 +63,7 @@ __all__ = [
     "FileRates",
     "Framing",
     "ImageRate",
+    "OwnItems",
     "Placed",
     "Profile",
     "Repair",
@@ -70,6 +82,7 @@ __all__ = [
     "met",
     "model_names",
     "opening_before",
+    "profile_named",
     "profile_of",
     "regrouped",
     "sent_call_id",

@@ -1,14 +1,46 @@
-"""Anthropic, and the marks for its cache."""
+"""Claude at Anthropic and at Google's Vertex AI, and the marks for its cache."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 
 from langchain_ctxbudget.content import text_block
-from langchain_ctxbudget.providers.profile import CacheTerms, Profile
+from langchain_ctxbudget.providers.profile import CacheTerms, CallIds, OwnItems, Profile
 
-ANTHROPIC = Profile(name="anthropic", cache=CacheTerms(most_marks=4))
+# Blocks of the Messages API in an assistant's message (`langchain_anthropic`, 1.7.10, lists them in
+# `_format_messages`), and LangChain's standard ones for the same.
+_ITEMS = frozenset(
+    {
+        "thinking",
+        "redacted_thinking",
+        "server_tool_use",
+        "mcp_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "mcp_tool_result",
+        "tool_search_tool_result",
+        "advisor_tool_result",
+        "container_upload",
+        "reasoning",
+        "server_tool_call",
+        "server_tool_result",
+    }
+)
+
+ANTHROPIC = Profile(
+    name="anthropic",
+    # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no longest one is documented
+    # (maximhq/bifrost issue 5097, QwenLM/qwen-code issue 8160; November 2026).
+    call_ids=CallIds(refused="[^a-zA-Z0-9_-]"),
+    items=OwnItems(authors=frozenset({"anthropic"}), types=_ITEMS),
+    cache=CacheTerms(most_marks=4),
+)
+ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex")
 
 
 def with_cache_marks(

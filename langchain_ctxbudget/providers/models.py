@@ -1,46 +1,110 @@
 """Whose model it is.
 
-The model object tells it (`ls_provider` of LangChain's partner classes). A name is looked at only
-where there is nothing else: where a model is given by its name, where a class of the application's
-own does not tell, and where a class for OpenAI's models talks to another address, which may pass
-requests on to anybody.
+The model object tells it: its class, and the provider that LangChain's partner classes name
+(`ls_provider`). A name is looked at only where there is nothing else: where a model is given by its
+name, or where a class of the application's own does not tell. A class for OpenAI's models that
+talks to another address talks to a server that speaks as OpenAI does.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC, ANTHROPIC_VERTEX
+from langchain_ctxbudget.providers.azure import AZURE, AZURE_RESPONSES
+from langchain_ctxbudget.providers.bedrock import BEDROCK, BEDROCK_CONVERSE
 from langchain_ctxbudget.providers.common import COMMON
-from langchain_ctxbudget.providers.google import GOOGLE
+from langchain_ctxbudget.providers.compatible import COMPATIBLE, COMPATIBLE_RESPONSES
+from langchain_ctxbudget.providers.google import GOOGLE, GOOGLE_VERTEX
+from langchain_ctxbudget.providers.mistral import MISTRAL
+from langchain_ctxbudget.providers.ollama import OLLAMA
 from langchain_ctxbudget.providers.openai import OPENAI
-from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.profile import CallIds, Profile
+from langchain_ctxbudget.providers.responses import OPENAI_RESPONSES
 
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
-
-PROFILES = {
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        OPENAI,
+        OPENAI_RESPONSES,
+        AZURE,
+        AZURE_RESPONSES,
+        ANTHROPIC,
+        ANTHROPIC_VERTEX,
+        BEDROCK,
+        BEDROCK_CONVERSE,
+        GOOGLE,
+        GOOGLE_VERTEX,
+        MISTRAL,
+        OLLAMA,
+        COMPATIBLE,
+        COMPATIBLE_RESPONSES,
+        COMMON,
+    )
+}
+"""The profiles by their names, which an application may say."""
+_OF_PROVIDERS: Mapping[str, Profile] = {
     "openai": OPENAI,
-    "openai-codex": OPENAI,
-    "azure": OPENAI,
-    "azure_openai": OPENAI,
+    "openai-codex": OPENAI_RESPONSES,
+    "azure": AZURE,
+    "azure_openai": AZURE,
     "anthropic": ANTHROPIC,
+    "anthropic-bedrock": BEDROCK,
+    "anthropic_bedrock": BEDROCK,
+    "google_anthropic_vertex": ANTHROPIC_VERTEX,
+    "bedrock_converse": BEDROCK_CONVERSE,
     "google": GOOGLE,
     "google_genai": GOOGLE,
-    "google_vertexai": GOOGLE,
+    "google_vertexai": GOOGLE_VERTEX,
+    "mistral": MISTRAL,
+    "mistralai": MISTRAL,
+    "ollama": OLLAMA,
+    "deepseek": COMPATIBLE,
+    "xai": COMPATIBLE,
+    "groq": COMPATIBLE,
+    "together": COMPATIBLE,
+    "fireworks": COMPATIBLE,
+    "openrouter": COMPATIBLE,
+    "litellm": COMPATIBLE,
+    "perplexity": COMPATIBLE,
+    "nvidia": COMPATIBLE,
+    "huggingface": COMPATIBLE,
 }
-"""The profiles by what LangChain's classes and answers call their provider."""
-_AT_AN_ADDRESS = frozenset({"openai", "openai-codex"})
-"""Providers whose class may talk to another address."""
-_GATEWAYS = frozenset({"", "litellm", "openrouter"})
-"""Providers, as LangChain's classes call them, that pass requests on to the provider of the model
-that is named; a class that does not tell may do so, too."""
+"""The profiles by what LangChain calls providers: `ls_provider` of its classes, `model_provider` of
+answers, and the names that `init_chat_model` takes (langchain 1.5.2)."""
+_OF_CLASSES: Mapping[str, Profile] = {
+    "ChatAnthropicVertex": ANTHROPIC_VERTEX,
+    "ChatAnthropicBedrock": BEDROCK,
+    "ChatBedrockConverse": BEDROCK_CONVERSE,
+}
+"""The profiles of classes of which several tell the same provider."""
+_BEDROCK_CLASS = "ChatBedrock"
+_OPENAI_CLASS = "BaseChatOpenAI"
+_WITH_RESPONSES: Mapping[str, Profile] = {
+    OPENAI.name: OPENAI_RESPONSES,
+    AZURE.name: AZURE_RESPONSES,
+    COMPATIBLE.name: COMPATIBLE_RESPONSES,
+}
+"""The profiles of servers that speak as OpenAI's Responses do, by that of their other API."""
+_BY_NAME_ALONE = replace(OPENAI, items=OPENAI_RESPONSES.items)
+"""Of OpenAI's models by name: that does not tell the API, so items of Responses stay."""
 _OPENAI_HOSTS = (".openai.com", ".azure.com", ".chatgpt.com")
 _OPENAI_PREFIX = re.compile(r"(?:openai|azure|azure_openai)[:/]", re.IGNORECASE)
 _OPENAI_NAME = re.compile(r"(?:[\w.-]+[:/])*(?:gpt-|chatgpt|codex|o\d)", re.IGNORECASE)
+_BEGINNINGS_OF_NAMES: Mapping[str, Profile] = {
+    "claude": ANTHROPIC,
+    "gemini": GOOGLE,
+    "mistral": MISTRAL,
+    "mixtral": MISTRAL,
+    "deepseek": COMPATIBLE,
+    "grok": COMPATIBLE,
+}
+"""Whose model a name means where nothing but the name is given, as `init_chat_model` takes it."""
 _NAME_ATTRIBUTES = (
     "tiktoken_model_name",
     "model_name",
@@ -50,10 +114,35 @@ _NAME_ATTRIBUTES = (
 )
 
 
-def profile_of(model: object) -> Profile:
+def profile_named(provider: str | Profile) -> Profile:
+    """Returns the profile that an application means, by its name or by what LangChain calls it.
+
+    Raises:
+        InvalidSettingsError: There is none of that name.
+    """
+    if isinstance(provider, Profile):
+        return provider
+    profile = None
+    if isinstance(provider, str):
+        profile = PROFILES.get(provider) or _OF_PROVIDERS.get(provider)
+    if profile is None:
+        known = ", ".join(sorted(PROFILES))
+        raise InvalidSettingsError(
+            f"provider must be a Profile or the name of one, not {provider!r}. Known are: {known}"
+        )
+    return profile
+
+
+def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
     """Returns the profile of whoever gets the requests for a model, an object or a name.
 
-    Of a model with fallbacks or alternatives, any may get the request: the strictest counts.
+    Of a model with fallbacks or alternatives, any may get the request: ids of calls are those that
+    all of them take.
+
+    Args:
+        model: The model; it may be bound.
+        tools: The tools of the call besides those that are bound: they may decide to which of
+            OpenAI's two APIs it goes.
     """
     inner: Any = unwrapped(model)
     if inner is None:
@@ -62,35 +151,127 @@ def profile_of(model: object) -> Profile:
         return _profile_by_name([inner])
     choices = _choices_of(inner)
     if choices:
-        return _strictest(map(profile_of, choices))
-    provider = told_provider(inner)
-    if provider in _GATEWAYS or (provider in _AT_AN_ADDRESS and _is_elsewhere(inner)):
-        return _profile_by_name(model_names(inner))
-    return PROFILES.get(provider, COMMON)
+        return _strictest([profile_of(choice, tools) for choice in choices])
+    profile = _profile_by_class(inner)
+    with_responses = _WITH_RESPONSES.get(profile.name)
+    if with_responses and _speaks_responses(inner, _bound_arguments(model), tools):
+        return with_responses
+    return profile
 
 
 def profile_of_author(answer: BaseMessage) -> Profile:
     """Returns the profile of whoever has written an answer, as far as the answer tells."""
     provider = str(answer.response_metadata.get("model_provider"))
-    if provider.startswith("google"):
-        return GOOGLE
-    return PROFILES.get(provider, COMMON)
+    return _OF_PROVIDERS.get(provider, COMMON)
 
 
-def _strictest(profiles: Iterable[Profile]) -> Profile:
-    """Returns the profile that leaves the fewest characters to the ids of calls."""
-    return min(profiles, key=lambda profile: profile.call_ids.longest or float("inf"))
+def _profile_by_class(model: object) -> Profile:
+    """Returns the profile of a model object by its class and what that tells of itself."""
+    bases = [base.__name__ for base in type(model).__mro__]
+    for name in bases:
+        if name in _OF_CLASSES:
+            return _OF_CLASSES[name]
+    if _BEDROCK_CLASS in bases:
+        return _profile_at_bedrock(model)
+    provider = told_provider(model)
+    profile = _OF_PROVIDERS.get(provider)
+    if _OPENAI_CLASS in bases:
+        return _profile_of_openai_class(model, profile)
+    if provider:
+        return profile or COMMON
+    return _profile_by_name(model_names(model))
+
+
+def _profile_of_openai_class(model: object, told: Profile | None) -> Profile:
+    """Returns the profile of a class for OpenAI's models, which may talk to another address."""
+    if told is None or told is COMPATIBLE:
+        return COMPATIBLE
+    if told is not AZURE and _is_elsewhere(model):
+        return COMPATIBLE
+    return told
+
+
+def _profile_at_bedrock(model: object) -> Profile:
+    """Returns the profile of a model of `ChatBedrock`, which takes those of several makers."""
+    if getattr(model, "beta_use_converse_api", False):
+        return BEDROCK_CONVERSE
+    maker = getattr(model, "provider", None)
+    if not maker:
+        # The maker stands in the id of a model at Bedrock: us.anthropic.claude-sonnet-4-5.
+        maker = str(getattr(model, "model_id", "")).split(".")
+    return BEDROCK if "anthropic" in maker else COMMON
+
+
+def _speaks_responses(model: object, arguments: Mapping[str, Any], tools: Sequence[object]) -> bool:
+    """Tells if a request of a model goes to OpenAI's Responses API, as its class decides that."""
+    decides = getattr(model, "_use_responses_api", None)
+    if decides is None:
+        return False
+    all_tools = [*(arguments.get("tools") or ()), *map(_tool_as_sent, tools)]
+    try:
+        payload = {**model._default_params, **arguments}  # type: ignore[attr-defined]  # noqa: SLF001
+        if all_tools:
+            payload["tools"] = all_tools
+        return bool(decides(payload))
+    except Exception:  # noqa: BLE001 - whatever a class of somebody else's raises
+        return False
+
+
+def _tool_as_sent(tool: object) -> Mapping[str, Any]:
+    """Returns a tool as far as it decides to which API a request goes."""
+    return tool if isinstance(tool, Mapping) else {"type": "function"}
+
+
+def _bound_arguments(model: object) -> dict[str, Any]:
+    """Returns the arguments that are bound to a model, those of the innermost binding last."""
+    arguments: dict[str, Any] = {}
+    while getattr(model, "bound", None):
+        arguments = {**getattr(model, "kwargs", {}), **arguments}
+        model = model.bound  # type: ignore[attr-defined]
+    return arguments
+
+
+def _strictest(profiles: Sequence[Profile]) -> Profile:
+    """Returns the first of some profiles, with ids of calls that all of them take."""
+    first = profiles[0]
+    return replace(first, call_ids=_taken_by_all([profile.call_ids for profile in profiles]))
+
+
+def _taken_by_all(rules: Sequence[CallIds]) -> CallIds:
+    """Returns the rules for ids of calls that several providers take."""
+    limits = [ids.longest for ids in rules if ids.longest is not None]
+    patterns = dict.fromkeys(ids.refused for ids in rules if ids.refused)
+    return CallIds(
+        longest=min(limits, default=None),
+        shortest=max(ids.shortest for ids in rules),
+        refused="|".join(patterns),
+        keeps_thoughts=all(ids.keeps_thoughts for ids in rules),
+    )
 
 
 def _profile_by_name(names: Iterable[str]) -> Profile:
     """Returns the profile of a model of which nothing but names is known."""
-    return OPENAI if any(map(_is_name_of_openai, names)) else COMMON
+    for name in names:
+        profile = _profile_by_one_name(name.strip())
+        if profile is not None:
+            return profile
+    return COMMON
 
 
-def _is_name_of_openai(name: str) -> bool:
-    """Tells whether a name is that of a model of OpenAI's, with or without prefixes."""
-    stripped = name.strip()
-    return bool(_OPENAI_PREFIX.match(stripped) or _OPENAI_NAME.match(stripped))
+def _profile_by_one_name(name: str) -> Profile | None:
+    """Returns the profile of a model by its name, with or without a prefix; None if it tells none.
+
+    The prefix is what `init_chat_model` takes for the provider: `anthropic:claude-sonnet-4-5`.
+    """
+    if _OPENAI_PREFIX.match(name) or _OPENAI_NAME.match(name):
+        return _BY_NAME_ALONE
+    provider, separator, _ = name.partition(":")
+    if separator and provider in _OF_PROVIDERS:
+        return _OF_PROVIDERS[provider]
+    for beginning, profile in _BEGINNINGS_OF_NAMES.items():
+        if name.lower().startswith(beginning):
+            return profile
+    return None
 
 
 def _choices_of(model: object) -> list[object]:
@@ -147,7 +328,7 @@ def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model
     return model
 
 
-def model_names(model: "BaseChatModel | str") -> Iterator[str]:
+def model_names(model: object) -> Iterator[str]:
     """Yields the names by which a model may be known, the one that says most first."""
     inner = unwrapped(model)
     if isinstance(inner, str):

@@ -1,17 +1,19 @@
-"""OpenAI, also through Azure."""
+"""OpenAI's Chat Completions."""
 
 from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.providers.profile import CallIds, ImageRate, Profile
+from langchain_ctxbudget.providers.profile import CallIds, ImageRate, OwnItems, Profile
 from langchain_ctxbudget.providers.stretch import Change
 
 OPENAI = Profile(
     name="openai",
-    # Chat Completions and Responses refuse longer ones. Others take more, and some read what they
-    # have put into an id.
+    # "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum
+    # length 40" (camel-ai/camel issue 2215, anomalyco/opencode issue 12653; November 2026).
     call_ids=CallIds(longest=40),
+    # It has no reasoning and no server tools in messages.
+    items=OwnItems(authors=frozenset({"openai"})),
     # OpenAI's vision guide, "Calculating costs". All others cost as gpt-4o does, or less.
     image_rates={
         "gpt-4o-mini": ImageRate(base_tokens=2_833, tile_tokens=5_667),

@@ -5,11 +5,17 @@ requirements (`requirements.py`), by the counters (`tokens/`), and by what decid
 is extended or rebuilt (`prompt/`).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from langchain_ctxbudget.messages import digest
+
+THOUGHT_MARK = "__thought__"
+"""Stands in the id of a call before the thought signature of the model that asked for it: LiteLLM
+keeps Gemini's there (BerriAI/litellm pull request 16895, read in November 2026)."""
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class ImageRate(NamedTuple):
@@ -57,26 +63,78 @@ class CacheTerms(NamedTuple):
     """The most marks that a request may have; 0 where the provider takes none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallIds:
     """Which ids of calls a provider takes, and what is sent in place of others."""
 
     longest: int | None = None
     """How many characters an id may have; None: any number."""
+    shortest: int = 1
+    """How many characters an id must have."""
+    refused: str = ""
+    """A pattern of characters that must not stand in an id; empty: any may."""
+    keeps_thoughts: bool = False
+    """True for servers that put a model's thought signature into an id and read it there again:
+    such an id is sent as it is."""
 
     @property
     def may_be_any(self) -> bool:
         """True if the provider takes every id."""
-        return self.longest is None
+        return self.longest is None and self.shortest <= 1 and not self.refused
 
     def accepted(self, call_id: str) -> str:
-        """Returns an id as it is sent: a digest of it, of 37 characters, where it is refused.
+        """Returns an id as it is sent: a digest of it where the provider refuses it.
 
-        The digest follows from the id alone, so a call and its result stay paired.
+        The digest follows from the id alone, so a call and its result stay paired. An empty id
+        stays: it gets one of its own where calls are paired with their results.
         """
-        if self.longest is None or len(call_id) <= self.longest:
+        if not call_id or self._takes(call_id):
             return call_id
-        return f"call_{digest(call_id).hex()}"
+        digested = f"call_{digest(call_id).hex()}"
+        if self.longest is None or len(digested) <= self.longest:
+            return digested
+        return _letters_and_digits(digest(call_id), self.longest)
+
+    def numbered(self, call_id: str, number: int) -> str:
+        """Returns an id like another one, which was used already; a thought in it stays whole."""
+        name, mark, thought = (call_id or "call").partition(THOUGHT_MARK)
+        return self.accepted(f"{name}-{number}{mark}{thought}")
+
+    def _takes(self, call_id: str) -> bool:
+        """Tells if the provider takes an id."""
+        if self.keeps_thoughts and THOUGHT_MARK in call_id:
+            return True
+        if self.longest is not None and not self.shortest <= len(call_id) <= self.longest:
+            return False
+        return not (self.refused and re.search(self.refused, call_id))
+
+
+def _letters_and_digits(value: bytes, length: int) -> str:
+    """Returns bytes as a text of so many letters and digits."""
+    number = int.from_bytes(value, "big")
+    characters: list[str] = []
+    for _ in range(length):
+        number, place = divmod(number, len(_ALPHABET))
+        characters.append(_ALPHABET[place])
+    return "".join(characters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnItems:
+    """Which reasoning, and which calls of server tools, a provider takes back.
+
+    What it does not take back is another provider's: its reasoning is left out, its server tools
+    become texts.
+    """
+
+    authors: frozenset[str] = frozenset()
+    """Whose items it takes, as `families` of `providers/foreign.py` calls them."""
+    types: frozenset[str] = frozenset()
+    """The types of blocks that it takes back, in its own form and in LangChain's standard one."""
+
+
+EVERY_ITEM: Final = None
+"""Of a provider that is not known: any item may be its own, so all stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +142,7 @@ class Profile:
     """One provider, as data. The defaults are what every provider accepts."""
 
     name: str
+    """What the application calls it where it says whose model it is."""
     call_ids: CallIds = CallIds()
     longest_name: int = 64
     """How many characters the name of a speaker or a tool may have."""
@@ -91,6 +150,8 @@ class Profile:
     """A pattern of what must not stand in such a name."""
     begins_with_user: bool = True
     """True if the first message behind the system message must be the user's."""
+    items: OwnItems | None = EVERY_ITEM
+    """Which items it takes back; None where that is not known: then all stay as they are."""
     reads_own_media: bool = False
     """True if its models read the media again that they have made, in an assistant's message."""
     framing: Framing = field(default_factory=Framing)

@@ -1,0 +1,24 @@
+"""Claude at Amazon Bedrock, and Bedrock's Converse API for models of any maker."""
+
+from dataclasses import replace
+
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.providers.common import COMMON
+from langchain_ctxbudget.providers.profile import CallIds, OwnItems
+
+# `ToolUseBlock.toolUseId` of Amazon's API reference: 1 to 64 characters of `[a-zA-Z0-9_-]+` (read
+# in November 2026). InvokeModel has Anthropic's pattern (BerriAI/litellm pull request 24210).
+_CONVERSE_IDS = CallIds(longest=64, refused="[^a-zA-Z0-9_-]")
+
+BEDROCK = replace(ANTHROPIC, name="bedrock")
+"""Claude through InvokeModel: `ChatBedrock`, `ChatAnthropicBedrock`."""
+BEDROCK_CONVERSE = replace(
+    COMMON,
+    name="bedrock-converse",
+    call_ids=_CONVERSE_IDS,
+    items=OwnItems(
+        authors=frozenset({"bedrock-converse"}),
+        types=frozenset({"reasoning_content", "reasoning"}),
+    ),
+)
+"""Any model through Converse: `ChatBedrockConverse`."""
