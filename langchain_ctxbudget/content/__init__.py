@@ -29,6 +29,7 @@ from langchain_ctxbudget.content.parts import (
     text_part,
     with_parts,
 )
+from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
 
 __all__ = [
     "Block",
@@ -37,6 +38,7 @@ __all__ = [
     "Part",
     "blocks_of",
     "call_ids",
+    "cited_sources",
     "has_media",
     "in_one_form",
     "is_raw",
@@ -47,6 +49,7 @@ __all__ = [
     "loses_items",
     "parts_of",
     "raw_text",
+    "readable_server_tool",
     "says_something",
     "text_block",
     "text_part",

@@ -39,7 +39,7 @@ _PAYLOADS = ("base64", "data", "file_data", "result")
 _ADDRESSES = ("url", "image_url", "file_url", "video_url")
 _MIME_TYPES = ("mime_type", "media_type")
 _NAMES = ("filename", "title", "name")
-_NO_WORDS = frozenset(
+NO_WORDS = frozenset(
     {
         "type",
         "id",
@@ -215,7 +215,7 @@ def texts_inside(value: object, depth: int = 0) -> Iterator[str]:
 def _values_of(value: object) -> list[object]:
     """Returns what stands in a list or in an object, but for ids and the like."""
     if isinstance(value, Mapping):
-        return [inner for key, inner in value.items() if key not in _NO_WORDS]
+        return [inner for key, inner in value.items() if key not in NO_WORDS]
     if isinstance(value, list | tuple):
         return list(value)
     return []

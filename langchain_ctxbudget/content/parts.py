@@ -5,7 +5,7 @@ from a message asks its parts. Only `providers/` looks into the raw blocks besid
 them anew.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -81,8 +81,27 @@ _PROVIDERS_OF_TYPES = {
     "tool_use": "anthropic",
     "tool_result": "anthropic",
     "server_tool_use": "anthropic",
+    "mcp_tool_use": "anthropic",
+    "mcp_tool_result": "anthropic",
+    "web_search_tool_result": "anthropic",
+    "web_fetch_tool_result": "anthropic",
+    "code_execution_tool_result": "anthropic",
+    "bash_code_execution_tool_result": "anthropic",
+    "text_editor_code_execution_tool_result": "anthropic",
+    "tool_search_tool_result": "anthropic",
+    "advisor_tool_result": "anthropic",
+    "web_search_call": "openai",
+    "file_search_call": "openai",
+    "code_interpreter_call": "openai",
+    "image_generation_call": "openai",
+    "tool_search_call": "openai",
+    "mcp_call": "openai",
+    "mcp_list_tools": "openai",
+    "mcp_approval_request": "openai",
+    "reasoning_content": "bedrock-converse",
     "executable_code": "google",
     "code_execution_result": "google",
+    "function_call_signature": "google",
 }
 """Whose form a block is that says so by its type alone."""
 _MEDIA_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
@@ -221,6 +240,15 @@ class Part:
         if self.item is not None:
             return "openai"
         return _PROVIDERS_OF_TYPES.get(self.type, "")
+
+    @property
+    def is_signed(self) -> bool:
+        """True for a thought by which its provider can tell that it is its own."""
+        fields = fields_of(self.block)
+        extras = fields.get("extras")
+        if isinstance(extras, Mapping) and extras.get("signature"):
+            return True
+        return bool(fields.get("signature") or fields.get("data"))
 
     @property
     def is_run_by_provider(self) -> bool:

@@ -188,7 +188,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         request, failures = self._with_recall(request)
         parts = _split_request(request)
         run, engine = self._run(request.runtime, request.state)
-        engine = engine.for_model(request.model)
+        engine = engine.for_model(_model_of_call(request))
         tools, response_format = _schemas(request)
         prompt_request = run.request(
             get_config(),
@@ -266,6 +266,13 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             "set recall_tool=False"
         )
         return request.override(tools=others), [failure]
+
+
+def _model_of_call(request: types.ModelRequest[Any]) -> Any:
+    """Returns the model of a request, with the settings of this call: they may choose an API."""
+    if not request.model_settings:
+        return request.model
+    return request.model.bind(**request.model_settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,16 +57,18 @@ class Engine:
 
         What that does not tell of itself is taken for the engine's.
         """
-        if unwrapped(model) is unwrapped(self.target.model):
+        is_same = unwrapped(model) is unwrapped(self.target.model)
+        profile = profile_of(model)
+        if is_same and profile.name == self.target.profile.name:
             return self
         is_named = any(model_names(model))
-        tells_provider = profile_of(model) not in (COMMON, self.target.profile)
+        tells_provider = profile not in (COMMON, self.target.profile)
         if not (is_named or tells_provider or getattr(model, "profile", None)):
             return self
         counter = self.target.given_counter
         if counter is None and not is_named:
             counter = self.target.tokenizer
-        target = ModelTarget(model, counter)
+        target = ModelTarget(model, counter, self.target.given_profile)
         return self._of_runs.find(target_key(model), lambda: self._same(self.workspace, target))
 
     def _same(self, workspace: Workspace, target: ModelTarget) -> "Engine":

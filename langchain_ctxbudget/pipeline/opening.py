@@ -214,7 +214,8 @@ class SessionOpener:
             sources=self._sources(conversation, settings, tier),
             reranker=self.reranker,
         )
-        seen = conversation.seen_with(self.target.counter, self.target.profile)
+        profile = self.target.profile_for(request.tools)
+        seen = conversation.seen_with(self.target.counter, profile)
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)

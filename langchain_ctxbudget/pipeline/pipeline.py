@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
     from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
+    from langchain_ctxbudget.providers import Profile
 
 REPLAYED_TURNS = 24
 """The last turns of a conversation for which prompts are made again, where none were kept."""
@@ -81,6 +82,7 @@ class ContextPipeline:
         writer_id: str | None = None,
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
+        provider: "Profile | str | None" = None,
     ) -> None:
         """Sets up a pipeline; nothing is read, written or loaded before it is needed.
 
@@ -101,6 +103,9 @@ class ContextPipeline:
             clock: tells what time it is, in UTC where it names no offset; default: the computer's.
             prices: of models, in US dollars per million tokens:
                 `{"my-model": {"input": 2.5, "output": 10}}`.
+            provider: whose rules hold for what is sent, whatever the model is: the name of a
+                profile, such as `"anthropic"`, or a changed one; default: the model's own
+                provider.
         """
         require_kind("system_prompt", system_prompt, str)
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
@@ -113,7 +118,7 @@ class ContextPipeline:
         require_kind("writer_id", writer_id, str)
 
         self.settings = ContextSettings().override(settings)
-        target = ModelTarget(model, token_counter)
+        target = ModelTarget(model, token_counter, provider)
         self._workspace = Workspace(
             self.settings,
             target.tokenizer,

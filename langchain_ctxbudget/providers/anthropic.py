@@ -37,7 +37,10 @@ ANTHROPIC = Profile(
     # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no longest one is documented
     # (maximhq/bifrost issue 5097, QwenLM/qwen-code issue 8160; November 2026).
     call_ids=CallIds(refused="[^a-zA-Z0-9_-]"),
-    items=OwnItems(authors=frozenset({"anthropic"}), types=_ITEMS),
+    # "thinking.signature: Field required" (anomalyco/opencode issue 25005). Thinking of another
+    # model, or of Claude at another place, is taken, and left out there if it cannot be read
+    # (platform.claude.com, "Preserved thinking"; November 2026).
+    items=OwnItems(authors=frozenset({"anthropic"}), types=_ITEMS, wants_signatures=True),
     cache=CacheTerms(most_marks=4),
 )
 ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex")

@@ -85,6 +85,8 @@ _OF_CLASSES: Mapping[str, Profile] = {
 """The profiles of classes of which several tell the same provider."""
 _BEDROCK_CLASS = "ChatBedrock"
 _OPENAI_CLASS = "BaseChatOpenAI"
+_OF_SEVERAL_MAKERS = frozenset({"", "bedrock", "amazon_bedrock"})
+"""Values of `model_provider` that do not tell whose model has answered."""
 _WITH_RESPONSES: Mapping[str, Profile] = {
     OPENAI.name: OPENAI_RESPONSES,
     AZURE.name: AZURE_RESPONSES,
@@ -163,6 +165,17 @@ def profile_of_author(answer: BaseMessage) -> Profile:
     """Returns the profile of whoever has written an answer, as far as the answer tells."""
     provider = str(answer.response_metadata.get("model_provider"))
     return _OF_PROVIDERS.get(provider, COMMON)
+
+
+def authors_of(answer: BaseMessage) -> frozenset[str] | None:
+    """Returns who has written an answer, in the words of `OwnItems`; None if it does not tell."""
+    provider = str(answer.response_metadata.get("model_provider") or "")
+    if provider in _OF_SEVERAL_MAKERS:
+        return None
+    profile = _OF_PROVIDERS.get(provider)
+    if profile is None or profile.items is None:
+        return frozenset({provider})
+    return profile.items.authors or frozenset({provider})
 
 
 def _profile_by_class(model: object) -> Profile:

@@ -128,9 +128,11 @@ class OwnItems:
     """
 
     authors: frozenset[str] = frozenset()
-    """Whose items it takes, as `families` of `providers/foreign.py` calls them."""
+    """Whose items it takes: those of its own models, wherever they run."""
     types: frozenset[str] = frozenset()
     """The types of blocks that it takes back, in its own form and in LangChain's standard one."""
+    wants_signatures: bool = False
+    """True where it refuses reasoning without its signature."""
 
 
 EVERY_ITEM: Final = None

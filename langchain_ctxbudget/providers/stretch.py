@@ -17,8 +17,8 @@ class Repair:
 
     kind: str
     """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`,
-    `call_name`, `role`, `item_id`, `reasoning`, `media`, `content_form`, `characters`, `name`,
-    `first_message` or `system_in_history`."""
+    `call_name`, `role`, `item_id`, `reasoning`, `foreign_reasoning`, `foreign_item`, `media`,
+    `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 

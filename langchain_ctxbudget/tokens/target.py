@@ -1,5 +1,6 @@
 """The model that prompts are made for: how its tokens are counted and corrected, and its window."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -10,7 +11,7 @@ from langchain_ctxbudget.errors import (
     require_count,
 )
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.providers import model_names, profile_of, unwrapped
+from langchain_ctxbudget.providers import Profile, model_names, profile_named, profile_of, unwrapped
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.calibration import Calibration
 from langchain_ctxbudget.tokens.window import Window, find_window
@@ -41,11 +42,22 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
 class ModelTarget:
     """A model as a pipeline sees it; shared by threads and tasks."""
 
-    def __init__(self, model: Model, token_counter: counters.TokenCounter | None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        token_counter: counters.TokenCounter | None,
+        provider: str | Profile | None = None,
+    ) -> None:
         """Chooses how to count; the window is found when it is first needed.
 
+        Args:
+            model: The model, or its name.
+            token_counter: What counts; by default what suits the model.
+            provider: The profile that holds, or its name; by default the model tells it.
+
         Raises:
-            InvalidSettingsError: The model or the counter is of another kind.
+            InvalidSettingsError: The model or the counter is of another kind, or there is no
+                profile of that name.
         """
         if token_counter is not None and not isinstance(token_counter, counters.TokenCounter):
             raise InvalidSettingsError(
@@ -63,7 +75,9 @@ class ModelTarget:
         """Counts with the corrections that are known."""
         self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
         """The corrections in force."""
-        self.profile = profile_of(model)
+        self.given_profile = None if provider is None else profile_named(provider)
+        """The profile that the application has chosen; None where the model tells it."""
+        self.profile = self.given_profile or profile_of(model)
         """What the model's provider accepts, refuses, counts and charges."""
         self._mutex = new_mutex()
         self._window: Window | None = None
@@ -74,6 +88,12 @@ class ModelTarget:
         if self.model is None:
             return None
         return next(model_names(self.model), None)
+
+    def profile_for(self, tools: Sequence[object]) -> Profile:
+        """Returns the profile for a call with some tools: they may choose among OpenAI's APIs."""
+        if self.given_profile is not None or not tools:
+            return self.profile
+        return profile_of(self.model, tools)
 
     def load(self) -> None:
         """Loads the tokenizer; if it is not available, the first count raises."""

@@ -1,0 +1,176 @@
+"""Items of another provider: its reasoning is left out, its server tools become texts.
+
+An item that is not the provider's own is refused, or read as something that nobody said. Whose an
+item is, the message tells (`model_provider`); where it does not, the form of the block.
+
+| item of another provider | what is sent |
+|---|---|
+| reasoning, in any form | nothing |
+| a call of a server tool, and what came of it | what was asked, and what came of it, as a text |
+| an image that a server tool has made | a line that names it |
+| any other item | the texts in it, or nothing |
+| a text with citations, annotations or a signature | the text |
+| a call of a function | the call, in `tool_calls` alone |
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage
+
+from langchain_ctxbudget.content import (
+    Kind,
+    Part,
+    cited_sources,
+    is_text,
+    parts_of,
+    readable_server_tool,
+    text_part,
+    with_parts,
+)
+from langchain_ctxbudget.messages import placeholder_of
+from langchain_ctxbudget.providers.models import authors_of
+from langchain_ctxbudget.providers.profile import OwnItems, Profile
+from langchain_ctxbudget.providers.stretch import Change
+
+_OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, Kind.COMPACTION})
+"""Kinds of parts that are no items of one provider, or that other requirements see to."""
+_GENERATED_IMAGE = "image_generation_call"
+_SIGNATURES = frozenset({"function_call_signature"})
+"""Types of blocks that hold nothing but the signature of a thought."""
+
+
+def with_own_items(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message without items of another provider, and what was changed for that."""
+    if is_text(message) or profile.items is None or not isinstance(message, AIMessage):
+        return message, ()
+    if isinstance(message.content, str):
+        return message, ()
+    author = _Author(authors_of(message), profile.items)
+    parts = parts_of(message)
+    sent: list[Part] = []
+    for part in parts:
+        accepted = _accepted(part, author)
+        if accepted is not None:
+            sent.append(accepted)
+    if sent == parts:
+        return message, ()
+    sent = _with_sources(sent, parts)
+    return with_parts(message, sent), _changes(parts, sent)
+
+
+class _Author(NamedTuple):
+    """Who has written a message, seen by the provider that it is sent to."""
+
+    names: frozenset[str] | None
+    """What the message tells of that; None where it tells nothing."""
+    items: OwnItems
+    """What the provider takes back."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if the message tells that another provider has written it."""
+        return self.names is not None and self.items.authors.isdisjoint(self.names)
+
+    def wrote_own(self, part: Part) -> bool:
+        """Tells if a part of the message is an item that the provider takes back."""
+        if self.names is None and part.provider not in self.items.authors:
+            return False
+        if self.is_foreign:
+            return False
+        if part.kind is Kind.REASONING and self.items.wants_signatures and not part.is_signed:
+            return False
+        if part.kind is Kind.UNKNOWN and self.names is not None:
+            # Of a kind that came up later; a provider without items of its own has none.
+            return bool(self.items.types)
+        return _item_type(part) in self.items.types
+
+
+def _accepted(part: Part, author: _Author) -> Part | None:
+    """Returns a part as the provider takes it; None where nothing of it is sent."""
+    if author.is_foreign and part.kind is Kind.TEXT:
+        return _bare_text(part)
+    if author.is_foreign and part.is_listed_call:
+        return None
+    if part.kind in _OF_ANY_PROVIDER or (part.is_media and not _is_generated(part)):
+        return part
+    if author.wrote_own(part):
+        return part
+    text = _readable(part)
+    return text_part(text, in_place_of=part) if text else None
+
+
+def _is_generated(part: Part) -> bool:
+    """Tells if a part is an image that a tool of the provider has made."""
+    return part.is_media and _item_type(part) == _GENERATED_IMAGE
+
+
+def _item_type(part: Part) -> str:
+    """Returns the type of an item, also where LangChain writes it as an image."""
+    if part.is_media and part.item is not None and part.item.is_run_by_provider:
+        return _GENERATED_IMAGE
+    return part.type
+
+
+def _bare_text(part: Part) -> Part:
+    """Returns a text without what only its provider reads: citations, ids, signatures."""
+    if part.text is None or (not part.extras and part.label == "text"):
+        return part
+    return text_part(part.text)
+
+
+def _readable(part: Part) -> str:
+    """Returns what a reader would read of an item; empty where there is nothing."""
+    if part.kind is Kind.REASONING or part.type in _SIGNATURES:
+        return ""
+    if part.is_media:
+        return placeholder_of(part)
+    return readable_server_tool(part.block) or "\n".join(part.words)
+
+
+def _with_sources(sent: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
+    """Returns parts with the sources that a search has found, where only citations tell them."""
+    searches = [number for number, part in enumerate(sent) if _is_search(part)]
+    if not searches:
+        return list(sent)
+    shown = "\n".join(part.text or "" for part in sent)
+    lines: list[str] = []
+    for part in parts:
+        lines += [line for line in cited_sources(part.block) if line not in shown]
+    if not lines:
+        return list(sent)
+    last = sent[searches[-1]]
+    text = "\n".join([last.text or "", *dict.fromkeys(lines)])
+    with_sources = list(sent)
+    with_sources[searches[-1]] = text_part(text, in_place_of=last.in_place_of)
+    return with_sources
+
+
+def _is_search(part: Part) -> bool:
+    """Tells if a text stands for a call of a server tool."""
+    return part.in_place_of is not None and part.in_place_of.kind is Kind.SERVER_CALL
+
+
+def _changes(parts: Sequence[Part], sent: Sequence[Part]) -> list[Change]:
+    """Returns what the report says of the parts that are sent otherwise."""
+    as_text = [part.in_place_of.label for part in sent if part.in_place_of is not None]
+    kept = {id(part) for part in sent} | {id(part.in_place_of) for part in sent}
+    gone = [part for part in parts if id(part) not in kept and part.kind is not Kind.TEXT]
+    thoughts = [part for part in gone if _is_thought(part)]
+    others = [part.label for part in gone if not _is_thought(part) and not part.is_listed_call]
+
+    changes: list[Change] = []
+    if thoughts:
+        detail = "sent without reasoning that another provider has written, or nobody has signed"
+        changes.append(Change("foreign_reasoning", detail))
+    if as_text:
+        names = ", ".join(dict.fromkeys(as_text))
+        changes.append(Change("foreign_item", f"items of another provider sent as text: {names}"))
+    if others:
+        names = ", ".join(dict.fromkeys(others))
+        changes.append(Change("foreign_item", f"sent without items of another provider: {names}"))
+    return changes
+
+
+def _is_thought(part: Part) -> bool:
+    return part.kind is Kind.REASONING or part.type in _SIGNATURES
