@@ -36,10 +36,10 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
-from langchain_ctxbudget.providers import CacheTerms, Profile, profile_of
+from langchain_ctxbudget.providers import CacheTerms, profile_of
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import Price, TokenCounter, counter_for, effective_tokens
+from langchain_ctxbudget.tokens import PRICES, Price, TokenCounter, counter_for, price_of, terms_at
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
@@ -85,8 +85,9 @@ def replay(
         settings: of the package's strategies, below their own. Nothing is learned unless they say
             `"learn": True`.
         embeddings: for retrieval; default: the package's own.
-        price: of the model, so that costs are told in US dollars, too; without one, a cached token
-            costs a tenth.
+        price: of the model, so that costs are told in US dollars, too. It says what cached tokens
+            cost; without one, that is what the model's provider charges, or a tenth where no model
+            is named.
         evidence: ids of the messages that a turn is about, by the turn's number.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
@@ -96,6 +97,7 @@ def replay(
     instructions, dialogue = split_instructions(checked_messages(messages, "messages"))
     turns = split_turns(dialogue)
     _require_replayable(turns, budget, evidence or {})
+    terms = _cache_terms(model, price)
     contenders = [
         contender(
             strategy,
@@ -105,6 +107,7 @@ def replay(
             system_prompt=system_prompt or "\n\n".join(instructions),
             tools=tools,
             model=model,
+            terms=terms,
         )
         for strategy in strategies
     ]
@@ -113,13 +116,12 @@ def replay(
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
 
     counter = counter_for(model)
-    terms = _cache_terms(price, profile_of(model))
     evidence_texts = _evidence_texts(dialogue, evidence or {})
     tracks: list[Track] = []
     for maker in contenders:
         with closing(maker):
-            replayed = [*_turns(maker, turns, evidence_texts, counter, on_turn)]
-        tracks.append(_track(maker.name, replayed, terms, price))
+            replayed = [*_turns(maker, turns, evidence_texts, Meter(counter, terms), on_turn)]
+        tracks.append(_track(maker.name, replayed, price))
     return ReplayResult(
         messages=len(dialogue),
         budget_tokens=budget,
@@ -127,6 +129,7 @@ def replay(
         tokenizer=counter.name,
         count_mode=counter.mode,
         price_share=terms.read_price,
+        write_share=terms.write_price,
     )
 
 
@@ -147,13 +150,10 @@ def _require_replayable(
         )
 
 
-def _cache_terms(price: Price | None, profile: Profile) -> CacheTerms:
-    """Returns how the provider charges for cached tokens: at a price that is given, or its own."""
-    if price is None or not price.input:
-        return profile.cache
-    if price.cached_input is None:
-        return profile.cache._replace(read_price=1.0)
-    return profile.cache._replace(read_price=price.cached_input / price.input)
+def _cache_terms(model: str | None, price: Price | None) -> CacheTerms:
+    """Returns how a model's provider charges for cached tokens: at a given price, or its own."""
+    terms = profile_of(model).cache_terms_for(model or "")
+    return terms_at(price or price_of(model, PRICES), terms)
 
 
 def _evidence_texts(
@@ -208,8 +208,18 @@ class Assembled:
         name: str,
         settings: ContextSettings,
         tools: Sequence[Any],
+        terms: CacheTerms | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        """Sets up a pipeline over a store of its own.
+
+        Args:
+            name: of the strategy.
+            settings: of the pipeline.
+            tools: sent with every prompt.
+            terms: what cached tokens cost, in place of what the model's provider charges.
+            options: of the pipeline, for instance its model.
+        """
         self.name = name
         self.tools = tools
         self.time = datetime(2000, 1, 1, tzinfo=UTC)
@@ -221,6 +231,8 @@ class Assembled:
             clock=lambda: self.time,
             **options,
         )
+        if terms is not None:
+            self.pipeline.engine.target.cache = terms
         self.close = self.pipeline.close
 
     def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
@@ -296,6 +308,7 @@ def contender(
     system_prompt: str = "",
     tools: Sequence[Any] = (),
     model: str | None = None,
+    terms: CacheTerms | None = None,
 ) -> Assembled | NewestMessages:
     """Returns the maker of a strategy's prompts; the arguments are those of `replay`."""
     if isinstance(strategy, Mapping):
@@ -323,6 +336,7 @@ def contender(
         name,
         defaults.override(chosen).override({"max_context_tokens": budget, **changes}),
         tools,
+        terms,
         embeddings=embeddings,
         system_prompt=system_prompt,
         model=model,
@@ -359,7 +373,10 @@ class Sent:
     """Prompts that were made: one for each answer, so several in a turn whose model calls tools."""
     tokens: int = 0
     cached_tokens: int = 0
-    """The part of them that a prompt has in common with the one before it, from its start."""
+    """The part of them that a provider's cache holds, as a prompt has them in common with the one
+    before it, from its start."""
+    effective_tokens: float = 0.0
+    """What they cost in new tokens that no cache takes in: a cached one has its price share."""
     largest_tokens: int = 0
     compaction_steps: int = 0
     """The number of times that the beginning of the prompt was rewritten."""
@@ -372,6 +389,7 @@ def _together(parts: Sequence[Sent]) -> dict[str, Any]:
         "calls": sum(part.calls for part in parts),
         "tokens": sum(part.tokens for part in parts),
         "cached_tokens": sum(part.cached_tokens for part in parts),
+        "effective_tokens": round(sum(part.effective_tokens for part in parts), 3),
         "compaction_steps": sum(part.compaction_steps for part in parts),
         "largest_tokens": max(part.largest_tokens for part in parts),
         "failures": tuple(chain.from_iterable(part.failures for part in parts)),
@@ -396,8 +414,6 @@ class Track(Sent):
     name: str
     turns: tuple[Turn, ...]
     cached_share: float
-    effective_tokens: float
-    """The tokens that are paid for; a cached one counts the price share."""
     cost: float | None
     """The price of all prompts in US dollars, without answers; None where it is not known."""
     message_shares: Mapping[CoverageState, float]
@@ -407,15 +423,23 @@ class Track(Sent):
     """The mean over the turns for which evidence was named."""
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Counts prompts, and what they cost."""
+
+    counter: TokenCounter
+    terms: CacheTerms
+
+
 def _turns(
     maker: Assembled | NewestMessages,
     turns: Iterable[Sequence[BaseMessage]],
     evidence_texts: Mapping[int, Sequence[str]],
-    counter: TokenCounter,
+    meter: Meter,
     on_turn: Callable[[str, int], None] | None,
 ) -> Iterator[Turn]:
     """Makes a prompt for every answer, and yields the turns that have answers."""
-    tools_tokens = counter.count_tools(maker.tools)
+    tools_tokens = meter.counter.count_tools(maker.tools)
     history: list[BaseMessage] = []
     previous: Sequence[BaseMessage] = ()
     for number, turn in enumerate(turns, 1):
@@ -428,7 +452,7 @@ def _turns(
                 failure = f"turn {number}: {type(error).__name__}: {error}"
                 sent.append(Sent(failures=(failure,)))
                 continue
-            sent.append(_sent(prompt, previous, tools_tokens, counter))
+            sent.append(_sent(prompt, previous, tools_tokens, meter))
             previous = prompt.messages
         if sent:
             yield Turn(
@@ -446,18 +470,20 @@ def _sent(
     prompt: ReplayedPrompt,
     previous: Sequence[BaseMessage],
     tools_tokens: int,
-    counter: TokenCounter,
+    meter: Meter,
 ) -> Sent:
     """Counts a prompt, and what of it the previous one has already."""
+    counter = meter.counter
     costs = [counter.count_message(message) for message in prompt.messages]
     tokens = tools_tokens + sum(costs) + counter.count_messages([])
-    cached_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
+    shared_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
     if previous:
-        cached_tokens += tools_tokens
+        shared_tokens += tools_tokens
     return Sent(
         calls=1,
         tokens=tokens,
-        cached_tokens=cached_tokens,
+        cached_tokens=meter.terms.read_tokens(shared_tokens),
+        effective_tokens=meter.terms.cost(tokens, shared_tokens),
         largest_tokens=tokens,
         compaction_steps=int(prompt.compaction_step),
     )
@@ -471,18 +497,16 @@ def _evidence_share(prompt: ReplayedPrompt, texts: Sequence[str]) -> float | Non
     return sum(text in prompt_text for text in texts) / len(texts)
 
 
-def _track(name: str, turns: Sequence[Turn], terms: CacheTerms, price: Price | None) -> Track:
+def _track(name: str, turns: Sequence[Turn], price: Price | None) -> Track:
     """Adds up the turns of one strategy."""
     sent = Sent(**_together(turns))
-    effective = effective_tokens(sent.tokens, sent.cached_tokens, terms)
     evidence = [turn.evidence for turn in turns if turn.evidence is not None]
     return Track(
         **asdict(sent),
         name=name,
         turns=tuple(turns),
         cached_share=sent.cached_tokens / max(1, sent.tokens),
-        effective_tokens=effective,
-        cost=None if price is None else effective * price.input / 1_000_000,
+        cost=None if price is None else sent.effective_tokens * price.input / 1_000_000,
         message_shares=_message_shares(turns),
         evidence=statistics.fmean(evidence) if evidence else None,
     )
@@ -502,10 +526,12 @@ class ReplayResult:
     messages: int
     budget_tokens: int
     price_share: float
-    """The price of a cached token, as a share of one that is not."""
+    """The price of a cached token, as a share of one that no cache has to do with."""
     tokenizer: str
     count_mode: str
     tracks: tuple[Track, ...]
+    write_share: float = 1.0
+    """The same for a new token, which the cache takes in."""
 
     def track(self, name: str) -> Track:
         """Returns the track of one strategy."""
@@ -524,9 +550,14 @@ class ReplayResult:
         """Draws a table: what each strategy sent and cost, and what became of earlier messages."""
         heading, *rows = _table([_row(track) for track in self.tracks])
         counts = f"{self.count_mode} counts ({self.tokenizer})"
+        new = (
+            ""
+            if self.write_share == 1
+            else f"; new ones, which are cached, at {self.write_share:g}"
+        )
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
-            f"cached: as in the prompt before, at {self.price_share:g} of the price",
+            f"cached: as in the prompt before, at {self.price_share:g} of the price{new}",
             "",
             heading,
             "-" * len(heading),

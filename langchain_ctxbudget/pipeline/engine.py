@@ -68,7 +68,7 @@ class Engine:
         counter = self.target.given_counter
         if counter is None and not is_named:
             counter = self.target.tokenizer
-        target = ModelTarget(model, counter, self.target.given_profile)
+        target = ModelTarget(model, counter, self.target.given_profile, prices=self.target.prices)
         return self._of_runs.find(target_key(model), lambda: self._same(self.workspace, target))
 
     def _same(self, workspace: Workspace, target: ModelTarget) -> "Engine":

@@ -196,6 +196,7 @@ class SessionOpener:
                 model=self.target.model_name or "",
                 tools=request.tools,
                 response_format=request.response_format,
+                cache=self.target.cache,
             ),
             allowance=Allowance(window=window, tier=tier, usage=usage),
             user=AboutUser(

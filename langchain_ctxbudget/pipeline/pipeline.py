@@ -34,7 +34,7 @@ from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, what_if
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
+from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, load_prices
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -118,7 +118,7 @@ class ContextPipeline:
         require_kind("writer_id", writer_id, str)
 
         self.settings = ContextSettings().override(settings)
-        target = ModelTarget(model, token_counter, provider)
+        target = ModelTarget(model, token_counter, provider, prices=load_prices(prices))
         self._workspace = Workspace(
             self.settings,
             target.tokenizer,

@@ -26,7 +26,7 @@ from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
 from langchain_ctxbudget.report import Mode
-from langchain_ctxbudget.tokens import CalibratedCounter, effective_tokens
+from langchain_ctxbudget.tokens import CalibratedCounter
 
 
 def account(settled: Settled, last_repairs: Sequence[Repair]) -> Callable[[], report.ContextReport]:
@@ -292,15 +292,15 @@ def _stability(settled: Settled) -> report.Stability:
     if last is not None and plan.cached_prompt is not None:
         cached_tokens = shared_tokens + (extras_tokens if shared_tokens else 0)
         all_cached_tokens = min(all_tokens, last.whole_tokens)
-    terms = plan.conversation.profile.cache
+    terms = plan.request.cache_terms
     return report.Stability(
         stable_zone_tokens=stable_tokens,
         shared_tokens=None if last is None else shared_tokens,
         stable_zone_share=stable_share,
         prompt_share=prompt_share,
         compaction_step=_is_rewritten(settled, same),
-        effective_tokens=round(effective_tokens(total_tokens, cached_tokens, terms)),
-        whole_effective_tokens=round(effective_tokens(all_tokens, all_cached_tokens, terms)),
+        effective_tokens=round(terms.cost(total_tokens, cached_tokens)),
+        whole_effective_tokens=round(terms.cost(all_tokens, all_cached_tokens)),
         saved_tokens=max(0, all_tokens - total_tokens),
         mode=plan.growth.mode.value,
         cause=plan.growth.cause.value if plan.growth.cause else "",

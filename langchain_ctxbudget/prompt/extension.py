@@ -87,7 +87,7 @@ class Extension:
             question_tokens = conversation.costs[len(conversation.entries) - last.messages]
             answer_tokens = last.tokens - question_tokens
             new_tokens += answer_tokens
-        savings = self.savings or Savings(0, conversation.profile.cache)
+        savings = self.savings or Savings(0, self.plan.request.cache_terms)
         return savings.with_price_of(self.total_tokens, new_tokens)
 
     def finished(self) -> Plan:
@@ -141,4 +141,4 @@ def _most_background_tokens(plan: Plan, savings: Savings | None) -> int:
     if savings is None:
         return most_tokens
     unpaid_tokens = int(share_tokens * GROWTH_POLICY.unpaid_share * depth_factor)
-    return min(most_tokens, max(savings.tokens, unpaid_tokens))
+    return min(most_tokens, max(savings.new_tokens, unpaid_tokens))

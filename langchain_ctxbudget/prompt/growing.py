@@ -167,7 +167,8 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
     if not case.is_in_loop:
         affordable = full.affordable
         afforded_tokens = affordable.tokens
-        pays = affordable.pays(without_history.limit_tokens * GROWTH_POLICY.rebuild_share)
+        rebuilt_tokens = without_history.limit_tokens * GROWTH_POLICY.rebuild_share
+        pays = affordable.new_tokens >= rebuilt_tokens
         is_due = pays or _is_full_again(full)
         shortened = without_middle(full, affordable, is_due=is_due)
         case = replace(case, pays_for_rebuild=pays, can_lose_middle=shortened is not None)
@@ -202,7 +203,7 @@ def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
         plan.growth,
         mode=Mode.REPEATED,
         is_cold=level >= plan.limit_tokens,
-        afforded_tokens=record.saved_tokens + level,
+        afforded_tokens=record.saved_tokens + int(plan.request.cache_terms.cost(level)),
         level_tokens=level,
     )
     return with_history(allocate(replace(plan, growth=growth)), plan.history)
@@ -244,7 +245,7 @@ def _rebuilt(plan: Plan) -> Plan:
             growth,
             is_cold=True,
             level_tokens=plan.limit_tokens,
-            afforded_tokens=whole_tokens(plan),
+            afforded_tokens=int(plan.request.cache_terms.cost(whole_tokens(plan))),
         )
         return replace(plan, growth=growth)
 
@@ -268,21 +269,32 @@ def _level_tokens(plan: Plan) -> int:
     tokens = plan.allocated.tokens
     required = tokens_at(tokens, Place.SYSTEM_PROMPT, Place.TURN) + sum(plan.extras.values())
     rest = max(0, plan.limit_tokens - required)
-    return required + int(rest * GROWTH_POLICY.rebuild_share)
+    level = required + int(rest * GROWTH_POLICY.rebuild_share)
+    return max(level, _smallest_cached_level(plan))
+
+
+def _smallest_cached_level(plan: Plan) -> int:
+    """Returns the tokens of the smallest prompt that is cached; 0 where the limit is below that.
+
+    A rebuilt prompt has as many: with fewer, the next ones would have to be paid for in full.
+    """
+    smallest = plan.request.cache_terms.smallest_tokens
+    return smallest if smallest < plan.limit_tokens else 0
 
 
 def _level_in_loop(plan: Plan) -> int:
     """Returns the tokens up to which a rebuild in a loop fills the prompt.
 
     It is half of what sending everything costs, if savings pay for that. Each further call of the
-    loop then saves a tenth of the other half, its price where it is cached, so that about ten calls
-    pay for the rebuild.
+    loop then saves the price of reading the other half: where that is a tenth, about ten calls pay
+    for the rebuild.
     """
     # The limit itself is the level of a cold rebuild.
     level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
     if plan.growth.afforded_tokens is not None:
-        level = min(level, plan.growth.afforded_tokens)
-    return level
+        terms = plan.request.cache_terms
+        level = min(level, int(plan.growth.afforded_tokens / terms.write_price))
+    return max(level, _smallest_cached_level(plan))
 
 
 def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:

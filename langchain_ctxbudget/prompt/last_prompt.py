@@ -21,7 +21,7 @@ def is_cold(plan: Plan) -> bool:
     if plan.fixed is not None or now is None or sent_at is None:
         return False
     seconds = (now - sent_at).total_seconds()
-    return seconds > plan.request.settings.cache_lifetime_seconds
+    return seconds > plan.request.cache_lifetime_seconds
 
 
 def _last_sent_at(plan: Plan) -> datetime | None:

@@ -37,7 +37,7 @@ class _Middle:
 
     def price(self, terms: CacheTerms) -> int:
         """Returns the effective tokens of the prompt without them; a cache holds its beginning."""
-        return int(self.tokens_behind + self.tokens_before * terms.read_price)
+        return int(terms.cost(self.tokens_before + self.tokens_behind, self.tokens_before))
 
 
 def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Plan | None:

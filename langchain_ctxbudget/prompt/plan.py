@@ -37,7 +37,7 @@ from langchain_ctxbudget.layers import (
 from langchain_ctxbudget.messages import Group, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
-from langchain_ctxbudget.providers import Repair
+from langchain_ctxbudget.providers import CacheTerms, Repair
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, recall_tool
 from langchain_ctxbudget.settings import ContextSettings
@@ -111,6 +111,8 @@ class ModelCall:
     """The name of the model; empty where none is known."""
     tools: Sequence[Any] = ()
     response_format: object = None
+    cache: CacheTerms = field(default_factory=CacheTerms)
+    """How the model's provider caches prompts, and what it charges for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,25 @@ class PromptRequest:
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
         return min(self.allowance.window.output_tokens or 0, window // 2)
+
+    @cached_property
+    def cache_lifetime_seconds(self) -> float:
+        """For how long a cache holds a prompt: as the settings say, else as the provider does."""
+        if "cache_lifetime_seconds" in self.settings.chosen:
+            return self.settings.cache_lifetime_seconds
+        return self.call.cache.lifetime_seconds
+
+    @cached_property
+    def cache_terms(self) -> CacheTerms:
+        """What the provider charges for prompts that its cache holds for so long."""
+        return self.call.cache.lasting(self.cache_lifetime_seconds)
+
+    @cached_property
+    def may_be_cached(self) -> bool:
+        """True if a cache holds prompts for a while, once they fill the budget."""
+        smallest_tokens = self.call.cache.smallest_tokens
+        is_large_enough = self.settings.max_context_tokens >= smallest_tokens
+        return is_large_enough and self.cache_lifetime_seconds > 0
 
     @cached_property
     def settings_of_cuts(self) -> str:
@@ -501,7 +522,7 @@ class Plan:
         few messages: every turn replaces those.
         """
         settings = self.request.settings
-        if settings.layout != "cache_first" or settings.cache_lifetime_seconds <= 0:
+        if settings.layout != "cache_first" or not self.request.may_be_cached:
             return False
         return (
             settings.emphasis != "recall" and self.request.allowance.tier.history_messages is None
@@ -525,7 +546,7 @@ class Plan:
         """
         last = self.conversation.last
         now = self.request.now
-        lifetime = self.request.settings.cache_lifetime_seconds
+        lifetime = self.request.cache_lifetime_seconds
         if last is None or not lifetime or last.sent_with != self.sent_with:
             return None
         if last.at is None or now is None:

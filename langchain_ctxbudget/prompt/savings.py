@@ -5,6 +5,7 @@ for what the cache does not hold: the new part of a prompt that is rebuilt or ha
 """
 
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from langchain_ctxbudget.history import Background
 from langchain_ctxbudget.layers import Place, tokens_at
@@ -12,7 +13,6 @@ from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.turn_room import framed_tokens
 from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.stores import CutRecord
-from langchain_ctxbudget.tokens import effective_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,32 @@ class Savings:
     tokens: int
     """In effective tokens; below 0 if the prompts have cost more than sending everything."""
     terms: CacheTerms = field(default_factory=CacheTerms)
-    """What a cached token costs."""
+    """What tokens cost that a cache holds, or takes in."""
 
-    def after_prompts(self, *, prompts: int, shorter_by: float, extra_tokens: int) -> "Savings":
+    @property
+    def new_tokens(self) -> int:
+        """How many new tokens the savings pay for."""
+        return int(self.tokens / self.terms.write_price)
+
+    def after_prompts(
+        self, *, prompts: int, shorter_by: float, extra_tokens: int, uncached_tokens: int = 0
+    ) -> "Savings":
         """Returns the savings after more prompts.
 
         Args:
             prompts: the number of these prompts.
             shorter_by: by how many tokens each of them was shorter than everything. A cache would
                 hold these tokens, so they count for the price of cached ones.
-            extra_tokens: the tokens that they have sent for the full price, and that sending
-                everything would not have.
+            extra_tokens: the new tokens that they have sent, and that sending everything would not
+                have.
+            uncached_tokens: the tokens of each that a cache would hold if the prompt were not too
+                small for it.
         """
-        gained_tokens = int(self.terms.read_price * prompts * shorter_by)
-        return replace(self, tokens=self.tokens + gained_tokens - extra_tokens)
+        terms = self.terms
+        gained_tokens = int(terms.read_price * prompts * shorter_by)
+        lost_tokens = terms.write_price * extra_tokens
+        lost_tokens += (1 - terms.read_price) * prompts * uncached_tokens
+        return replace(self, tokens=self.tokens + gained_tokens - ceil(lost_tokens))
 
     def with_price_of(self, total_tokens: int, new_tokens: int) -> "Savings":
         """Returns what a prompt may cost that is sent instead of one with `total_tokens`.
@@ -43,8 +55,7 @@ class Savings:
         That is the savings and the price of the other prompt, of which a cache holds all but
         `new_tokens`.
         """
-        cached_tokens = max(0, total_tokens - new_tokens)
-        price = int(effective_tokens(total_tokens, cached_tokens, self.terms))
+        price = int(self.terms.cost(total_tokens, max(0, total_tokens - new_tokens)))
         return replace(self, tokens=self.tokens + price)
 
     def pays(self, price: float) -> bool:
@@ -77,10 +88,13 @@ def savings_of(plan: Plan, record: CutRecord, total_tokens: int) -> Savings | No
     for background in backgrounds:
         background_tokens += framed_tokens(sum(part.tokens for part in background.fragments))
     # This prompt has all of these backgrounds. The prompts before it had half of them on average.
-    return Savings(record.saved_tokens, plan.conversation.profile.cache).after_prompts(
+    own_tokens = total_tokens - background_tokens / 2
+    terms = plan.request.cache_terms
+    return Savings(record.saved_tokens, terms).after_prompts(
         prompts=len(backgrounds),
-        shorter_by=whole_tokens(plan) - total_tokens + background_tokens / 2,
+        shorter_by=whole_tokens(plan) - own_tokens,
         extra_tokens=background_tokens,
+        uncached_tokens=int(own_tokens) if own_tokens < terms.smallest_tokens else 0,
     )
 
 

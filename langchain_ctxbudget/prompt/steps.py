@@ -383,7 +383,9 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
     if cut is None or not is_rebuild:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
-    spent_tokens = settled.measured.total_tokens - background_tokens
+    spent_tokens = int(
+        plan.request.cache_terms.cost(settled.measured.total_tokens - background_tokens)
+    )
     return cut.model_copy(
         update={
             "prefix": prefix_of(plan),

@@ -5,6 +5,7 @@ from langchain_ctxbudget.providers.anthropic import (
     has_cache_mark,
     with_cache_marks,
 )
+from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
 from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
@@ -18,7 +19,6 @@ from langchain_ctxbudget.providers.models import (
 from langchain_ctxbudget.providers.names import accepted_name, with_accepted_name
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import (
-    CacheTerms,
     CallIds,
     FileRates,
     Framing,
@@ -63,6 +63,7 @@ __all__ = [
     "FileRates",
     "Framing",
     "ImageRate",
+    "LongerLifetime",
     "OwnItems",
     "Placed",
     "Profile",

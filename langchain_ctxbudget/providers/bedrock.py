@@ -20,5 +20,8 @@ BEDROCK_CONVERSE = replace(
         authors=frozenset({"bedrock-converse"}),
         types=frozenset({"reasoning_content", "reasoning"}),
     ),
+    # Claude costs as at Anthropic; others, as Nova, are cached without a price for writing ("Prompt
+    # caching for faster model inference", docs.aws.amazon.com, read in November 2026).
+    cache_by_family={"claude": ANTHROPIC.cache, **ANTHROPIC.cache_by_family},
 )
 """Any model through Converse: `ChatBedrockConverse`."""

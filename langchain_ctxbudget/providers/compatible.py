@@ -6,6 +6,8 @@ more: what one refuses is not known, and some pass a request on to OpenAI itself
 
 from dataclasses import replace
 
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.providers.cache_terms import CacheTerms
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 from langchain_ctxbudget.providers.responses import OPENAI_RESPONSES
@@ -18,6 +20,15 @@ COMPATIBLE = Profile(
     call_ids=CallIds(longest=OPENAI.call_ids.longest, keeps_thoughts=True),
     items=OwnItems(),
     image_rates=OPENAI.image_rates,
+    # Of most, nothing is known; the price list knows some of their models. Gateways pass marks on
+    # to Anthropic, at its prices (BerriAI/litellm pull request 30387, read in November 2026).
+    # DeepSeek caches by itself, and clears after hours to days ("Context Caching",
+    # api-docs.deepseek.com); V4 reads at 0.02 (its price list of 27 October 2026).
+    cache_by_family={
+        "claude": ANTHROPIC.cache,
+        **ANTHROPIC.cache_by_family,
+        "deepseek": CacheTerms(read_price=0.02, lifetime_seconds=3_600),
+    },
 )
 COMPATIBLE_RESPONSES = replace(
     OPENAI_RESPONSES, name="openai-compatible-responses", call_ids=COMPATIBLE.call_ids

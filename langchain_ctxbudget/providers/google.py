@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from langchain_ctxbudget.providers.cache_terms import CacheTerms
 from langchain_ctxbudget.providers.profile import OwnItems, Profile
 
 # `langchain_google_genai` 4.4.3 reads these of an assistant's message (`_convert_to_parts`). Any id
@@ -18,9 +19,18 @@ _ITEMS = frozenset(
     }
 )
 
+# Implicit caching of Gemini 2.5 and later. The smallest prompts: "Context caching"
+# (ai.google.dev/gemini-api/docs/caching, updated on 23 October 2026). "A 90% discount" and the
+# standard price for writing: "Context cache overview" (docs.cloud.google.com, read in November
+# 2026). No lifetime is promised ("a short amount of time"), and there are no marks. A cache that an
+# application makes itself (explicit caching) is its own matter.
+_CACHE = CacheTerms(read_price=0.1, smallest_tokens=4_096, most_marks=0)
+
 GOOGLE = Profile(
     name="google",
     items=OwnItems(authors=frozenset({"google"}), types=_ITEMS),
     reads_own_media=True,
+    cache=_CACHE,
+    cache_by_family={"gemini-2.5": replace(_CACHE, smallest_tokens=2_048)},
 )
 GOOGLE_VERTEX = replace(GOOGLE, name="google-vertex")

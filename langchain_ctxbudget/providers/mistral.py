@@ -1,5 +1,6 @@
 """Mistral's own API."""
 
+from langchain_ctxbudget.providers.cache_terms import CacheTerms
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 
 MISTRAL = Profile(
@@ -10,4 +11,7 @@ MISTRAL = Profile(
     # Its reasoning comes back as `thinking` with a list of texts (`langchain_mistralai/_compat.py`,
     # 1.1.6).
     items=OwnItems(authors=frozenset({"mistral"}), types=frozenset({"thinking", "reasoning"})),
+    # "Cached prompt tokens are billed at 10% of the standard input token price" ("Prompt caching",
+    # docs.mistral.ai, read in November 2026), which has no marks and names no smallest prompt.
+    cache=CacheTerms(read_price=0.1, most_marks=0),
 )

@@ -1,11 +1,34 @@
 """OpenAI's Chat Completions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.providers.cache_terms import CacheTerms
 from langchain_ctxbudget.providers.profile import CallIds, ImageRate, OwnItems, Profile
 from langchain_ctxbudget.providers.stretch import Change
+
+# "Prompt caching" (developers.openai.com/api/docs/guides/prompt-caching, read in November 2026):
+# automatic from 1,024 tokens on, in steps of 128; writing costs 1.25 for GPT-5.6 and later
+# families, and nothing before. GPT-5.6 was announced with at least 30 minutes (27 June 2026). A
+# model whose name tells nothing, as that of an Azure deployment, is taken for a later one.
+# `ChatOpenAI` passes `cache_control` on, but OpenAI has no such key: "an OpenRouter-specific
+# concept" (langchain-ai/langchain pull request 33773), which LiteLLM leaves out for OpenAI.
+_CACHE = CacheTerms(
+    read_price=0.1,
+    write_price=1.25,
+    lifetime_seconds=1_800,
+    smallest_tokens=1_024,
+    step_tokens=128,
+    most_marks=0,
+)
+# "Cleared within 5 to 10 minutes of inactivity" (the same guide, and Microsoft's for Azure).
+_CACHE_BEFORE_5_6 = replace(_CACHE, write_price=1.0, lifetime_seconds=300)
+_CACHE_AT_A_QUARTER = replace(_CACHE_BEFORE_5_6, read_price=0.25)
+_CACHE_AT_A_HALF = replace(_CACHE_BEFORE_5_6, read_price=0.5)
+# Models before gpt-4o are not cached.
+_NO_CACHE = replace(_CACHE_BEFORE_5_6, read_price=1.0)
 
 OPENAI = Profile(
     name="openai",
@@ -22,6 +45,20 @@ OPENAI = Profile(
         "gpt-5-mini": ImageRate(patch_tokens=1.62),
         "gpt-5-nano": ImageRate(patch_tokens=2.46),
         "o4-mini": ImageRate(patch_tokens=1.72),
+    },
+    cache=_CACHE,
+    # OpenAI's price list, as `tokens/prices.json` has it; a price given for a model counts first.
+    cache_by_family={
+        "gpt-3.5": _NO_CACHE,
+        "gpt-4": _NO_CACHE,
+        "gpt-4o": _CACHE_AT_A_HALF,
+        "gpt-4.1": _CACHE_AT_A_QUARTER,
+        "gpt-5": _CACHE_BEFORE_5_6,
+        "gpt-5.6": _CACHE,
+        "o1": _CACHE_AT_A_HALF,
+        "o3": _CACHE_AT_A_QUARTER,
+        "o3-mini": _CACHE_AT_A_HALF,
+        "o4": _CACHE_AT_A_QUARTER,
     },
 )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from langchain_ctxbudget.messages import digest
+from langchain_ctxbudget.providers.cache_terms import CacheTerms, cache_terms_for
 
 THOUGHT_MARK = "__thought__"
 """Stands in the id of a call before the thought signature of the model that asked for it: LiteLLM
@@ -52,15 +53,6 @@ class FileRates(NamedTuple):
     recording_bytes_per_token: int = 100
     """Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a
     low rate for speech."""
-
-
-class CacheTerms(NamedTuple):
-    """How a provider caches prompts, and what it charges for that."""
-
-    read_price: float = 0.1
-    """The price of a cached token, as a share of another one's."""
-    most_marks: int = 0
-    """The most marks that a request may have; 0 where the provider takes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +154,8 @@ class Profile:
     says."""
     files: FileRates = field(default_factory=FileRates)
     cache: CacheTerms = field(default_factory=CacheTerms)
+    cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)
+    """Where they differ: how the provider caches for models whose names begin so."""
 
     def framing_for(self, model_name: str) -> Framing:
         """Returns what a model of this provider adds around texts."""
@@ -170,3 +164,7 @@ class Profile:
             if name.startswith(beginning):
                 return self.framing._replace(image=rate)
         return self.framing
+
+    def cache_terms_for(self, model_name: str) -> CacheTerms:
+        """Returns how this provider caches prompts for a model, and what it charges for that."""
+        return cache_terms_for(model_name, self.cache, self.cache_by_family)

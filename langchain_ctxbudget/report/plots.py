@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
-from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.report import STATES, ContextReport, plural
 from langchain_ctxbudget.report.colours import (
     FREE,
@@ -20,7 +19,6 @@ from langchain_ctxbudget.report.colours import (
     colours_of,
     label_of,
 )
-from langchain_ctxbudget.tokens import effective_tokens
 
 try:
     from matplotlib.axes import Axes
@@ -161,7 +159,6 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
 def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above
     """Draws the tokens of every turn of a `ReplayResult`, and below what they cost so far."""
     data = result.to_dict()
-    terms = CacheTerms(read_price=data["price_share"])
     figure, upper, lower = _two_panels(5.2, (1, 1))
     lines: list[tuple[float, Line2D]] = []
     for place, track in enumerate(data["strategies"]):
@@ -169,7 +166,7 @@ def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`
         turns = track["turns"]
         numbers = [turn["number"] for turn in turns]
         upper.plot(numbers, [turn["tokens"] for turn in turns], color=colour, linewidth=1.5)
-        costs = [effective_tokens(turn["tokens"], turn["cached_tokens"], terms) for turn in turns]
+        costs = [turn["effective_tokens"] for turn in turns]
         [line] = lower.plot(numbers, list(accumulate(costs)), color=colour, linewidth=1.5)
         line.set_label(_track_label(track))
         lines.append((track["effective_tokens"], line))
@@ -183,7 +180,7 @@ def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`
     return _headline(
         figure,
         "Tokens of every turn, and what they cost "
-        f"(cached ones at {terms.read_price:g} of the price)",
+        f"(cached ones at {data['price_share']:g} of the price)",
     )
 
 

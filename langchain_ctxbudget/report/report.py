@@ -96,8 +96,9 @@ class Stability:
     part of the stable zone had no room in this prompt or the last, older steps of a long turn gave
     way, or quotes that are shown once."""
     effective_tokens: NonNegative = 0
-    """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache
-    holds, a tenth."""
+    """The cost of this prompt in tokens of input that no cache has to do with: those that a warm
+    cache holds cost what the provider charges for reading them, mostly a tenth, and new ones what
+    it charges for writing, with Anthropic 1.25."""
     whole_effective_tokens: NonNegative = 0
     """The same for everything that was said so far, sent each time."""
     saved_tokens: NonNegative = 0

@@ -224,8 +224,9 @@ class PromptSettings(SettingsGroup):
     layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_require_different_names)] = ()
     """Layers of the application's own."""
     cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 300.0
-    """The time for which the provider's cache holds a prompt, for instance 300: within it prompts
-    only grow, each the last one and more at its end, and are rebuilt at intervals
+    """The time for which the provider's cache holds a prompt, for instance 300. Where it is not
+    given, that of the model's provider counts, as far as it is known. Within it prompts only grow,
+    each the last one and more at its end, and are rebuilt at intervals
     (`docs/explanation/prompt.md`). 0: the background of earlier turns goes, and each turn has a new
     one."""
     cache_markers: Literal["none", "anthropic"] = "none"

@@ -83,9 +83,15 @@ def total(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-def effective_tokens(tokens: int, cached_tokens: int, terms: CacheTerms) -> float:
-    """Returns what tokens cost in new ones, where some of them are cached."""
-    return tokens - cached_tokens * (1 - terms.read_price)
+def terms_at(price: Price | None, terms: CacheTerms) -> CacheTerms:
+    """Returns how a provider caches, at the price of a model; as it is where that is not known."""
+    if price is None or not price.input:
+        return terms
+    read_price = price.input if price.cached_input is None else price.cached_input
+    write_price = price.input if price.cache_write is None else price.cache_write
+    return replace(
+        terms, read_price=read_price / price.input, write_price=write_price / price.input
+    )
 
 
 def load_prices(given: object = None) -> Mapping[str, Price]:

@@ -1,6 +1,6 @@
 """The model that prompts are made for: how its tokens are counted and corrected, and its window."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.providers import Profile, model_names, profile_named, profile_of, unwrapped
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.calibration import Calibration
+from langchain_ctxbudget.tokens.prices import PRICES, Price, price_of, terms_at
 from langchain_ctxbudget.tokens.window import Window, find_window
 from langchain_ctxbudget.worker import new_mutex
 
@@ -47,6 +48,8 @@ class ModelTarget:
         model: Model,
         token_counter: counters.TokenCounter | None,
         provider: str | Profile | None = None,
+        *,
+        prices: Mapping[str, Price] = PRICES,
     ) -> None:
         """Chooses how to count; the window is found when it is first needed.
 
@@ -54,6 +57,7 @@ class ModelTarget:
             model: The model, or its name.
             token_counter: What counts; by default what suits the model.
             provider: The profile that holds, or its name; by default the model tells it.
+            prices: What models cost, by their names; by default the package's list.
 
         Raises:
             InvalidSettingsError: The model or the counter is of another kind, or there is no
@@ -79,6 +83,11 @@ class ModelTarget:
         """The profile that the application has chosen; None where the model tells it."""
         self.profile = self.given_profile or profile_of(model)
         """What the model's provider accepts, refuses, counts and charges."""
+        self.prices = prices
+        """What models cost, by their names."""
+        family_terms = self.profile.cache_terms_for(self.model_name or "")
+        self.cache = terms_at(price_of(self.model_name, prices), family_terms)
+        """How the provider caches prompts for the model, and what it charges for that."""
         self._mutex = new_mutex()
         self._window: Window | None = None
 

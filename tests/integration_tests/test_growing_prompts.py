@@ -26,7 +26,7 @@ from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.replay import Turn, replay
-from langchain_ctxbudget.tokens import effective_tokens
+from langchain_ctxbudget.tokens import Price
 from tests.conftest import EVALUATION_DATA
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -706,6 +706,21 @@ def messages_to_replay(name: str) -> list[BaseMessage]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("read_share", [0.02, 0.1, 0.25, 0.5])
+@pytest.mark.parametrize("write_share", [1.25, 2.0])
+@pytest.mark.parametrize(("name", "budget"), [("demo", 2_500), ("realmem", 5_000)])
+def test_no_conversation_costs_more_where_writing_has_a_price(
+    name: str, budget: int, write_share: float, read_share: float
+) -> None:
+    price = Price(input=1, output=1, cached_input=read_share, cache_write=write_share)
+    strategies = ["elastic", "full"]
+    elastic, full = replay(messages_to_replay(name), strategies, budget=budget, price=price).tracks
+
+    terms = CacheTerms(read_price=read_share, write_price=write_share)
+    assert turns_that_cost_more(elastic.turns, full.turns, terms) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "budget"),
     [
@@ -721,12 +736,13 @@ def test_no_conversation_costs_more_than_sending_all_of_it(name: str, budget: in
     elastic, full = replay(messages, ["elastic", "full"], budget=budget).tracks
     dearer_turns = {}
     for cached_price in (0.1, 0.25, 0.5, 1.0):
-        dearer_turns[cached_price] = turns_that_cost_more(elastic.turns, full.turns, cached_price)
+        terms = CacheTerms(read_price=cached_price)
+        dearer_turns[cached_price] = turns_that_cost_more(elastic.turns, full.turns, terms)
     assert dearer_turns == {0.1: [], 0.25: [], 0.5: [], 1.0: []}
 
 
 def turns_that_cost_more(
-    elastic: Sequence[Turn], full: Sequence[Turn], cached_price: float
+    elastic: Sequence[Turn], full: Sequence[Turn], terms: CacheTerms
 ) -> list[int]:
     """Returns the numbers of the turns up to which elastic prompts have cost too much together.
 
@@ -735,15 +751,14 @@ def turns_that_cost_more(
     Args:
         elastic: the turns as the package sends them.
         full: the same turns with everything sent each time.
-        cached_price: the price of a cached token, as a share of its full price.
+        terms: what cached tokens cost.
     """
-    terms = CacheTerms(read_price=cached_price)
     numbers = []
     elastic_cost = 0.0
     full_cost = 0.0
     for elastic_turn, full_turn in zip(elastic, full, strict=True):
-        elastic_cost += effective_tokens(elastic_turn.tokens, elastic_turn.cached_tokens, terms)
-        full_cost += effective_tokens(full_turn.tokens, full_turn.cached_tokens, terms)
+        elastic_cost += terms.cost(elastic_turn.tokens, elastic_turn.cached_tokens)
+        full_cost += terms.cost(full_turn.tokens, full_turn.cached_tokens)
         if elastic_cost > full_cost * 1.05:
             numbers.append(elastic_turn.number)
     return numbers
