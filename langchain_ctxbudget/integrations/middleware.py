@@ -92,10 +92,10 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     thread a run is a conversation of its own, in memory only. An agent in a tool of another one
     needs a name (`agent`).
 
-    Put it last in the list, so that additions of other middleware are counted; behind it belongs
-    only what marks or repeats a finished request (prompt caching, retries). Middleware that changes
-    messages before the current turn must change the state. It takes the place of
-    `SummarizationMiddleware`, which deletes from the state.
+    Put it last in the list, so that additions of other middleware are counted, marks for a
+    provider's cache among them; behind it belongs only what repeats a finished request (retries).
+    Middleware that changes messages before the current turn must change the state. It takes the
+    place of `SummarizationMiddleware`, which deletes from the state.
 
     Example:
         >>> from langchain.agents import create_agent
@@ -192,7 +192,11 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         tools, response_format = _schemas(request)
         prompt_request = run.request(
             get_config(),
-            Request(tools=tools, response_format=response_format),
+            Request(
+                tools=tools,
+                response_format=response_format,
+                cache_mark=request.model_settings.get("cache_control"),
+            ),
             request.state,
             [*parts.failures, *failures],
         )
@@ -307,12 +311,13 @@ def _split_request(request: types.ModelRequest[Any]) -> _RequestParts:
         turn = changed.turn
         if not changed.keeps_history:
             failures.append(NOT_FOLLOWED)
-    instructions, turn = split_instructions(turn)
+    _, rest = split_instructions(turn)
+    instructions = turn[: len(turn) - len(rest)]
     system = request.system_message
     if system is not None:
         failures += messages.unsent_extras_of([system])
-        instructions = [messages.instruction(system), *instructions]
-    return _RequestParts([*map(SystemMessage, instructions), *history], turn, failures)
+        instructions = [system, *instructions]
+    return _RequestParts([*instructions, *history], rest, failures)
 
 
 class _ChangedRequest:
@@ -396,9 +401,11 @@ def _answer_tools(strategy: ToolStrategy[Any]) -> list[Any]:
 def _strict(tool: Any) -> Any:
     """Returns a tool as OpenAI's models bind it beside a response format: its longest form."""
     try:
-        return convert_to_openai_tool(tool, strict=True)
+        strict = convert_to_openai_tool(tool, strict=True)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         return tool
+    extras = getattr(tool, "extras", None)
+    return {**strict, "extras": extras} if extras else strict
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:

@@ -286,16 +286,16 @@ def instruction(message: BaseMessage) -> str:
 def unsent_extras_of(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns the report's line on what the first system messages have besides text.
 
-    That is not sent. Without such extras there is no line.
+    That is not sent, but for a mark for a provider's cache. Without such extras there is no line.
     """
     extras: dict[str, None] = {}
     for message in _first_system_messages(messages):
         for part in parts_of(message):
             extras |= dict.fromkeys(part.extras)
+    extras.pop("cache_control", None)
     if not extras:
         return []
-    for_cache = "for marks of a provider's cache set cache_markers"
-    return [f"system messages are sent as one text, without {', '.join(extras)}; {for_cache}"]
+    return [f"system messages are sent as one text, without {', '.join(extras)}"]
 
 
 # What is to be kept of a message

@@ -31,6 +31,7 @@ from langchain_ctxbudget.prompt import (
     PromptRequest,
     Request,
 )
+from langchain_ctxbudget.providers import request_mark_of, system_mark_of
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import SharedThread
@@ -75,8 +76,13 @@ class SessionOpener:
         state: list[BaseMessage] | None = None
         if history is not None:
             known = conversation.seen_state[0].messages
-            instructions, state = split_instructions(checked_messages(history, "messages", known))
-            request = replace(request, instructions=(*request.instructions, *instructions))
+            checked = checked_messages(history, "messages", known)
+            instructions, state = split_instructions(checked)
+            request = replace(
+                request,
+                instructions=(*request.instructions, *instructions),
+                system_mark=system_mark_of(checked) or request.system_mark,
+            )
         started = time.perf_counter()
         texts_counted_before = self.target.tokenizer.calls
         failures = [*request.failures]
@@ -190,6 +196,7 @@ class SessionOpener:
         prompt_request = PromptRequest(
             turn=turn,
             system_prompt="\n\n".join(system_texts),
+            system_mark=request.system_mark,
             settings=settings,
             settings_from=stored.settings_from,
             call=ModelCall(
@@ -197,6 +204,7 @@ class SessionOpener:
                 tools=request.tools,
                 response_format=request.response_format,
                 cache=self.target.cache,
+                cache_mark=request.cache_mark or request_mark_of(self.target.model),
             ),
             allowance=Allowance(window=window, tier=tier, usage=usage),
             user=AboutUser(

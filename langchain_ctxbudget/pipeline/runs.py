@@ -24,6 +24,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.providers import system_mark_of
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, SharedThread, require_id
 
@@ -382,10 +383,13 @@ def context_runnable(
     def of_turn(turn_input: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
         # A turn alone stands behind what the application has stored of its user: even where people
         # share threads, it is kept as that user's.
-        instructions, turn = _turn_of(turn_input)
+        system, turn = _turn_of(turn_input)
+        instructions, _ = split_instructions(system)
         run = run_of(config, default_user, current_runtime(), messages=turn)
-        request_of_turn = replace(request_of_all, instructions=instructions)
-        request = run.request(config, request_of_turn, None, unsent_extras_of(turn))
+        request_of_turn = replace(
+            request_of_all, instructions=instructions, system_mark=system_mark_of(system)
+        )
+        request = run.request(config, request_of_turn, None, unsent_extras_of(system))
         context = yield from prompter_of(run).assemble(turn, request)
         return context.messages
 
@@ -415,15 +419,15 @@ def _messages_of_state(state: Mapping[str, Any]) -> list[BaseMessage]:
     return _converted(state["messages"])
 
 
-def _turn_of(step_input: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - of a chain
-    """Returns the texts of the system messages in front of a turn, and the turn."""
+def _turn_of(step_input: Any) -> tuple[list[BaseMessage], list[BaseMessage]]:  # noqa: ANN401 - of a chain
+    """Returns the system messages in front of a turn, and the turn."""
     if hasattr(step_input, "to_messages"):  # a prompt's value
         step_input = step_input.to_messages()
     if not isinstance(step_input, list | tuple):
         return [], current_turn(step_input)
-    instructions, messages = split_instructions(
-        checked_messages(_converted(step_input), "messages")
-    )
+    given = checked_messages(_converted(step_input), "messages")
+    _, messages = split_instructions(given)
+    system = given[: len(given) - len(messages)]
     history, turn = split_turn(messages)
     if history:
         raise errors.InputError(
@@ -431,7 +435,7 @@ def _turn_of(step_input: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: A
             'stored conversation. Leave them out, or give {"messages": [...]}: then the stored '
             "conversation is made equal to them"
         )
-    return instructions, current_turn(turn)
+    return system, current_turn(turn)
 
 
 def _converted(messages: Any) -> list[BaseMessage]:  # noqa: ANN401 - whatever a model takes

@@ -37,7 +37,7 @@ from langchain_ctxbudget.layers import (
 from langchain_ctxbudget.messages import Group, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
-from langchain_ctxbudget.providers import CacheTerms, Repair
+from langchain_ctxbudget.providers import CacheTerms, Mark, Repair
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, recall_tool
 from langchain_ctxbudget.settings import ContextSettings
@@ -92,6 +92,10 @@ class Request:
     """The id of the thread whose state holds the messages; None outside a run."""
     instructions: Sequence[str] = ()
     """More text for the system prompt."""
+    system_mark: Mark | None = None
+    """The application's mark for a provider's cache on its system message."""
+    cache_mark: object = None
+    """The same as an option of the model's call (`cache_control`)."""
     task: bool = False
     """True if another agent asks through a tool: the given history is then all there is, and what
     is stored is not looked at."""
@@ -113,6 +117,8 @@ class ModelCall:
     response_format: object = None
     cache: CacheTerms = field(default_factory=CacheTerms)
     """How the model's provider caches prompts, and what it charges for that."""
+    cache_mark: object = None
+    """The mark for the provider's cache that the application sends as an option of the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +152,8 @@ class PromptRequest:
     turn: Sequence[BaseMessage]
     system_prompt: str
     settings: ContextSettings
+    system_mark: Mark | None = None
+    """The application's mark for a provider's cache on its system message."""
     settings_from: tuple[str, ...] = ("pipeline",)
     """Where the settings come from, see `merged_settings`."""
     call: ModelCall = field(default_factory=ModelCall)

@@ -27,15 +27,16 @@ def require_recount(
 
     Args:
         plan: the finished plan.
-        messages: what is sent, but for the marks of a provider's cache.
-        marked: what is sent.
+        messages: the messages as they were counted.
+        marked: what is sent: with marks for a provider's cache, or without.
         planned: the tokens that the prompt was made with, tools and response format included.
 
     Raises:
         TokenCountError: the count differs, or is over the limit.
     """
     # A mark turns a text into a content block with this text, which costs the same by this
-    # package's counters. How a counter of the application's own takes that is its own matter.
+    # package's counters, as a block does whose mark is taken away. How a counter of the
+    # application's own takes that is its own matter.
     sent = messages if _has_own_rule_for_messages(plan.counter) else marked
     counted = _sum_of_messages(plan.counter, sent) + sum(plan.extras.values())
     limit = plan.limit_tokens - plan.allocated.reserve_tokens

@@ -5,13 +5,14 @@ model, the store) are flows, and only read: what a prompt changes is in its `Cha
 sends it to write.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
+from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
 
@@ -37,7 +38,13 @@ from langchain_ctxbudget.prompt.recount import (
 )
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
-from langchain_ctxbudget.providers import ANTHROPIC, finished, has_cache_mark, with_cache_marks
+from langchain_ctxbudget.providers import (
+    Repair,
+    finished,
+    marks_beside,
+    with_cache_marks,
+    with_system_mark,
+)
 from langchain_ctxbudget.report import ContextReport, Mode
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
@@ -327,19 +334,35 @@ def assemble(plan: Plan) -> Prompt:
     built = settled.built
     # Copies: what a caller does to its prompt must not change the next one.
     copies = [*map(request_copy, built.messages)]
-    messages, last_repairs = finished(copies, settled.plan.conversation.profile)
-    sent = messages
-    if request.settings.cache_markers == "anthropic":
-        marked_tools = sum(map(has_cache_mark, request.call.tools))
-        marks_left = ANTHROPIC.cache.most_marks - marked_tools
-        sent = with_cache_marks(messages, built.stable, marks_left)
-    require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
-    problem = own_total(plan.counter, messages)
+    sent, last_repairs = _as_sent(copies, built.stable, settled.plan)
+    require_recount(settled.plan, copies, sent, settled.measured.total_tokens)
+    problem = own_total(plan.counter, copies)
     if problem:
         settled = replace(settled, plan=settled.plan.with_failures(problem))
     report = account(settled, last_repairs)
     context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
+
+
+def _as_sent(
+    messages: Sequence[BaseMessage], stable: int, plan: Plan
+) -> tuple[list[BaseMessage], list[Repair]]:
+    """Returns the messages of a prompt as they are sent, with marks for a cache, and repairs.
+
+    Args:
+        messages: the messages, which are not changed.
+        stable: how many of them stand before the current turn.
+        plan: the finished plan.
+    """
+    request = plan.request
+    profile = plan.conversation.profile
+    beside = marks_beside(request.call.tools, request.call.cache_mark)
+    marked, repairs = with_system_mark(messages, request.system_mark, profile)
+    if request.settings.cache_markers == "anthropic" and profile.cache.most_marks:
+        marks_left = profile.cache.most_marks - beside.count
+        marked = with_cache_marks(marked, stable, marks_left, request.cache_terms.mark)
+    sent, further_repairs = finished(marked, profile, beside)
+    return sent, [*repairs, *further_repairs]
 
 
 def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:

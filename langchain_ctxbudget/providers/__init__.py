@@ -1,9 +1,14 @@
 """What each provider accepts, refuses, counts and charges, and requires of what is sent. Pure."""
 
-from langchain_ctxbudget.providers.anthropic import (
-    ANTHROPIC,
-    has_cache_mark,
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.providers.cache_marks import (
+    Mark,
+    marks_beside,
+    request_mark_of,
+    system_mark_of,
     with_cache_marks,
+    with_system_mark,
+    without_mark,
 )
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
 from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
@@ -64,6 +69,7 @@ __all__ = [
     "Framing",
     "ImageRate",
     "LongerLifetime",
+    "Mark",
     "OwnItems",
     "Placed",
     "Profile",
@@ -77,18 +83,22 @@ __all__ = [
     "each",
     "finished",
     "grouped",
-    "has_cache_mark",
     "in_accepted_form",
     "joined_repairs",
+    "marks_beside",
     "met",
     "model_names",
     "opening_before",
     "profile_named",
     "profile_of",
     "regrouped",
+    "request_mark_of",
     "sent_call_id",
+    "system_mark_of",
     "unwrapped",
     "with_accepted_ids",
     "with_accepted_name",
     "with_cache_marks",
+    "with_system_mark",
+    "without_mark",
 ]

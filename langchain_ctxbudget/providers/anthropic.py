@@ -1,12 +1,7 @@
-"""Claude at Anthropic and at Google's Vertex AI, and the marks for its cache."""
+"""Claude at Anthropic and at Google's Vertex AI."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
-
-from langchain_ctxbudget.content import text_block
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 
@@ -41,7 +36,7 @@ _CACHE = CacheTerms(
     read_price=0.1,
     write_price=1.25,
     lifetime_seconds=300,
-    longer_lifetimes=(LongerLifetime(3_600, write_price=2.0),),
+    longer_lifetimes=(LongerLifetime(3_600, write_price=2.0, ttl="1h"),),
     smallest_tokens=1_024,
     most_marks=4,
 )
@@ -75,56 +70,3 @@ ANTHROPIC = Profile(
     },
 )
 ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex")
-
-
-def with_cache_marks(
-    messages: Sequence[BaseMessage], stable: int, most: int = ANTHROPIC.cache.most_marks
-) -> list[BaseMessage]:
-    """Marks for Anthropic's cache where a prompt, its stable zone and its system message end.
-
-    The given messages are not changed, and what the application has marked itself counts: `most` is
-    the provider's limit. A mark goes to the last text of its message; a message that only calls
-    tools, thinks or shows something has none, and the one before it is tried.
-    """
-    marked = list(messages)
-    marks_left = most - sum(map(_marks_in, marked))
-    for end in (len(marked), stable, 1):
-        position = min(end, len(marked)) - 1
-        content = None
-        while position >= 0:
-            content = _marked_content(marked[position])
-            if content is not None:
-                break
-            position -= 1
-        if content is not None and marks_left > 0 and not _marks_in(marked[position]):
-            marked[position] = marked[position].model_copy(update={"content": content})
-            marks_left -= 1
-    return marked
-
-
-def has_cache_mark(tool: object) -> bool:
-    """Tells whether the application has marked a tool for Anthropic's cache itself."""
-    return isinstance(tool, dict) and "cache_control" in str(tool)
-
-
-def _marks_in(message: BaseMessage) -> int:
-    return sum(isinstance(block, dict) and "cache_control" in block for block in message.content)
-
-
-def _marked_content(message: BaseMessage) -> list[Any] | None:
-    """Returns the content of a message with a mark on its last text that is not empty.
-
-    None if it can have none.
-    """
-    if isinstance(message, AIMessage) and message.response_metadata.get("output_version") == "v1":
-        return None  # out of LangChain's standard content `langchain-anthropic` makes new blocks
-    content = message.content
-    blocks: list[Any] = [content] if isinstance(content, str) else list(content)
-    for number in reversed(range(len(blocks))):
-        block = blocks[number]
-        if isinstance(block, str):
-            block = text_block(block)
-        if block.get("type") == "text" and str(block.get("text") or "").strip():
-            blocks[number] = {**block, "cache_control": {"type": "ephemeral"}}
-            return blocks
-    return None

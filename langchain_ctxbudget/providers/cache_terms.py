@@ -15,6 +15,8 @@ class LongerLifetime(NamedTuple):
     seconds: float
     write_price: float
     """The price of a token that is written for so long."""
+    ttl: str
+    """What a mark says that asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +40,18 @@ class CacheTerms:
     """The tokens of the smallest prompt that is cached."""
     step_tokens: int = 1
     """A cache holds a multiple of so many tokens."""
+    ttl: str = ""
+    """What a mark says that asks for this lifetime; empty for the usual one."""
     most_marks: int = 4
     """The most marks that a request may have, which say where a cached beginning ends; 0 where the
     provider refuses or ignores them. A gateway that nothing is known of may pass them on to
     Anthropic, which takes four."""
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """A mark, as Anthropic has it, that asks for this lifetime."""
+        mark = {"type": "ephemeral"}
+        return {**mark, "ttl": self.ttl} if self.ttl else mark
 
     def read_tokens(self, shared_tokens: int) -> int:
         """Returns how many tokens are read, of those that a prompt shares with an earlier one."""
@@ -66,7 +76,10 @@ class CacheTerms:
         for lifetime in self.longer_lifetimes:
             if seconds <= lifetime.seconds:
                 return replace(
-                    self, lifetime_seconds=lifetime.seconds, write_price=lifetime.write_price
+                    self,
+                    lifetime_seconds=lifetime.seconds,
+                    write_price=lifetime.write_price,
+                    ttl=lifetime.ttl,
                 )
         return self
 

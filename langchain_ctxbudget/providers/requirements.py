@@ -10,12 +10,13 @@ requirement of that stage must not change what a message costs, or the recount r
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.messages import Group
+from langchain_ctxbudget.providers.cache_marks import with_accepted_marks
 from langchain_ctxbudget.providers.call_ids import with_accepted_call_ids
 from langchain_ctxbudget.providers.characters import with_sendable_characters
 from langchain_ctxbudget.providers.foreign import with_own_items
@@ -26,6 +27,7 @@ from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.roles import accepted
 from langchain_ctxbudget.providers.stretch import (
     Change,
+    MarksBeside,
     Placed,
     Repair,
     Stretch,
@@ -35,6 +37,7 @@ from langchain_ctxbudget.providers.stretch import (
 
 Met = tuple[Stretch, list[Repair]]
 Grouped = tuple[list[Group], list[Repair]]
+NO_MARKS = MarksBeside()
 
 
 class Stage(Enum):
@@ -75,7 +78,7 @@ def each(
                 sent.append(placed)
             elif message is not None:
                 sent.append(Placed(message, placed.position))
-        return Stretch(sent, stretch.used), repairs
+        return replace(stretch, placed=sent), repairs
 
     return meet_all
 
@@ -88,6 +91,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(with_own_results, holds_for_histories=False),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),
     Requirement(each(with_sendable_characters), Stage.SENDING, holds_for_histories=False),
+    Requirement(with_accepted_marks, Stage.SENDING),
 )
 """All of them, in the order in which they are met."""
 
@@ -121,10 +125,17 @@ def grouped(
 
 
 def finished(
-    messages: Sequence[BaseMessage], profile: Profile
+    messages: Sequence[BaseMessage], profile: Profile, beside: MarksBeside = NO_MARKS
 ) -> tuple[list[BaseMessage], list[Repair]]:
-    """Returns the messages of a finished request as they are sent, and the last repairs."""
-    stretch, repairs = met(Stretch.of(messages), profile, Stage.SENDING)
+    """Returns the messages of a finished request as they are sent, and the last repairs.
+
+    Args:
+        messages: the messages of the request.
+        profile: the provider.
+        beside: the marks for the provider's cache that the request has besides.
+    """
+    request = replace(Stretch.of(messages), marks_beside=beside)
+    stretch, repairs = met(request, profile, Stage.SENDING)
     return stretch.messages, repairs
 
 

@@ -18,7 +18,7 @@ class Repair:
     kind: str
     """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`,
     `call_name`, `role`, `item_id`, `reasoning`, `foreign_reasoning`, `foreign_item`, `media`,
-    `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
+    `content_form`, `characters`, `name`, `first_message`, `system_in_history` or `cache_mark`."""
     message_id: str
     detail: str
 
@@ -67,12 +67,22 @@ class UsedIds:
 
 
 @dataclass(frozen=True, slots=True)
+class MarksBeside:
+    """The marks for a provider's cache that a request has besides those in its messages."""
+
+    count: int = 0
+    is_short: bool = False
+    """True if one of a tool is for five minutes. Anthropic reads tools first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """Messages in a row, as far as they are made ready for a provider."""
 
     placed: Sequence[Placed]
     used: UsedIds = field(default_factory=UsedIds)
     """The ids that the messages before this stretch have used."""
+    marks_beside: MarksBeside = MarksBeside()
 
     @classmethod
     def of(

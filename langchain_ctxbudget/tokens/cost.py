@@ -1,7 +1,8 @@
 """The cost of messages as they are sent to a model, framing included.
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
-`ChatOpenAI.get_num_tokens_from_messages` answers. Any other block costs its compact JSON.
+`ChatOpenAI.get_num_tokens_from_messages` answers. Any other block costs its compact JSON,
+without a mark for a cache.
 """
 
 import json
@@ -11,7 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemM
 
 from langchain_ctxbudget.content import Part, has_media, is_text, parts_of, with_calls
 from langchain_ctxbudget.messages import Count
-from langchain_ctxbudget.providers import FileRates, Framing, ImageRate
+from langchain_ctxbudget.providers import FileRates, Framing, ImageRate, without_mark
 from langchain_ctxbudget.tokens.media_cost import file_tokens, image_tokens
 from langchain_ctxbudget.tokens.schemas import compact_json
 
@@ -82,4 +83,4 @@ def _part_tokens(
         return file_tokens(medium, count, files)
     if part.is_function_call and part.call_id in sent_ids:
         return 0
-    return count(compact_json(part.block))
+    return count(compact_json(without_mark(part.block)))

@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 from langchain.agents import middleware as langchain_middleware
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_anthropic import ChatAnthropic
+from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import Field, SecretStr
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.cases import few_are_quick
@@ -322,13 +326,42 @@ def text_block(text: str, **marks: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **marks}
 
 
-def test_lost_cache_marks_of_the_system_prompt_are_reported() -> None:
-    sent = send_system_prompt(
-        text_block("You help.", cache_control={"type": "ephemeral"}), text_block("Be brief.")
-    )
+def test_a_cache_mark_of_the_system_prompt_stays_at_its_end() -> None:
+    mark = {"type": "ephemeral"}
+    sent = send_system_prompt(text_block("You help.", cache_control=mark), text_block("Be brief."))
 
-    assert sent.message.text.split() == ["You", "help.", "Be", "brief."]
-    assert any("without cache_control" in failure for failure in sent.failures)
+    assert sent.message.content == [text_block("You help.\n\nBe brief.", cache_control=mark)]
+    assert not any("cache_control" in failure for failure in sent.failures)
+
+
+class Claude(ChatAnthropic):
+    """A model that keeps what it would send."""
+
+    payloads: list[dict[str, Any]] = Field(default_factory=list)
+
+    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+        self.payloads.append(self._get_request_payload(messages, **kwargs))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("Yes."))])
+
+    async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+        return self._generate(messages, *args, **kwargs)
+
+
+@pytest.mark.parametrize("markers", ["none", "anthropic"])
+def test_the_marks_of_langchains_middleware_in_front_count(markers: str) -> None:
+    model = Claude(model="claude-sonnet-4-5", api_key=SecretStr("x"))
+    ours = agents.budget(settings={"cache_markers": markers})
+    caching = AnthropicPromptCachingMiddleware()
+    agent = agents.agent_of(
+        model, caching, ours, tools=[agents.look_up], system_prompt=SystemMessage("You help.")
+    )
+    for number in range(6):
+        words = text_block(f"Question {number}", cache_control={"type": "ephemeral"})
+        agents.ask(agent, HumanMessage([words]))
+
+    counts = [str(payload).count("cache_control") for payload in model.payloads]
+    assert max(counts) == 4
+    assert all("cache_control" in str(payload["system"]) for payload in model.payloads)
 
 
 def test_an_image_in_the_system_prompt_is_left_out_and_reported() -> None:

@@ -385,10 +385,11 @@ def test_with_two_own_marks_the_system_message_has_none() -> None:
     assert are_marked(marked) == [False, True, True, True]
 
 
-def test_with_four_own_marks_no_more_are_set() -> None:
-    messages = [SYSTEM, OWN_MARKS, OWN_MARKS, WHO]
+def test_with_four_own_marks_the_end_of_the_prompt_alone_is_marked() -> None:
+    """An older one gives way, so that a cache holds all of the prompt."""
+    marked = with_cache_marks([SYSTEM, OWN_MARKS, OWN_MARKS, NOBODY, WHO], 4)
 
-    assert with_cache_marks(messages, 3) == messages
+    assert are_marked(marked) == [False, True, True, False, True]
 
 
 def test_a_single_mark_is_not_at_the_system_message() -> None:
