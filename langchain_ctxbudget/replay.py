@@ -39,7 +39,15 @@ from langchain_ctxbudget.prompt import common_prefix
 from langchain_ctxbudget.providers import CacheTerms, profile_of
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import PRICES, Price, TokenCounter, counter_for, price_of, terms_at
+from langchain_ctxbudget.tokens import (
+    PRICES,
+    Price,
+    TokenCounter,
+    ToolsInWindow,
+    counter_for,
+    price_of,
+    terms_at,
+)
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
@@ -120,7 +128,9 @@ def replay(
     tracks: list[Track] = []
     for maker in contenders:
         with closing(maker):
-            replayed = [*_turns(maker, turns, evidence_texts, Meter(counter, terms), on_turn)]
+            replayed = [
+                *_turns(maker, turns, evidence_texts, Meter(counter, terms, model), on_turn)
+            ]
         tracks.append(_track(maker.name, replayed, price))
     return ReplayResult(
         messages=len(dialogue),
@@ -131,6 +141,15 @@ def replay(
         price_share=terms.read_price,
         write_share=terms.write_price,
     )
+
+
+def tools_tokens(counter: TokenCounter, model: str | None, tools: Sequence[Any]) -> int:
+    """Returns the tokens of tools, as far as they stand in a model's window."""
+    in_window = ToolsInWindow.of(tools, profile_of(model).deferred_tools)
+    tokens = counter.count_tools(in_window.whole)
+    if in_window.named:
+        tokens += counter.count_tools(in_window.named)
+    return tokens
 
 
 def _require_replayable(
@@ -277,7 +296,7 @@ class NewestMessages:
         self.counter = counter_for(model)
         self.room_tokens: int | None = None
         if budget is not None:
-            self.room_tokens = max(0, budget - self.counter.count_tools(tools))
+            self.room_tokens = max(0, budget - tools_tokens(self.counter, model, tools))
         self.system = [SystemMessage(system_prompt)] if system_prompt else []
 
     def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
@@ -429,6 +448,7 @@ class Meter:
 
     counter: TokenCounter
     terms: CacheTerms
+    model: str | None = None
 
 
 def _turns(
@@ -439,7 +459,7 @@ def _turns(
     on_turn: Callable[[str, int], None] | None,
 ) -> Iterator[Turn]:
     """Makes a prompt for every answer, and yields the turns that have answers."""
-    tools_tokens = meter.counter.count_tools(maker.tools)
+    tools_cost = tools_tokens(meter.counter, meter.model, maker.tools)
     history: list[BaseMessage] = []
     previous: Sequence[BaseMessage] = ()
     for number, turn in enumerate(turns, 1):
@@ -452,7 +472,7 @@ def _turns(
                 failure = f"turn {number}: {type(error).__name__}: {error}"
                 sent.append(Sent(failures=(failure,)))
                 continue
-            sent.append(_sent(prompt, previous, tools_tokens, meter))
+            sent.append(_sent(prompt, previous, tools_cost, meter))
             previous = prompt.messages
         if sent:
             yield Turn(

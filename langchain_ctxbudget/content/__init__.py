@@ -30,6 +30,7 @@ from langchain_ctxbudget.content.parts import (
     with_parts,
 )
 from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
+from langchain_ctxbudget.content.tool_references import referenced_tools
 
 __all__ = [
     "Block",
@@ -50,6 +51,7 @@ __all__ = [
     "parts_of",
     "raw_text",
     "readable_server_tool",
+    "referenced_tools",
     "says_something",
     "text_block",
     "text_part",

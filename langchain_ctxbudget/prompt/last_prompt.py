@@ -37,7 +37,7 @@ def _last_sent_at(plan: Plan) -> datetime | None:
 def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before a prompt's messages, of its tools and of its model."""
     system = "".join(system_parts(plan.content))
-    return digest(repr((system, sorted(plan.extras.items()), plan.request.call.model))).hex()
+    return digest(repr((system, plan.fixed_extras, plan.request.call.model))).hex()
 
 
 def change_since(plan: Plan, record: CutRecord) -> Cause | None:

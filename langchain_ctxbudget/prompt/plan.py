@@ -103,6 +103,8 @@ class Request:
     """Problems so far, for the report."""
 
 
+LOADED_TOOLS = "loaded tools"
+"""The name in a plan's extras of deferred tools that were loaded."""
 NO_OPTIONS = Request()
 """A call without options."""
 
@@ -537,12 +539,20 @@ class Plan:
         )
 
     @property
+    def fixed_extras(self) -> list[tuple[str, int]]:
+        """The extras that stand in front of the messages, in a fixed order.
+
+        Tools that were loaded stand behind the messages before them.
+        """
+        return sorted(item for item in self.extras.items() if item[0] != LOADED_TOOLS)
+
+    @property
     def sent_with(self) -> SentWith:
         """What a cache tells prompts apart by, besides their messages."""
         return SentWith(
             model=self.request.call.model,
             system_prompt=self.request.system_prompt,
-            tools=tuple(sorted(self.extras.items())),
+            tools=tuple(self.fixed_extras),
         )
 
     @property

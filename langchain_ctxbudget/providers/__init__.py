@@ -25,6 +25,7 @@ from langchain_ctxbudget.providers.names import accepted_name, with_accepted_nam
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import (
     CallIds,
+    DeferredTools,
     FileRates,
     Framing,
     ImageRate,
@@ -65,6 +66,7 @@ __all__ = [
     "CacheTerms",
     "CallIds",
     "Change",
+    "DeferredTools",
     "FileRates",
     "Framing",
     "ImageRate",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
-from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
+from langchain_ctxbudget.providers.profile import CallIds, DeferredTools, OwnItems, Profile
 
 # Blocks of the Messages API in an assistant's message (`langchain_anthropic`, 1.7.10, lists them in
 # `_format_messages`), and LangChain's standard ones for the same.
@@ -53,6 +53,9 @@ ANTHROPIC = Profile(
     # model, or of Claude at another place, is taken, and left out there if it cannot be read
     # (platform.claude.com, "Preserved thinking"; November 2026).
     items=OwnItems(authors=frozenset({"anthropic"}), types=_ITEMS, wants_signatures=True),
+    # "Deferred tools are not included in the system-prompt prefix" ("Tool use with prompt caching",
+    # platform.claude.com, read in November 2026).
+    deferred_tools=DeferredTools.HIDDEN,
     cache=_CACHE,
     # The "cache limitations" of the same page. Sonnet 4.6 is documented with 1,024, and was
     # measured with 2,048 (anthropics/anthropic-sdk-python issue 1194): the narrow side.

@@ -6,7 +6,13 @@ from dataclasses import replace
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
-from langchain_ctxbudget.providers.profile import CallIds, ImageRate, OwnItems, Profile
+from langchain_ctxbudget.providers.profile import (
+    CallIds,
+    DeferredTools,
+    ImageRate,
+    OwnItems,
+    Profile,
+)
 from langchain_ctxbudget.providers.stretch import Change
 
 # "Prompt caching" (developers.openai.com/api/docs/guides/prompt-caching, read in November 2026):
@@ -46,6 +52,11 @@ OPENAI = Profile(
         "gpt-5-nano": ImageRate(patch_tokens=2.46),
         "o4-mini": ImageRate(patch_tokens=1.72),
     },
+    # "At the start of a request, the model still sees the name and description of whatever is
+    # searchable"; what is loaded is "injected at the end of the context window", and stands in a
+    # `tool_search_output` ("Tool search", developers.openai.com/api/docs/guides/tools-tool-search,
+    # read in November 2026).
+    deferred_tools=DeferredTools.NAMED,
     cache=_CACHE,
     # OpenAI's price list, as `tokens/prices.json` has it; a price given for a model counts first.
     cache_by_family={

@@ -8,6 +8,7 @@ is extended or rebuilt (`prompt/`).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple
 
 from langchain_ctxbudget.messages import digest
@@ -53,6 +54,14 @@ class FileRates(NamedTuple):
     recording_bytes_per_token: int = 100
     """Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a
     low rate for speech."""
+
+
+class DeferredTools(Enum):
+    """What a provider does with tools that are to be loaded by a tool search (`defer_loading`)."""
+
+    SENT = "sent whole, as the provider knows no such tools, or nobody knows whether it does"
+    NAMED = "name and description stand in the window; what is loaded, in the message that loads it"
+    HIDDEN = "in the window only once a message refers to them, and then whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +163,7 @@ class Profile:
     says."""
     files: FileRates = field(default_factory=FileRates)
     cache: CacheTerms = field(default_factory=CacheTerms)
+    deferred_tools: DeferredTools = DeferredTools.SENT
     cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)
     """Where they differ: how the provider caches for models whose names begin so."""
 

@@ -12,6 +12,7 @@ from langchain_ctxbudget.tokens.counters import (
     counter_for,
     estimate_tokens,
 )
+from langchain_ctxbudget.tokens.deferred_tools import ToolsInWindow, has_deferred_part
 from langchain_ctxbudget.tokens.prices import (
     PRICES,
     Price,
@@ -38,10 +39,12 @@ __all__ = [
     "Price",
     "TiktokenCounter",
     "TokenCounter",
+    "ToolsInWindow",
     "Usage",
     "Window",
     "counter_for",
     "estimate_tokens",
+    "has_deferred_part",
     "is_of_one_call",
     "load_prices",
     "price_of",

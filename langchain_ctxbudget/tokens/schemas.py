@@ -19,6 +19,8 @@ RESPONSE_FORMAT_TOKENS = TOOLS_END_TOKENS
 """Nothing is published about response formats; they are counted with the frame of the tools."""
 _PROPERTY_TOKENS = 3
 _ENUM_TOKENS = 3
+_NOT_IN_WINDOW = frozenset({"extras", "cache_control", "defer_loading"})
+"""Keys of a tool that tell a provider how to send it."""
 
 
 def compact_json(value: object) -> str:
@@ -63,6 +65,8 @@ def _tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa:
         schema: Any = convert_to_openai_tool(tool)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         schema = _json_schema(tool)
+    if isinstance(schema, Mapping):
+        schema = {key: value for key, value in schema.items() if key not in _NOT_IN_WINDOW}
     by_json = count(compact_json(schema))
     function = schema.get("function") if isinstance(schema, Mapping) else None
     if not isinstance(function, Mapping):

@@ -1,0 +1,164 @@
+"""Deferred tools: what stands in the model's window counts, and nothing else."""
+
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import ProviderToolSearchMiddleware
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+from pydantic import SecretStr
+
+from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget.providers import DeferredTools
+from langchain_ctxbudget.tokens import TiktokenCounter, ToolsInWindow
+from tests.cases import few_are_quick
+from tests.integration_tests import agents
+
+SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
+CLAUDE = ChatAnthropic(model="claude-opus-4-8", api_key=SecretStr("x"))
+GPT = ChatOpenAI(model="gpt-5.5", api_key=SecretStr("x"))
+SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+
+
+def run(order: str, comment: str = "", days: int = 30) -> str:
+    return order
+
+
+def tool_named(name: str, *, deferred: bool = True) -> BaseTool:
+    extras = {"defer_loading": True} if deferred else None
+    description = f"Does what {name} does, for an order of the last days. " * 6
+    return StructuredTool.from_function(run, name=name, description=description, extras=extras)
+
+
+DEFERRED = [tool_named(f"tool_{number}") for number in range(40)]
+ALWAYS = tool_named("always", deferred=False)
+
+
+def prompt(model: Any, tools: list[Any], *, budget: int = 8_000) -> AssembledContext:
+    pipeline = ContextPipeline({"max_context_tokens": budget}, model=model, store=InMemoryStore())
+    return pipeline.assemble("Hi", tools=tools, **SCOPE)
+
+
+def cost_of_tools(model: Any, tools: list[Any]) -> dict[str, int]:
+    return dict(prompt(model, tools).report.overhead_tokens)
+
+
+@pytest.mark.parametrize("budget", few_are_quick([4_000, 8_000, 32_000, 128_000]))
+def test_claude_does_not_see_deferred_tools(budget: int) -> None:
+    with_deferred = prompt(CLAUDE, [*DEFERRED, ALWAYS, SEARCH], budget=budget).report
+    without = prompt(CLAUDE, [ALWAYS, SEARCH], budget=budget).report
+
+    assert with_deferred.total_tokens == without.total_tokens
+    assert with_deferred.overhead_tokens["deferred tools"] == 0
+
+
+def test_openai_shows_names_and_descriptions_of_deferred_tools() -> None:
+    costs = cost_of_tools(GPT, [*DEFERRED, ALWAYS, {"type": "tool_search"}])
+
+    told = [{"name": tool.name, "description": tool.description} for tool in DEFERRED]
+    assert costs["deferred tools"] == GPT_COUNTER.count_tools(told)
+    assert costs["deferred tools"] < GPT_COUNTER.count_tools(DEFERRED)
+
+
+GPT_COUNTER = TiktokenCounter("gpt-5.5")
+
+
+def test_a_provider_that_nothing_is_known_of_gets_them_whole() -> None:
+    whole = [tool_named(tool.name, deferred=False) for tool in DEFERRED]
+
+    assert cost_of_tools(None, DEFERRED[:9]) == cost_of_tools(None, whole[:9])
+
+
+def test_the_key_that_defers_a_tool_costs_nothing() -> None:
+    deferred, whole = ({"name": "x", "description": "y", "parameters": {}} for _ in range(2))
+
+    counter = TiktokenCounter()
+    assert counter.count_tools([{**deferred, "defer_loading": True}]) == counter.count_tools(
+        [whole]
+    )
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "x", "description": "y", "input_schema": {}, "defer_loading": True},
+        {"type": "function", "name": "x", "parameters": {}, "defer_loading": True},
+        {"type": "function", "function": {"name": "x"}, "defer_loading": True},
+        {"type": "function", "function": {"name": "x", "defer_loading": True}},
+        {"type": "function", "function": {"name": "x"}, "extras": {"defer_loading": True}},
+    ],
+)
+def test_a_tool_is_deferred_in_any_form(tool: dict[str, Any]) -> None:
+    assert ToolsInWindow.of([tool], DeferredTools.HIDDEN).whole == []
+
+
+def test_a_namespace_shows_no_deferred_members() -> None:
+    members = [{"name": "a", "defer_loading": True}, {"name": "b"}]
+    namespace = {"type": "namespace", "name": "crm", "description": "Orders.", "tools": members}
+
+    [shown] = ToolsInWindow.of([namespace], DeferredTools.NAMED).whole
+
+    assert shown == {**namespace, "tools": [{"name": "b"}]}
+
+
+# Loaded by a tool search
+
+REFERENCE = {"type": "tool_reference", "tool_name": "tool_7"}
+FOUND = {"type": "tool_search_tool_search_result", "tool_references": [REFERENCE]}
+SEARCHED: list[BaseMessage] = [
+    AIMessage(
+        [
+            {"type": "server_tool_use", "id": "s1", "name": SEARCH["name"], "input": {}},
+            {"type": "tool_search_tool_result", "tool_use_id": "s1", "content": FOUND},
+            {"type": "text", "text": "I have a tool for that."},
+        ]
+    )
+]
+CALL = {"name": "find_tools", "args": {}, "id": "c1"}
+OWN_SEARCH: list[BaseMessage] = [
+    AIMessage("", tool_calls=[CALL]),
+    ToolMessage([REFERENCE], tool_call_id="c1"),
+    AIMessage("I have a tool for that."),
+]
+
+
+@pytest.mark.parametrize("answer", [SEARCHED, OWN_SEARCH], ids=["Anthropic's", "one's own"])
+def test_a_tool_counts_once_a_search_has_loaded_it(answer: list[BaseMessage]) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 8_000}, model=CLAUDE, store=InMemoryStore())
+    tools = [*DEFERRED, ALWAYS, SEARCH]
+    first = pipeline.assemble("Find it.", tools=tools, **SCOPE).report
+    pipeline.add_messages([HumanMessage("Find it."), *answer], **SCOPE)
+    second = pipeline.assemble("And?", tools=tools, **SCOPE).report
+
+    counter = pipeline.engine.target.counter
+    assert "loaded tools" not in first.overhead_tokens
+    assert second.overhead_tokens["loaded tools"] == counter.count_tools([DEFERRED[7]])
+    assert second.stability.mode == "extended"
+
+
+def test_a_tool_counts_that_was_loaded_within_the_turn() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 8_000}, model=CLAUDE, store=InMemoryStore())
+    turn = [HumanMessage("Find it."), *OWN_SEARCH[:2]]
+    report = pipeline.assemble(turn, tools=[*DEFERRED, ALWAYS], **SCOPE).report
+
+    assert report.overhead_tokens["loaded tools"] > 0
+
+
+def test_langchains_tool_search_in_front_of_our_middleware() -> None:
+    class Claude(agents.Scripted):
+        def _get_ls_params(self, *_: Any, **__: Any) -> Any:
+            return {"ls_provider": "anthropic", "ls_model_name": "claude-opus-4-8"}
+
+    names = [tool.name for tool in DEFERRED]
+    whole = [tool_named(name, deferred=False) for name in names]
+    search = ProviderToolSearchMiddleware(searchable_tools=names)
+    model = Claude(responses=[AIMessage("Yes.")])
+    agent = agents.agent_of(model, search, agents.budget(4_000), tools=[*whole, ALWAYS])
+
+    report = agents.ask(agent, HumanMessage("Hi"))["ctxbudget_report"]
+
+    assert report["overhead_tokens"]["deferred tools"] == 0
+    assert report["total_tokens"] < 600
