@@ -91,6 +91,10 @@ class Reason(ExplainedCode):
     SUPERSEDED = "superseded", "a later statement in this prompt replaces it, and it says so"
     AS_SENT = "as_sent", "chosen for an earlier message of this stretch, and sent with it again"
     SUMMARIZED = "summarized", "not sent word for word; a summary in this prompt has read it"
+    COMPACTED = (
+        "compacted",
+        "the provider has compacted the conversation itself, and ignores what stood before that",
+    )
     NO_ROOM = "no_room", "does not fit into what its layer was given"
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"

@@ -19,6 +19,7 @@ from langchain_ctxbudget.content.calls import (
     with_calls_as,
     without_trailing_thoughts,
 )
+from langchain_ctxbudget.content.compactions import compaction_by
 from langchain_ctxbudget.content.items import item_ids, loses_items, without_items
 from langchain_ctxbudget.content.media import Medium
 from langchain_ctxbudget.content.parts import (
@@ -40,6 +41,7 @@ __all__ = [
     "blocks_of",
     "call_ids",
     "cited_sources",
+    "compaction_by",
     "has_media",
     "in_one_form",
     "is_raw",

@@ -27,6 +27,7 @@ from langchain_ctxbudget.content.calls import (
     call_id_of,
     is_raw,
 )
+from langchain_ctxbudget.content.compactions import COMPACTION_TYPES, maker_of, summary_of
 from langchain_ctxbudget.content.items import Item, item_of
 from langchain_ctxbudget.content.media import (
     SCREEN,
@@ -73,7 +74,7 @@ _OTHER_KINDS = {
     "citation": Kind.CITATION,
     "citations": Kind.CITATION,
     "refusal": Kind.REFUSAL,
-    "compaction": Kind.COMPACTION,
+    **dict.fromkeys(COMPACTION_TYPES, Kind.COMPACTION),
 }
 _PROVIDERS_OF_TYPES = {
     "thinking": "anthropic",
@@ -167,6 +168,8 @@ class Part:
     @cached_property
     def words(self) -> Sequence[str]:
         """The texts inside it that a reader would read, of a search result or a document."""
+        if self.kind is Kind.COMPACTION:
+            return [summary_of(self.block)] if summary_of(self.block) else []
         return words_inside(self.block)
 
     @cached_property
@@ -237,6 +240,8 @@ class Part:
     @property
     def provider(self) -> str:
         """Whose form it is, such as `anthropic`; empty where it does not say."""
+        if self.kind is Kind.COMPACTION:
+            return maker_of(self.block)
         if self.item is not None:
             return "openai"
         return _PROVIDERS_OF_TYPES.get(self.type, "")

@@ -28,6 +28,7 @@ from langchain_ctxbudget.history.history_plan import (
     HistoryRoom,
     pinned_tokens,
 )
+from langchain_ctxbudget.history.provider_cut import as_compacted
 from langchain_ctxbudget.history.view import HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation,

@@ -128,6 +128,31 @@ class Conversation:
         self.last: LastPrompt | None = None
         self.backgrounds: Mapping[int, Background] = {}
         """The backgrounds with which human messages were sent, by position."""
+        self.whole: Conversation | None = None
+        """It as it is without a compaction by the provider; None where this is it."""
+        self.compaction: range | None = None
+        """The positions of the message with the compaction by the provider that is in use, and of
+        the results of its calls: nothing before them is sent. Those of the turn count on from the
+        stored messages. None where no compaction is in use."""
+
+    @property
+    def compaction_key(self) -> str:
+        """What tells the cuts behind a compaction by the provider apart from others.
+
+        Within the turn of the compaction, the user's message stands in front of it.
+        """
+        if self.compaction is None:
+            return ""
+        start = self.compaction.start
+        where = " of the turn" if start >= len(self.entries) else ""
+        return f"compacted by {self.profile.compactions} in message {start + 1}{where}, "
+
+    @property
+    def first(self) -> int:
+        """The position of the first message that the provider reads."""
+        if self.compaction is None:
+            return 0
+        return min(self.compaction.start, len(self.entries))
 
     def use_costs(self, costs: Costs) -> None:
         """Takes what every message costs."""
@@ -204,7 +229,8 @@ class Conversation:
         """
         entry = self.entries[position]
         cost = self.costs[position]
-        if cost <= most_tokens or entry.preservation == "keep":
+        is_whole = entry.preservation == "keep" or self._is_compaction(position)
+        if cost <= most_tokens or is_whole:
             return entry.sent_message, cost
 
         own_media_tokens = self.media_tokens(position) if media_tokens else 0
@@ -215,6 +241,14 @@ class Conversation:
         if key not in self.clips:
             self.clips[key] = self._clipped(position, limit)
         return self.clips[key]
+
+    def is_before_compaction(self, position: int) -> bool:
+        """Returns whether the provider ignores a message, as it has compacted it."""
+        return self.compaction is not None and position < self.compaction.start
+
+    def _is_compaction(self, position: int) -> bool:
+        """Returns whether a message holds the compaction that is in use."""
+        return self.compaction is not None and position == self.compaction.start
 
     def _clipped(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
         """Returns a message that is clipped, and its cost in tokens."""
@@ -306,6 +340,7 @@ class Conversation:
         cut = list(self.cuts.values())[-1]
         lines = (*cut.summary, *cut.arc)
         covered = [(line.first, line.end) for line in lines if line.first < line.end]
+        covered.append((0, cut.compacted))
         marks: dict[int, CoverageState] = {}
         marks |= dict.fromkeys(self.dropped_positions, "omitted")
         marks |= dict.fromkeys(range(*cut.left_out), "omitted")

@@ -34,10 +34,9 @@ def choose_cut(plan: HistoryPlan) -> CutChoice:
     record = plan.record
     if record is not None and _stays(plan, record):
         return CutChoice(record.position, record.cleared, record=record)
-    if plan.sizes.end == 0 or (
-        plan.sizes.end <= plan.sizes.most_verbatim and _has_room_for_all(plan, record)
-    ):
-        return CutChoice(whole=True)
+    messages = plan.sizes.end - plan.sizes.first
+    if messages == 0 or (messages <= plan.sizes.most_verbatim and _has_room_for_all(plan, record)):
+        return CutChoice(plan.sizes.first, whole=True)
     return CutChoice(_next_cut(plan, record), cleared=plan.sizes.kept_from)
 
 
@@ -60,7 +59,8 @@ def _has_room_for_all(plan: HistoryPlan, record: CutRecord | None) -> bool:
     cost: Cost = plan.conversation.costs.__getitem__
     if plan.clips_whole:
         cost = plan.sizes.cost
-    return fits_behind(cost, 0, plan.sizes.end, plan.sizes.room_tokens * plan.trigger)
+    room = plan.sizes.room_tokens * plan.trigger
+    return fits_behind(cost, plan.sizes.first, plan.sizes.end, room)
 
 
 def _is_due(plan: HistoryPlan, record: CutRecord) -> bool:
@@ -69,7 +69,7 @@ def _is_due(plan: HistoryPlan, record: CutRecord) -> bool:
     It is if all of it fits now, if a model has written new summaries, or if too much is
     verbatim and another cut, or shorter tool results, would change that.
     """
-    if plan.room.fits_whole and plan.sizes.end <= plan.sizes.most_verbatim:
+    if plan.room.fits_whole and plan.sizes.end - plan.sizes.first <= plan.sizes.most_verbatim:
         return True
     if plan.conversation.table.span_digests.has_news(record.waiting):
         return True
@@ -116,7 +116,7 @@ def _next_cut(plan: HistoryPlan, record: CutRecord | None) -> int:
     Old tool results are clipped short first, and the cut stays where it was if that is enough.
     Else it moves, and the oldest messages give way.
     """
-    cut = 0
+    cut = plan.sizes.first
     is_within_trigger = False
     if record is not None:
         cut = record.position
@@ -147,22 +147,26 @@ def cut_at_target(plan: HistoryPlan, cost: Cost, room_tokens: int) -> int:
         trigger=plan.trigger,
         target=plan.target,
         keep=plan.room.keep,
+        first=plan.sizes.first,
     )
 
 
 def kept_positions(plan: HistoryPlan, cut: int, important_tokens: int) -> tuple[int, ...]:
     """Returns the positions of messages before a cut that stay verbatim, in whole groups.
 
-    Pinned messages come first, the newest of them before others. What they leave of their room
-    goes to important messages, at most `important_tokens`.
+    A compaction by the provider does in any case. Pinned messages come first, the newest of them
+    before others. What they leave of their room goes to important messages, at most
+    `important_tokens`.
     """
     conversation = plan.conversation
-    kept: set[int] = set()
+    kept = {position for position in conversation.compaction or () if position < cut}
     newest_pins = reversed(conversation.kept_positions)
     tokens_left = _keep_groups(plan, newest_pins, kept, cut, plan.sizes.pinned_room_tokens)
     if important_tokens:
         most_important = conversation.spans(plan.settings.span_messages).important(cut)
-        quotable = [at for at in most_important if conversation.quotable[at]]
+        quotable = [
+            at for at in most_important if at >= plan.sizes.first and conversation.quotable[at]
+        ]
         _keep_groups(plan, quotable, kept, cut, min(tokens_left, important_tokens))
     return tuple(sorted(kept))
 

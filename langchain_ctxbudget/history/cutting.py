@@ -79,6 +79,7 @@ def move_cut(
     trigger: float,
     target: float,
     keep: int,
+    first: int = 0,
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction.
 
@@ -94,23 +95,24 @@ def move_cut(
         trigger: The share of the room over which a history is compacted.
         target: The share of the room that is to stay verbatim.
         keep: The number of newest messages that stay verbatim in any case.
+        first: The earliest position for a cut.
     """
     end = len(safe)
-    kept_from = max(0, end - keep)
+    kept_from = max(first, end - keep)
     aim = room * target
     most = room * (target + trigger) / 2
 
     safe_places: list[int] = []
     # Of each beginning of a span: how far from the aim it is, in tokens, and its position.
     distances: list[tuple[float, int]] = []
-    for position, tokens in _places_for_cut(cost, kept_from, end, most):
+    for position, tokens in _places_for_cut(cost, range(first, end), kept_from, most):
         if safe[position] and (tokens <= aim or position >= kept_from):
             safe_places.append(position)
         if position in span_starts and position <= kept_from:
             distances.append((abs(tokens - aim), position))
 
     oldest_safe = min(safe_places, default=end)
-    if distances and oldest_safe > 0:
+    if distances and oldest_safe > first:
         return min(distances)[1]
     if safe_places:
         return oldest_safe
@@ -118,7 +120,7 @@ def move_cut(
 
 
 def _places_for_cut(
-    cost: Cost, kept_from: int, end: int, most_tokens: float
+    cost: Cost, positions: range, kept_from: int, most_tokens: float
 ) -> list[tuple[int, int]]:
     """Returns positions for a cut, newest first, each with what the messages from there on cost.
 
@@ -126,7 +128,7 @@ def _places_for_cut(
     """
     places: list[tuple[int, int]] = []
     tokens = 0
-    for position in range(end - 1, -1, -1):
+    for position in reversed(positions):
         tokens += cost(position)
         if tokens > most_tokens and position < kept_from:
             break

@@ -49,6 +49,8 @@ class Continuation:
 class HistorySizes:
     """The messages of a history, measured for one prompt."""
 
+    first: int
+    """The position of the first message that the provider reads; see `as_compacted`."""
     end: int
     """The number of messages."""
     kept_from: int
@@ -114,7 +116,7 @@ class HistoryPlan:
         room = self.room
         conversation = self.conversation
         end = len(conversation.entries)
-        kept_from = max(0, end - room.keep)
+        kept_from = max(conversation.first, end - room.keep)
         most_verbatim = end
         if room.most_messages is not None:
             most_verbatim = max(room.most_messages, room.keep)
@@ -127,6 +129,7 @@ class HistoryPlan:
             int(room_tokens * COMPACTION.pinned_share), room_tokens - newest_tokens
         )
         return HistorySizes(
+            first=conversation.first,
             end=end,
             kept_from=kept_from,
             most_verbatim=most_verbatim,

@@ -17,6 +17,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages
+from langchain_ctxbudget.content import compaction_by
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import (
     UNKNOWN,
@@ -76,6 +77,8 @@ class MessageTable(Columns, Sequence[Entry]):
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
         """The calls that wait for results behind a message, by its position."""
+        self.compactions: dict[int, str] = {}
+        """The messages that hold a compaction of a provider, by position, and whose it is."""
         self.untimed: dict[int, str] = {}
         """The newest messages of which `created_at` cannot be read as a time, by position, with its
         value."""
@@ -260,6 +263,9 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded[position] = entry
         if open_calls != NO_CALLS:
             self.open_calls[position] = open_calls
+        maker = compaction_by(message)
+        if maker:
+            self.compactions[position] = maker
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
         if date is None:
@@ -374,6 +380,7 @@ class MessageTable(Columns, Sequence[Entry]):
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: first for name, first in self.names.items() if first < length}
         other.open_calls = _before(length, self.open_calls)
+        other.compactions = _before(length, self.compactions)
         other.untimed = _before(length, self.untimed)
         other._words.update(self._words)
         other._sealed = {
@@ -446,7 +453,18 @@ class MessageTable(Columns, Sequence[Entry]):
             for position, value in self.untimed.items()
             if first <= position < end
         ]
-        data = {"ids": self.ids[first:end], "names": names, "calls": calls, "untimed": untimed}
+        compactions = [
+            (position - first, maker)
+            for position, maker in self.compactions.items()
+            if first <= position < end
+        ]
+        data = {
+            "ids": self.ids[first:end],
+            "names": names,
+            "calls": calls,
+            "untimed": untimed,
+            "compactions": compactions,
+        }
         return {**data, **coded_words}, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
@@ -465,6 +483,8 @@ class MessageTable(Columns, Sequence[Entry]):
         # Segments that were made before there were tails do not have these.
         for offset, value in data.get("untimed", ()):
             keep_newest(self.untimed, begin + offset, value, MOST_UNTIMED)
+        for offset, maker in data.get("compactions", ()):
+            self.compactions[begin + offset] = maker
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:

@@ -69,6 +69,8 @@ class HistoryView:
     """How many lines of summary and arc were written by extraction, and by each model."""
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model has not written about yet."""
+    compacted: int = 0
+    """The position before which a compaction by the provider stands for all messages."""
     next_cut: int = 0
     """The cut that a compaction would make now; known where a model writes summaries."""
 

@@ -15,6 +15,7 @@ from langchain_ctxbudget.history import (
     Conversation,
     HistoryPlan,
     HistoryRoom,
+    as_compacted,
     keep_share,
     newest_costs,
 )
@@ -185,9 +186,11 @@ def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[lis
         summary_intro=view.summary_intro,
         summary_outro=view.summary_outro,
         history=view.groups,
+        compaction=conversation.compaction,
         profile=conversation.profile,
     )
-    messages = _fitted(content, conversation.counter, max_tokens, is_whole=not view.cut)
+    is_whole = view.cut == view.compacted
+    messages = _fitted(content, conversation.counter, max_tokens, is_whole=is_whole)
     # A window has no report that could tell of them.
     for failure in failures:
         _log.warning("window of conversation %r: %s", prompter.scope.conversation_id, failure)
@@ -222,10 +225,12 @@ def _fitted(
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
     """Returns the plan of a window's history."""
+    conversation = as_compacted(conversation, max_tokens)
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     newest = newest_costs(conversation, settings.keep_messages, max_tokens)
     newest_tokens = int(max_tokens * keep_share(max_tokens))
+    key = prompts.cut_key(settings, max_tokens, conversation.counter)
     # Calls and results stay together: what stands behind the newest place for a cut is kept.
     behind_last_cut = _messages_behind_last_cut(conversation)
     return HistoryPlan(
@@ -239,7 +244,7 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
             keep=max(behind_last_cut, newest_that_fit(newest, newest_tokens)),
         ),
         # A prompt of the same budget has less room for history, and another cut.
-        cut_key=f"a window, {prompts.cut_key(settings, max_tokens, conversation.counter)}",
+        cut_key=f"a window, {conversation.compaction_key}{key}",
     )
 
 
@@ -272,11 +277,10 @@ def _messages_of(content: Content, *, is_whole: bool) -> list[BaseMessage]:
         note = prompts.opening_note(content)
         if note:
             parts.append(note)
-    messages: list[BaseMessage] = []
+    messages = prompts.messages_of(content.compacted)
     if parts:
         messages.append(HumanMessage("\n".join(parts)))
-    for group in content.history:
-        messages += group.messages
+    messages += prompts.messages_of(content.behind_compaction)
     copies = [prompts.request_copy(message) for message in messages]
     sent, _ = finished(copies, content.profile)
     return sent

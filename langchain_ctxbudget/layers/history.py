@@ -6,7 +6,7 @@ Where it is cut, and what its summary says, is decided in the room `history`.
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -93,8 +93,7 @@ class HistoryLayer(PromptLayer):
                 status = Status.SHRUNK
                 reason = Reason.SHORTENED
             elif group.positions[0] < history.cut:
-                is_pinned = bool(pinned.intersection(group.positions))
-                reason = Reason.PINNED if is_pinned else Reason.IMPORTANT
+                reason = _reason_of_kept(view, group, pinned)
             items.append(group_item(group, counter, status, reason))
         positions = positions_of(sent.groups)
         pruned = [group for group in history.groups if not positions.intersection(group.positions)]
@@ -114,8 +113,14 @@ class HistoryLayer(PromptLayer):
         omitted = counts["omitted"] - dropped
         # Those that are too weak would not come with more room.
         weak = min(omitted, sent.irrelevant)
+        compacted = sum(
+            max(0, min(part.last, view.history.compacted) - part.first + 1)
+            for part in sent.coverage
+            if part.state in ("summarized", "retrieved")
+        )
         by_reason = {
-            Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"],
+            Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"] - compacted,
+            Reason.COMPACTED: compacted,
             Reason.DROPPED: dropped,
             Reason.LOW_RELEVANCE: weak,
             Reason.NO_ROOM: omitted - weak,
@@ -126,6 +131,14 @@ class HistoryLayer(PromptLayer):
 def verbatim_tokens(granted_tokens: Mapping[str, int]) -> int:
     """Returns the tokens for verbatim messages and the summary of older ones."""
     return granted_tokens[HistoryLayer.name]
+
+
+def _reason_of_kept(view: View, group: Group, pinned: Collection[int]) -> Reason:
+    """Returns why a group before the cut is verbatim."""
+    if group.positions[0] in (view.conversation.compaction or ()):
+        return Reason.SUMMARY
+    is_pinned = any(position in pinned for position in group.positions)
+    return Reason.PINNED if is_pinned else Reason.IMPORTANT
 
 
 def _missing_item(view: View, position: int) -> ReportItem:

@@ -43,14 +43,16 @@ class MessageLayer(PromptLayer):
         items += [
             group_item(group, counter, Status.OMITTED, Reason.NO_ROOM) for group in turn.left_out
         ]
+        end = len(view.conversation.entries)
         known = positions_of((*turn.groups, *turn.left_out))
         for position, message in enumerate(turn.given):
             if position not in known:
+                is_compacted = view.conversation.is_before_compaction(end + position)
                 item = ReportItem(
                     id=message.id or message.type,
                     tokens=counter.count_message(message),
                     status=Status.OMITTED,
-                    reason=Reason.REPAIRED,
+                    reason=Reason.COMPACTED if is_compacted else Reason.REPAIRED,
                     preview=preview(plain_text(message)),
                 )
                 items.append(item)

@@ -115,14 +115,18 @@ def _prices(view: View, pool: Pool) -> tuple[float, float]:
     """Returns the price of a token of a quote from this conversation, and from another one.
 
     A price is the probability with which a text must be needed, for each token that it costs. In a
-    cold rebuild, which has nothing cached to lose, quotes from this conversation are free.
+    cold rebuild, which has nothing cached to lose, quotes from this conversation are free: they
+    stand for messages that had no room. Those that the provider has compacted itself had.
     """
     continuation = view.continuation
-    if not continuation.grows or pool.question.is_broad:
+    was_compacted = view.history.compacted > 0
+    if not continuation.grows or (pool.question.is_broad and not was_compacted):
         return 0.0, 0.0
     settings = view.settings
     worth = QUOTING_POLICY.least_worth[settings.emphasis]
     price = worth / DEPTH_FACTOR[settings.depth] / view.limit_tokens
     is_rebuild = not continuation.mode.adds_background
-    is_free = continuation.is_cold and is_rebuild and not pool.evidence.is_weak
+    is_free = (
+        continuation.is_cold and is_rebuild and not pool.evidence.is_weak and not was_compacted
+    )
     return (0.0 if is_free else price), price

@@ -100,7 +100,8 @@ class Prompter:
             settings = (yield from workspace.read_stored(conversation, request, problems)).settings
             seen = conversation.seen_with(target.counter, target.profile)
             access = Access(store=workspace.store)
-            view, failures = yield from prompts.choose_history(planned(seen, settings), access)
+            plan = planned(seen, settings)
+            view, failures = yield from prompts.choose_history(plan, access)
             unwritten = yield from finishing.write(
                 workspace.store,
                 conversation,
@@ -109,7 +110,7 @@ class Prompter:
                 with_snapshot=False,
             )
             finishing.summarize(workspace, conversation, settings, view)
-            return view, seen, [*problems, *failures, *unwritten]
+            return view, plan.conversation, [*problems, *failures, *unwritten]
 
         yield from self.engine.ready()
         return (yield from workspace.recall(self.scope, body))

@@ -4,6 +4,7 @@ from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.prompt.assembly import (
     Content,
     asking,
+    messages_of,
     opening_note,
     request_copy,
     summary_text,

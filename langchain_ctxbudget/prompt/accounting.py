@@ -206,6 +206,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     states |= dict.fromkeys(quoted, "retrieved")
     lines = [part for part in content.fragments if not place_of(part.layer).is_in_background]
     covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
+    covered.append((0, plan.history.compacted))
     return report.ranges(end, cut, covered, states)
 
 

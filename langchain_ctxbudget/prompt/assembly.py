@@ -45,6 +45,8 @@ class Content:
     summary_outro: str = ""
     """The line behind the summary, or in its place, that says that messages are left out."""
     history: tuple[Group, ...] = ()
+    compaction: range | None = None
+    """The positions of the compaction by the provider that is in use, see `Conversation`."""
     turn: tuple[Group, ...] = ()
     question_position: int | None = None
     """The position in the turn of the message that it is about; None where it has no human
@@ -94,6 +96,21 @@ class Content:
         return tuple(groups)
 
     @property
+    def behind_compaction(self) -> tuple[Group, ...]:
+        """The history without a compaction by the provider at its beginning."""
+        return self.history[len(self.compacted) :]
+
+    @property
+    def compacted(self) -> tuple[Group, ...]:
+        """The compaction by the provider, where the history begins with that.
+
+        The provider ignores whatever stands before it.
+        """
+        first = self.history[:1]
+        has_it = any(group.positions[0] in (self.compaction or ()) for group in first)
+        return first if has_it else ()
+
+    @property
     def summary(self) -> tuple[Fragment, ...]:
         """The lines that stand for messages before the verbatim ones."""
         return self.of(name_at(Place.HISTORY))
@@ -135,12 +152,13 @@ def build(content: Content) -> BuiltPrompt:
     else:
         messages = _system_messages(content, "")
 
+    messages += messages_of(content.compacted)
     opening = summary_text(content) if content.summary else opening_note(content)
     note: list[BaseMessage] = [HumanMessage(opening)] if opening else []
     is_note_of_turn = not (content.summary or content.history)
     if not is_note_of_turn:
         messages += note
-    messages += messages_of(content.history)
+    messages += messages_of(content.behind_compaction)
     stable = 0 if stands_in_system else len(messages)
     if is_note_of_turn:  # the turn begins the conversation
         messages += note
@@ -336,11 +354,13 @@ def _least_valuable(fragments: Sequence[Fragment], layer: str, excess_tokens: in
 
 def _without_oldest(content: Content, counter: TokenCounter, excess_tokens: int) -> Content:
     """Returns a content without the oldest groups of its history."""
-    history = list(content.history)
+    history = list(content.behind_compaction)
+    if not history:
+        return replace(content, history=())
 
     def take_out_first(_excess_tokens: int) -> int:
         return group_tokens(history.pop(0), counter)
 
     items = [Yielding(number, take_out_first) for number in range(len(history))]
     give_way(items, excess_tokens)
-    return replace(content, history=tuple(history))
+    return replace(content, history=(*content.compacted, *history))

@@ -354,6 +354,7 @@ def _cut_of(plan: Plan, data: dict[str, Any]) -> CutRecord:
     conversation = plan.conversation
     end = len(conversation.entries)
     position = safe_at(conversation.safe, min(data.get("position", 0), end))
+    position = max(conversation.first, position)
     cleared = min(data.get("cleared", 0), end)
     read_until = max(position, cleared)
     kept = [at for at in {*data.get("kept", ())} if 0 <= at < position]

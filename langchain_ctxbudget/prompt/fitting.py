@@ -290,10 +290,11 @@ class _Descent:
         gone = _least_valuable(fragments, rung, excess)
         if rung is Rung.LIGHT:
             gone |= _repeated(fragments)
+        history = _shortened(self.content.behind_compaction, rung, self.counter)
         smaller = replace(
             self.content,
             fragments=tuple(part for i, part in enumerate(fragments) if i not in gone),
-            history=_shortened(self.content.history, rung, self.counter),
+            history=(*self.content.compacted, *history),
         )
         if smaller != self.content:
             self.taken.append(rung.value)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import ToolMessage
 
+from langchain_ctxbudget.history import as_compacted
 from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_history
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_last_history
@@ -30,6 +31,8 @@ def divide_budget(plan: Plan) -> Plan:
     Raises an error where what must be sent does not fit.
     """
     plan = _with_limit(plan)
+    conversation = as_compacted(plan.conversation, plan.limit_tokens, plan.request.turn)
+    plan = replace(plan, conversation=conversation)
     plan = replace(plan, turn=PlannedTurn(given=given_turn(plan)))
     if plan.growth.is_given and not plan.growth.mode.extends_last:
         return _rebuilt(allocate(plan))
@@ -90,7 +93,7 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
     without_history = allocate(replace(plan, growth=growth))
     record = history_plan(without_history).record
     if record is None:
-        return _Attempt(replace(case, without_last=Cause.FIRST))
+        return _Attempt(replace(case, without_last=_cause_without_record(plan)))
     case = replace(
         case,
         is_cold=not is_given and is_cold(without_history),
@@ -121,6 +124,13 @@ def _cause_without_cuts(plan: Plan) -> Cause | None:
     if plan.conversation.cuts:
         return None
     return Cause.FIRST if plan.conversation.last is None else Cause.EDITED
+
+
+def _cause_without_record(plan: Plan) -> Cause:
+    """Returns why no prompt with the same cut could be extended."""
+    if plan.conversation.compaction is None:
+        return Cause.FIRST
+    return Cause.COMPACTED
 
 
 def _may_extend(case: Case) -> bool:

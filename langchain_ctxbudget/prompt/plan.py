@@ -505,7 +505,7 @@ class Plan:
         The stages from 1 on share one cut (their name has `True`) where prompts grow; else each
         has a cut of its own (their name has the stage).
         """
-        key = ""
+        key = self.conversation.compaction_key
         if stage:
             key += f"a long turn ({self.grows or stage}), "
         most_messages = self.request.allowance.tier.history_messages
@@ -608,6 +608,7 @@ class Plan:
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
+            compaction=self.conversation.compaction,
             bare={at: self.conversation.entries[at].sent_message for at in view.backgrounds},
             backgrounds={at: background.fragments for at, background in view.backgrounds.items()},
             turn=self.turn.groups,

@@ -6,7 +6,7 @@ stage, older rounds give way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from langchain_core.messages import BaseMessage
 
@@ -63,7 +63,24 @@ def given_turn(plan: Plan) -> GivenTurn:
     """
     memory = memory_of(plan.conversation)
     memory.read = memory.read.read(plan.request.turn, plan.counter, plan.conversation.profile)
-    return memory.read.given
+    return _behind_compaction(plan.conversation, memory.read.given)
+
+
+def _behind_compaction(conversation: Conversation, turn: GivenTurn) -> GivenTurn:
+    """Returns a turn without the rounds that the provider has compacted.
+
+    What the user has said stays, although the provider reads its own summary of it.
+    """
+    end = len(conversation.entries)
+    if not conversation.is_before_compaction(end):
+        return turn
+    shown = [
+        (group, cost)
+        for group, cost in zip(turn.groups, turn.costs, strict=True)
+        if has_human([group]) or not conversation.is_before_compaction(end + group.positions[0])
+    ]
+    groups = tuple(group for group, _ in shown)
+    return replace(turn, groups=groups, costs=tuple(cost for _, cost in shown))
 
 
 def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> PlannedTurn:

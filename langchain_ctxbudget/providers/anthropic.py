@@ -71,5 +71,8 @@ ANTHROPIC = Profile(
         "claude-fable-5": _CACHE_FROM_512,
         "claude-mythos-5": _CACHE_FROM_512,
     },
+    # Everything before a compaction block is ignored, and of several the last one counts:
+    # platform.claude.com, "Compaction" (November 2026).
+    compactions="anthropic",
 )
 ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex")

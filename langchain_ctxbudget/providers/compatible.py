@@ -31,6 +31,11 @@ COMPATIBLE = Profile(
     },
 )
 COMPATIBLE_RESPONSES = replace(
-    OPENAI_RESPONSES, name="openai-compatible-responses", call_ids=COMPATIBLE.call_ids
+    OPENAI_RESPONSES,
+    name="openai-compatible-responses",
+    call_ids=COMPATIBLE.call_ids,
+    # "Only the provider that produced a compaction item can read it": OpenRouter's page
+    # "Compaction" (read in November 2026).
+    compactions="",
 )
 """The same at a server that speaks as the Responses API does, too."""

@@ -155,6 +155,8 @@ class Profile:
     """True if the first message behind the system message must be the user's."""
     items: OwnItems | None = EVERY_ITEM
     """Which items it takes back; None where that is not known: then all stay as they are."""
+    compactions: str = ""
+    """Whose compactions its models read: what stands before one is ignored. Empty: nobody's."""
     reads_own_media: bool = False
     """True if its models read the media again that they have made, in an assistant's message."""
     framing: Framing = field(default_factory=Framing)

@@ -32,4 +32,7 @@ OPENAI_RESPONSES = replace(
     # November 2026).
     call_ids=CallIds(longest=64),
     items=OwnItems(authors=frozenset({"openai"}), types=_ITEMS),
+    # "You can drop items that came before the most recent compaction item": OpenAI's guide
+    # "Compaction" (read in November 2026). Chat Completions has no such items.
+    compactions="openai",
 )

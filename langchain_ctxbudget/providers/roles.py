@@ -12,9 +12,10 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.function import FunctionMessage
 
-from langchain_ctxbudget.content import in_one_form, is_text
+from langchain_ctxbudget.content import compaction_by, in_one_form, is_text
 from langchain_ctxbudget.messages import is_empty
 from langchain_ctxbudget.providers.common import COMMON
+from langchain_ctxbudget.providers.compactions import with_read_compactions
 from langchain_ctxbudget.providers.contents import OLD_FORMS, in_readable_form
 from langchain_ctxbudget.providers.names import accepted_name
 from langchain_ctxbudget.providers.profile import Profile
@@ -43,7 +44,8 @@ def accepted(message: BaseMessage, profile: Profile) -> tuple[BaseMessage | None
         return message, ()
     if is_empty(message):
         return None, [Change("empty_message", "left out: it has no content")]
-    return _formed(message, profile)
+    formed, changes = _formed(message, profile)
+    return (None if is_empty(formed) else formed), changes
 
 
 def in_accepted_form(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:
@@ -55,8 +57,9 @@ def in_accepted_form(message: BaseMessage, profile: Profile = COMMON) -> BaseMes
 def _formed(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message as it may stand after the first one, and what was changed."""
     in_role = _in_role(message, profile)
-    formed, changes = in_readable_form(in_role)
-    return formed, [*_role_changes(message, in_role), *changes]
+    readable, compactions = with_read_compactions(in_role, profile)
+    formed, changes = in_readable_form(readable)
+    return formed, [*_role_changes(message, in_role), *compactions, *changes]
 
 
 def opening_before(first: BaseMessage | None, profile: Profile) -> str:
@@ -66,6 +69,8 @@ def opening_before(first: BaseMessage | None, profile: Profile) -> str:
     """
     if first is None or isinstance(first, HumanMessage) or not profile.begins_with_user:
         return ""
+    if profile.compactions and compaction_by(first) == profile.compactions:
+        return ""  # a conversation that was compacted begins with that
     return NO_FIRST_QUESTION
 
 

@@ -43,4 +43,5 @@ class Cause(ExplainedCode):
     TURN_OUTGROWN = "turn_outgrown", "the turn has outgrown the room that was planned for it"
     OTHER_MODEL = "other_model", "the last prompt went to another model"
     OTHER_TOOLS = "other_tools", "the last prompt had other tools, or another response format"
+    COMPACTED = "compacted", "the provider has compacted the conversation itself"
     EDITED = "edited", "what was sent before has changed: a message, or the system prompt"

@@ -67,7 +67,7 @@ class Searched:
         return cls(
             index=index,
             entries=conversation.entries,
-            costs=conversation.cost_column,
+            costs=conversation.columns.column.values[: len(conversation.entries)],
             quotable=conversation.quotable,
             names=conversation.names,
         )

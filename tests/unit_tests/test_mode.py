@@ -21,6 +21,11 @@ CASES = {
         Mode.REBUILT,
         Cause.TURN_OUTGROWN,
     ),
+    "the provider has compacted": (
+        Case(without_last=Cause.COMPACTED),
+        Mode.REBUILT,
+        Cause.COMPACTED,
+    ),
     "another model": (Case(change=Cause.OTHER_MODEL), Mode.REBUILT, Cause.OTHER_MODEL),
     "other tools": (Case(change=Cause.OTHER_TOOLS), Mode.REBUILT, Cause.OTHER_TOOLS),
     "another system prompt": (Case(change=Cause.EDITED), Mode.REBUILT, Cause.EDITED),
