@@ -93,7 +93,6 @@ def _new_record(plan: HistoryPlan, choice: CutChoice) -> CutRecord:
         media_from=_media_from(plan, choice.media_from),
         strategy="full",
         clipped=choice.whole and plan.clips_whole,
-        compacted=plan.sizes.first,
         summary=(),
         arc=(),
     )

@@ -144,8 +144,8 @@ class Conversation:
         if self.compaction is None:
             return ""
         start = self.compaction.start
-        where = " of the turn" if start >= len(self.entries) else ""
-        return f"compacted by {self.profile.compactions} in message {start + 1}{where}, "
+        when = "this turn, " if start >= len(self.entries) else ""
+        return when + _compaction_key(self.profile.compactions, start)
 
     @property
     def first(self) -> int:
@@ -340,12 +340,19 @@ class Conversation:
         cut = list(self.cuts.values())[-1]
         lines = (*cut.summary, *cut.arc)
         covered = [(line.first, line.end) for line in lines if line.first < line.end]
-        covered.append((0, cut.compacted))
+        for position, maker in self.table.compactions.items():
+            if _compaction_key(maker, position) in cut.cut_key:
+                covered.append((0, position))
         marks: dict[int, CoverageState] = {}
         marks |= dict.fromkeys(self.dropped_positions, "omitted")
         marks |= dict.fromkeys(range(*cut.left_out), "omitted")
         marks |= dict.fromkeys(cut.kept, "verbatim")
         return ranges(len(self.entries), cut.position, covered, marks)
+
+
+def _compaction_key(maker: str, position: int) -> str:
+    """Returns what the names of cuts behind a compaction by a provider have in them."""
+    return f"compacted by {maker} in message {position + 1}, "
 
 
 @dataclass(frozen=True, slots=True)

@@ -458,13 +458,9 @@ class MessageTable(Columns, Sequence[Entry]):
             for position, maker in self.compactions.items()
             if first <= position < end
         ]
-        data = {
-            "ids": self.ids[first:end],
-            "names": names,
-            "calls": calls,
-            "untimed": untimed,
-            "compactions": compactions,
-        }
+        data = {"ids": self.ids[first:end], "names": names, "calls": calls, "untimed": untimed}
+        if compactions:
+            data["compactions"] = compactions
         return {**data, **coded_words}, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:

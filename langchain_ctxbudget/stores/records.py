@@ -192,8 +192,6 @@ class CutRecord(Record):
     """Positions before it that stay verbatim."""
     preserved: str = ""
     """A digest of the preservation of each message before the cut."""
-    compacted: int = 0
-    """The position before which a compaction by the provider stands for all messages."""
     cleared: int = 0
     """Results of tools before this position are shown in short."""
     media_from: int | None = None

@@ -159,6 +159,14 @@ class TestForItsProvider:
         prompt = pipeline_of(model, store=store).assemble(QUESTION, **SCOPE)
         assert ids(prompt.messages) == ["cut", "q"]
 
+    def test_another_process_tells_what_became_of_each_message(self) -> None:
+        store = InMemoryStore()
+        pipeline = pipeline_of(CLAUDE, store=store)
+        pipeline.add_messages(conversation(SUMMARY), **SCOPE)
+        pipeline.assemble(QUESTION, **SCOPE)
+        states = pipeline_of(CLAUDE, store=store).coverage(**SCOPE)
+        assert (len(states["summarized"]), states["verbatim"]) == (17, ["cut"])
+
     @pytest.mark.slow
     def test_it_is_found_behind_sealed_segments(self) -> None:
         store = InMemoryStore()
