@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.content import Part, has_media, is_text, parts_of, with_calls
+from langchain_ctxbudget.content import Kind, Part, has_media, is_text, parts_of, with_calls
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.providers import FileRates, Framing, ImageRate, without_mark
 from langchain_ctxbudget.tokens.media_cost import file_tokens, image_tokens
@@ -19,6 +19,9 @@ from langchain_ctxbudget.tokens.schemas import compact_json
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""
 TOOL_CALL_ID_TOKENS = 3
+CHARACTERS_OF_COMPACTION_PER_TOKEN = 4
+"""Of a compaction that only its provider can read. OpenAI does not say what one costs: about four
+bytes of text are a token, and encrypted text is a third longer, so this is rather too much."""
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
@@ -83,4 +86,12 @@ def _part_tokens(
         return file_tokens(medium, count, files)
     if part.is_function_call and part.call_id in sent_ids:
         return 0
+    if part.kind is Kind.COMPACTION:
+        return _compaction_tokens(part, count)
     return count(compact_json(without_mark(part.block)))
+
+
+def _compaction_tokens(part: Part, count: Count) -> int:
+    """Returns the tokens of a provider's compaction, estimated where only its provider reads it."""
+    words_tokens = sum(map(count, part.words))
+    return words_tokens + part.payload_characters // CHARACTERS_OF_COMPACTION_PER_TOKEN

@@ -17,9 +17,11 @@ from langgraph.graph.state import CompiledStateGraph
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextSettings
 from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.content import Kind
 from tests.warm import Ran, run_all
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "langchain_ctxbudget"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = ROOT / "docs"
 PAGES = {
@@ -29,6 +31,7 @@ PAGES = {
 }
 MOST_WORDS = 15_000
 INSIDE = "internals/"
+LOOKED_UP = "reference/"
 """Of pages for those who work on the package; all others are for its users."""
 END_OF_BLOCK = "\x1e"
 
@@ -317,7 +320,7 @@ def test_the_site_has_every_page() -> None:
 
 
 def test_the_guides_are_short() -> None:
-    guides = [page for name, page in PAGES.items() if not name.startswith(INSIDE)]
+    guides = [page for name, page in PAGES.items() if not name.startswith((INSIDE, LOOKED_UP))]
     without_drawings = [re.sub(r"```text\n.*?```", "", page, flags=re.DOTALL) for page in guides]
     assert sum(len(page.split()) for page in without_drawings) <= MOST_WORDS
 
@@ -330,6 +333,22 @@ def test_the_reference_has_every_setting(name: str) -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_the_reference_has_every_reason(reason: Reason) -> None:
     assert f"| `{reason.value}` | {reason.meaning} |" in PAGES["reference/reports"]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_reference_has_every_kind_of_part(kind: Kind) -> None:
+    assert f"\n| `{kind.value}` |" in PAGES["reference/content"]
+
+
+def kinds_of_repairs() -> list[str]:
+    """Returns the kinds of all repairs that the package makes."""
+    source = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    return sorted(set(re.findall(r'\b(?:Change|Repair)\(\s*"(\w+)"', source)))
+
+
+@pytest.mark.parametrize("kind", kinds_of_repairs())
+def test_the_reference_has_every_repair(kind: str) -> None:
+    assert f"\n| `{kind}` |" in PAGES["reference/content"]
 
 
 @pytest.mark.parametrize("name", sorted(set(langchain_ctxbudget.__all__) - {"__version__"}))

@@ -373,3 +373,13 @@ def test_a_tool_with_more_than_the_rule_sees_costs_compact_json() -> None:
 )
 def test_a_response_format_costs_at_least_its_compact_json(schema: dict[str, Any]) -> None:
     assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12
+
+
+def test_a_compaction_costs_its_words() -> None:
+    block = {"type": "compaction", "content": "The plan is green."}
+    assert assistant_tokens(block) == count("The plan is green.")
+
+
+def test_an_encrypted_compaction_costs_a_quarter_of_its_characters() -> None:
+    block = {"type": "compaction", "encrypted_content": "gAAAA" + "x7Q" * 665}
+    assert assistant_tokens(block) == 500
