@@ -186,7 +186,7 @@ class PromptRequest:
     @cached_property
     def cache_lifetime_seconds(self) -> float:
         """For how long a cache holds a prompt: as the settings say, else as the provider does."""
-        if "cache_lifetime_seconds" in self.settings.chosen:
+        if "cache_lifetime_seconds" in self.settings.model_fields_set:
             return self.settings.cache_lifetime_seconds
         return self.call.cache.lifetime_seconds
 
