@@ -27,7 +27,7 @@ from langchain_ctxbudget.messages import (
     terms,
     time_of,
 )
-from langchain_ctxbudget.providers import accepted_name, in_accepted_form, with_accepted_name
+from langchain_ctxbudget.providers import accepted_name, in_accepted_form, with_name_as_sent
 from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.stores import CHUNK
 from langchain_ctxbudget.tokens import TokenCounter
@@ -85,7 +85,7 @@ class Entry:
         A user's message has its date above it where that is new, and the speaker's name where no
         provider accepts it as one.
         """
-        named = with_accepted_name(self.message)
+        named = with_name_as_sent(self.message)
         sent = with_text_in_front(named, self._heading)
         return messages.excerpt(sent) if self.preservation == "summarize" else sent
 
@@ -100,7 +100,7 @@ class Entry:
             parts.append(date)
         name = self.message.name
         if name and accepted_name(name) is None:
-            parts.append(name)
+            parts.append(one_line(name))
         return f"[{', '.join(parts)}]\n" if parts else ""
 
     @cached_property

@@ -21,7 +21,11 @@ from langchain_ctxbudget.providers.models import (
     profile_of,
     unwrapped,
 )
-from langchain_ctxbudget.providers.names import accepted_name, with_accepted_name
+from langchain_ctxbudget.providers.names import (
+    accepted_name,
+    with_accepted_name,
+    with_name_as_sent,
+)
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import (
     CallIds,
@@ -101,6 +105,7 @@ __all__ = [
     "with_accepted_ids",
     "with_accepted_name",
     "with_cache_marks",
+    "with_name_as_sent",
     "with_system_mark",
     "without_mark",
 ]
