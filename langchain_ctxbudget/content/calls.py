@@ -13,6 +13,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
+from langchain_ctxbudget.content.beside import has_parts_beside
 from langchain_ctxbudget.content.blocks import (
     Block,
     blocks_of,
@@ -36,15 +37,17 @@ _UNREADABLE = "unreadable_arguments"
 
 
 def is_text(message: BaseMessage) -> bool:
-    """Tells if a message is plain text of a user or a model, without calls, as most are.
+    """Tells if a message is plain text of a user or a model, and nothing else, as most are.
 
     It is a quick look: a message of a subclass is not recognised.
     """
     if not isinstance(message.content, str):
         return False
-    if type(message) is AIMessage:
-        return not (message.tool_calls or message.invalid_tool_calls)
-    return type(message) is HumanMessage
+    if type(message) is not AIMessage:
+        return type(message) is HumanMessage
+    if message.tool_calls or message.invalid_tool_calls:
+        return False
+    return not (message.additional_kwargs and has_parts_beside(message))
 
 
 # Thoughts

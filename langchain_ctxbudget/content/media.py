@@ -55,6 +55,11 @@ NO_WORDS = frozenset(
         "extras",
         "mime_type",
         "media_type",
+        "file_id",
+        "container_id",
+        "encrypted_content",
+        "encrypted_index",
+        "encrypted_stdout",
     }
 )
 """Keys of a block under which nothing stands that a reader would read."""

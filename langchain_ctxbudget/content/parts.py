@@ -9,9 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content.beside import (
+    REFUSAL,
+    blocks_beside,
+    has_parts_beside,
+    without_beside,
+)
 from langchain_ctxbudget.content.blocks import (
     Block,
     fields_of,
@@ -108,6 +115,8 @@ _PROVIDERS_OF_TYPES = {
 _MEDIA_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
 """Types of media among those that LangChain lets a tool answer with; it makes a text of any other
 block."""
+_CITATIONS = ("annotations", "citations")
+"""Keys of a text under which its sources stand, of LangChain and OpenAI, and of Anthropic."""
 _PLAIN_KEYS = frozenset({"type", "text", "id", "index"})
 
 
@@ -124,6 +133,8 @@ class Part:
     """True for a call that LangChain does not list, and for a result in no message of its own."""
     in_place_of: "Part | None" = None
     """The part that this text stands for; None for a part of the message itself."""
+    key: str = ""
+    """The key in `additional_kwargs` under which it stands; empty for a part of the content."""
 
     @cached_property
     def type(self) -> str:
@@ -133,6 +144,8 @@ class Part:
     @cached_property
     def kind(self) -> Kind:
         """What it is."""
+        if self.key == REFUSAL:
+            return Kind.REFUSAL
         is_worded = isinstance(self.block, str) or self.type in _OWN_WORDS
         if is_worded and self.text is not None:
             return Kind.TEXT
@@ -157,7 +170,7 @@ class Part:
         """Its own text, word for word; None where it has none."""
         if isinstance(self.block, str):
             return self.block
-        text = self.block.get("text")
+        text = self.block.get(REFUSAL if self.type == REFUSAL else "text")
         return text if isinstance(text, str) else None
 
     @property
@@ -171,6 +184,19 @@ class Part:
         if self.kind is Kind.COMPACTION:
             return [summary_of(self.block)] if summary_of(self.block) else []
         return words_inside(self.block)
+
+    @cached_property
+    def citations(self) -> Sequence[str]:
+        """The sources of a text, each as one line: title, address, what is cited of it."""
+        if isinstance(self.block, str):
+            return ()
+        lines: dict[str, None] = {}
+        for key in _CITATIONS:
+            sources = self.block.get(key)
+            for source in sources if isinstance(sources, list) else ():
+                if isinstance(source, dict):
+                    lines[", ".join(words_inside(source))] = None
+        return [line for line in lines if line]
 
     @cached_property
     def payload_characters(self) -> int:
@@ -282,16 +308,30 @@ def _kind_of_type(block_type: str) -> Kind:
 
 
 def parts_of(message: BaseMessage) -> list[Part]:
-    """Returns the parts of a message's content, in order.
+    """Returns the parts of a message in order, those that stand beside its content behind them.
 
     The screen that a computer tool gives as an address is an image.
     """
+    text = only_text_of(message)
+    if text is not None:
+        return [Part(text)]
     content = message.content
-    if isinstance(content, str):
-        if message.additional_kwargs.get("type") == SCREEN:
-            return [Part({"type": "input_image", "image_url": content})]
-        return [Part(content)]
-    return [Part(block, is_raw(block, message)) for block in content]
+    beside = [Part(block, key=key) for key, block in blocks_beside(message).items()]
+    if not isinstance(content, str):
+        return [Part(block, is_raw(block, message)) for block in content] + beside
+    if message.additional_kwargs.get("type") == SCREEN:
+        return [Part({"type": "input_image", "image_url": content})]
+    return [Part(content), *beside] if content or not beside else beside
+
+
+def only_text_of(message: BaseMessage) -> str | None:
+    """Returns the content of a message that is one text; None for a message with other parts."""
+    if not isinstance(message.content, str):
+        return None
+    beside = message.additional_kwargs
+    if beside and (beside.get("type") == SCREEN or has_parts_beside(message)):
+        return None
+    return message.content
 
 
 def text_part(text: str, in_place_of: Part | None = None) -> Part:
@@ -300,8 +340,13 @@ def text_part(text: str, in_place_of: Part | None = None) -> Part:
 
 
 def with_parts(message: BaseMessage, parts: Iterable[Part]) -> BaseMessage:
-    """Returns a message with these parts as its content."""
-    return message.model_copy(update={"content": [part.block for part in parts]})
+    """Returns a message with these parts, and none besides."""
+    staying = list(parts)
+    changes: dict[str, Any] = {"content": [part.block for part in staying if not part.key]}
+    gone = blocks_beside(message).keys() - {part.key for part in staying}
+    if gone:
+        changes["additional_kwargs"] = without_beside(message, gone)
+    return message.model_copy(update=changes)
 
 
 def has_media(message: BaseMessage) -> bool:

@@ -18,8 +18,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.content import (
     Kind,
     Part,
-    has_media,
     item_ids,
+    only_text_of,
     parts_of,
     text_part,
     with_parts,
@@ -417,7 +417,7 @@ def _with_text(message: BaseMessage, text: str, parts: Sequence[Part]) -> BaseMe
 
     It stands where the first of them stood.
     """
-    if isinstance(message.content, str) and not has_media(message):
+    if only_text_of(message) is not None:
         return message.model_copy(update={"content": text})
     shown: list[Part] = []
     is_placed = not text

@@ -45,6 +45,8 @@ from langchain_ctxbudget.messages.turns import is_beginning_of, is_empty
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
+_OWN_WORDS = frozenset({Kind.TEXT, Kind.REFUSAL})
+"""Kinds of parts that hold what somebody says."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
 # Who said it, and when
 
@@ -118,12 +120,9 @@ def plain_text(message: BaseMessage) -> str:
     of text or another block with words in it, it has these, too.
     """
     formed = in_one_form(message)
-    if isinstance(formed.content, str):
-        lines = [formed.content]
-    else:
-        lines = []
-        for part in parts_of(formed):
-            lines += _lines_of(part)
+    lines: list[str] = []
+    for part in parts_of(formed):
+        lines += _lines_of(part)
     for call in listed_calls(formed):
         arguments = json_text(call["args"])
         lines.append(f"[called {call['name']}({arguments})]")
@@ -131,12 +130,15 @@ def plain_text(message: BaseMessage) -> str:
 
 
 def _lines_of(part: Part) -> list[str]:
-    """Returns the words of a part, or a mention of it and the words inside."""
+    """Returns the words of a part and their sources, or a mention of it and the words inside."""
     if part.text is not None:
-        return [part.text]
+        return [part.text, *(f"[source: {source}]" for source in part.citations)]
     if part.is_listed_call or part.kind is Kind.REASONING:
         return []  # listed calls are told on their own, thoughts not at all
-    if part.is_function_call or part.is_media:
+    if part.is_media:
+        name = part.medium.name if part.medium else ""
+        return [f"[{part.label}: {one_line(name)}]" if name else f"[{part.label}]"]
+    if part.is_function_call:
         return [f"[{part.label}]"]
     return [f"[{part.label}]", *part.words]
 
@@ -149,11 +151,8 @@ def own_words(message: BaseMessage) -> str:
     is_human = isinstance(message, HumanMessage)
     if is_human and message.additional_kwargs.get("lc_source"):
         return ""
-    if isinstance(message.content, str):
-        texts = [message.content.strip()]
-    else:
-        own_parts = [part for part in parts_of(message) if part.kind is Kind.TEXT]
-        texts = [(part.text or "").strip() for part in own_parts]
+    own_parts = [part for part in parts_of(message) if part.kind in _OWN_WORDS]
+    texts = [(part.text or "").strip() for part in own_parts]
     text = "\n".join(filter(None, texts))
     if is_human:
         return without_pasted(text).strip()

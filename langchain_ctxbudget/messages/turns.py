@@ -13,7 +13,7 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.function import FunctionMessage
 
-from langchain_ctxbudget.content import call_ids, parts_of
+from langchain_ctxbudget.content import call_ids, only_text_of, parts_of
 
 HELD_MESSAGES = 8
 """Messages besides results that may come in a row without a safe cut; calls still open then count
@@ -41,8 +41,9 @@ def is_empty(message: BaseMessage) -> bool:
     """
     if isinstance(message, ToolMessage | FunctionMessage) or call_ids(message):
         return False
-    if isinstance(message.content, str):
-        return not message.content.strip()
+    text = only_text_of(message)
+    if text is not None:
+        return not text.strip()
     return not any(part.says_something for part in parts_of(message))
 
 

@@ -16,9 +16,13 @@ from langchain_ctxbudget.content import (
     blocks_of,
     is_raw,
     listed_calls,
+    only_text_of,
+    parts_of,
     raw_text,
     says_something,
     text_block,
+    text_part,
+    with_parts,
     without_items,
     without_trailing_thoughts,
 )
@@ -53,6 +57,11 @@ _RESPONSES_IMAGE = "ig_"
 
 
 _NO_EMPTY_PARTS = Change("empty_content", "sent without the parts of its content that are empty")
+_CHANGES_OF_WORDS = {
+    "audio": Change("media", "its sound is sent as the transcript"),
+    "refusal": Change("content_form", "its refusal is sent as text"),
+}
+"""What the report says of words that stood beside the content, by their key there."""
 _NO_OLD_FORMS = Change(
     "call_form", "sent without calls and items that older versions kept beside the content"
 )
@@ -60,14 +69,41 @@ _NO_OLD_FORMS = Change(
 
 def in_readable_form(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
     """Returns a message with a content that every provider reads, and what was changed for that."""
-    if isinstance(message.content, str):
-        formed, changes = _with_readable_text(message)
+    worded, word_changes = _with_words_in_content(message)
+    if isinstance(worded.content, str):
+        formed, changes = _with_readable_text(worded)
     else:
-        formed, changes = _with_readable_blocks(message)
+        formed, changes = _with_readable_blocks(worded)
+    changes = [*word_changes, *changes]
     if isinstance(formed, AIMessage) and not OLD_FORMS.isdisjoint(formed.additional_kwargs):
         formed = _without_old_forms(formed)
         changes.append(_NO_OLD_FORMS)
     return formed, changes
+
+
+def _with_words_in_content(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
+    """Returns a message with what it says beside its content in the content, as text.
+
+    Nobody sends a refusal again, and a sound can be sent for an hour only.
+    """
+    if only_text_of(message) is not None:
+        return message, []
+    parts = parts_of(message)
+    beside = [part for part in parts if part.key in _CHANGES_OF_WORDS and part.plain_text]
+    if not beside:
+        return message, []
+    said = [part.plain_text for part in parts if not part.key]
+    shown: list[Part] = []
+    for part in parts:
+        if part not in beside:
+            shown.append(part)
+        elif part.plain_text not in said:
+            shown.append(text_part(part.plain_text or ""))
+    worded = with_parts(message, shown)
+    if isinstance(message.content, str):
+        texts = [part.plain_text or "" for part in shown if not part.key]
+        worded = worded.model_copy(update={"content": "\n".join(filter(None, texts))})
+    return worded, [_CHANGES_OF_WORDS[part.key] for part in beside]
 
 
 def _with_readable_text(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:

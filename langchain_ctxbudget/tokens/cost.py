@@ -6,11 +6,10 @@ without a mark for a cache.
 """
 
 import json
-from collections.abc import Mapping
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.content import Kind, Part, has_media, is_text, parts_of, with_calls
+from langchain_ctxbudget.content import Kind, Part, is_text, only_text_of, parts_of, with_calls
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.providers import FileRates, Framing, ImageRate, without_mark
 from langchain_ctxbudget.tokens.media_cost import file_tokens, image_tokens
@@ -36,10 +35,10 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing, files: 
         for call in message.tool_calls:
             tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str))
             tokens += count(call["name"])
-        tokens += _audio_tokens(message, count)
         sent_ids = [call["id"] for call in message.tool_calls if call["id"]]
-    if isinstance(message.content, str) and not has_media(message):
-        return tokens + count(message.content)
+    text = only_text_of(message)
+    if text is not None:
+        return tokens + count(text)
     for part in parts_of(message):
         tokens += _part_tokens(part, sent_ids, count, framing.image, files)
     return tokens
@@ -63,12 +62,11 @@ def _name_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
     return count(str(name)) + framing.name_tokens
 
 
-def _audio_tokens(message: AIMessage, count: Count) -> int:
-    """Returns the tokens of a spoken answer, which is sent by its id where it has one."""
-    audio = message.additional_kwargs.get("audio")
-    if not audio:
-        return 0
-    if isinstance(audio, Mapping) and "id" in audio:
+def _sound_tokens(part: Part, count: Count) -> int:
+    """Returns the tokens of a spoken answer without a transcript, which is sent by its id."""
+    audio = dict(part.block) if isinstance(part.block, dict) else {}
+    audio.pop("type", None)
+    if "id" in audio:
         audio = {"id": audio["id"]}
     return count(str(audio))
 
@@ -79,6 +77,8 @@ def _part_tokens(
     """Returns the tokens of one part; a call that is sent as a call costs nothing here."""
     if part.plain_text is not None:
         return count(part.plain_text)
+    if part.key and part.is_media:
+        return _sound_tokens(part, count)
     medium = part.medium
     if medium is not None and medium.kind == "image":
         return image_tokens(medium.payload, low_detail=medium.is_low_detail, rate=image)
