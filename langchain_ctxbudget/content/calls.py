@@ -8,8 +8,8 @@
 | a call that is not in `tool_calls`, a result in place of a `ToolMessage` | its JSON as text |
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
@@ -30,9 +30,31 @@ CALL_BLOCKS = (*STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
 THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 RESULT_BLOCKS = ("tool_result", "function_call_output", _CUSTOM_RESULT)
-_KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
+_KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id", "approval_request_id")
 """Keys under which blocks of any type name a call."""
-_UNREADABLE = "unreadable_arguments"
+
+
+class ItemCall(NamedTuple):
+    """A call that the application runs and LangChain does not list: an item of Responses."""
+
+    name: str
+    """What a tool is called that does the same."""
+    result_type: str
+    """The type of the item that answers it."""
+
+
+ITEM_CALLS: Mapping[str, ItemCall] = {
+    "computer_call": ItemCall("computer", "computer_call_output"),
+    "shell_call": ItemCall("shell", "shell_call_output"),
+    "local_shell_call": ItemCall("local_shell", "local_shell_call_output"),
+    "apply_patch_call": ItemCall("apply_patch", "apply_patch_call_output"),
+    "mcp_approval_request": ItemCall("mcp_approval", "mcp_approval_response"),
+}
+"""By the types of their blocks."""
+ITEM_RESULTS = frozenset(call.result_type for call in ITEM_CALLS.values())
+_ALL_CALLS = frozenset({*CALL_BLOCKS, *ITEM_CALLS})
+_ALL_RESULTS = frozenset({*RESULT_BLOCKS, *ITEM_RESULTS})
+UNREADABLE = "unreadable_arguments"
 """The argument that arguments become which are no JSON object."""
 
 
@@ -77,7 +99,7 @@ def _all_calls_in(blocks: Sequence[Block], message: BaseMessage) -> bool:
     """Tells if every call of a message has a block among these."""
     ids: set[str] = set()
     for block in blocks:
-        if type_of(block) in CALL_BLOCKS:
+        if type_of(block) in _ALL_CALLS:
             fields = fields_of(block)
             ids.add(str(fields.get("id")))
             ids.add(str(fields.get("call_id")))
@@ -95,14 +117,55 @@ def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
 
 
 def call_ids(message: BaseMessage) -> tuple[str, ...]:
-    """Returns the ids of the tool calls that a message makes, valid or not.
+    """Returns the ids of the calls that a message makes, in any form and valid or not.
 
     A call without an id has an empty one.
     """
     if not isinstance(message, AIMessage):
         return ()
+    listed = _listed_ids(message)
+    if isinstance(message.content, str):
+        return listed
+    in_content = [call_id_of(block) for block in message.content if type_of(block) in _ALL_CALLS]
+    return (*listed, *(call_id for call_id in in_content if call_id not in listed))
+
+
+def _listed_ids(message: AIMessage) -> tuple[str, ...]:
+    """Returns the ids of the calls that LangChain lists, valid or not."""
     calls = (*message.tool_calls, *message.invalid_tool_calls)
     return tuple(call["id"] or "" for call in calls)
+
+
+def item_call_ids(message: BaseMessage) -> list[str]:
+    """Returns the ids of a message's calls that are items, which LangChain does not list."""
+    if not isinstance(message, AIMessage) or isinstance(message.content, str):
+        return []
+    return [call_id_of(block) for block in message.content if type_of(block) in ITEM_CALLS]
+
+
+def answered_ids(message: BaseMessage) -> tuple[str, ...]:
+    """Returns the ids of the calls whose results a message has, in any form."""
+    if isinstance(message, ToolMessage):
+        return (message.tool_call_id,)
+    if isinstance(message.content, str):
+        return ()
+    return tuple(call_id_of(block) for block in message.content if is_result(block))
+
+
+def is_result(block: Block) -> bool:
+    """Tells if a block is the result of a call, in any provider's form."""
+    return type_of(block) in _ALL_RESULTS
+
+
+def only_answers(message: BaseMessage) -> bool:
+    """Tells if a message is nothing but results of calls, in whoever's name it stands."""
+    if isinstance(message, ToolMessage):
+        return True
+    return isinstance(message.content, list) and _are_all_results(message.content)
+
+
+def _are_all_results(blocks: Sequence[Block]) -> bool:
+    return bool(blocks) and all(map(is_result, blocks))
 
 
 def with_calls(message: BaseMessage) -> BaseMessage:
@@ -125,7 +188,7 @@ def _with_valid_calls(message: AIMessage) -> AIMessage:
     """Makes the invalid calls of a message valid: their text becomes their only argument."""
     calls = list(message.tool_calls)
     for call in message.invalid_tool_calls:
-        arguments = {_UNREADABLE: call["args"] or ""}
+        arguments = {UNREADABLE: call["args"] or ""}
         calls.append(
             ToolCall(name=call["name"] or "", args=arguments, id=call["id"], type="tool_call")
         )
@@ -141,7 +204,7 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
         return True
     if kind not in CALL_BLOCKS:
         return False
-    return call_id_of(block) not in call_ids(message)
+    return not isinstance(message, AIMessage) or call_id_of(block) not in _listed_ids(message)
 
 
 def call_id_of(block: Block) -> str:
@@ -150,7 +213,7 @@ def call_id_of(block: Block) -> str:
     for key in _KEYS_OF_CALL_IDS:  # OpenAI's calls have an id of their own, too
         if key in fields:
             return str(fields[key] or "")
-    if fields.get("type") in CALL_BLOCKS:
+    if fields.get("type") in _ALL_CALLS or fields.get("type") in ITEM_RESULTS:
         return str(fields.get("id") or "")
     return ""
 
@@ -189,14 +252,21 @@ def _json_block(value: object) -> Block:
 
 
 def with_calls_as(message: AIMessage, ids: Sequence[str], names: Sequence[str]) -> BaseMessage:
-    """Returns a message whose calls have these ids and names.
+    """Returns a message whose calls have these ids, and those that are listed these names.
 
     Blocks and items that still have the former ones are left out.
     """
     calls: list[dict[str, Any]] = []
-    for call, call_id, name in zip(listed_calls(message), ids, names, strict=True):
+    for call, call_id, name in zip(listed_calls(message), ids, names, strict=False):
         calls.append({**call, "id": call_id, "name": name})
+    ids_of_items = iter(ids[len(calls) :])
     content: str | list[Block] = message.content
     if not isinstance(content, str):
-        content = [block for block in content if type_of(block) not in CALL_BLOCKS] or ""
+        blocks = [block for block in content if type_of(block) not in CALL_BLOCKS]
+        content = [
+            {**fields_of(block), "call_id": next(ids_of_items)}
+            if type_of(block) in ITEM_CALLS
+            else block
+            for block in blocks
+        ] or ""
     return without_items(message.model_copy(update={"tool_calls": calls, "content": content}))

@@ -17,7 +17,9 @@ from langchain_ctxbudget.content.blocks import Block, blocks_of, fields_of
 
 STANDARD_CALLS = ("tool_call", "invalid_tool_call")
 """LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
-_BEGINNING_OF_ID = re.compile(r"(?:msg|rs|fc|ctc|(ws|fs|ci|ig|cmp|mcp[a-z]?|ts[a-z]?))_")
+_BEGINNING_OF_ID = re.compile(
+    r"(?:msg|rs|fc|ctc|cu|sh|lsh|apc|(ws|fs|ci|ig|cmp|mcp[a-z]?|ts[a-z]?))_"
+)
 """In the group stands the beginning of the id of an item that the provider has run itself."""
 _SAID_BEFORE = "[The same as before.]"
 

@@ -57,12 +57,11 @@ NO_WORDS = frozenset(
         "media_type",
         "file_id",
         "container_id",
-        "encrypted_content",
-        "encrypted_index",
-        "encrypted_stdout",
     }
 )
 """Keys of a block under which nothing stands that a reader would read."""
+_ENCRYPTED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout"})
+"""Keys under which payloads stand, however short."""
 _DEEPEST = 16
 """Blocks are not read further down than this."""
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
@@ -205,22 +204,25 @@ def words_inside(block: Block) -> list[str]:
     fields = fields_of(block)
     if fields.get("type") == "json" and "json" in fields:
         return [json_text(fields["json"])]
-    return [text for text in texts_inside(fields) if text.strip() and not is_payload(text)]
+    texts = texts_inside(fields, NO_WORDS | _ENCRYPTED)
+    return [text for text in texts if text.strip() and not is_payload(text)]
 
 
-def texts_inside(value: object, depth: int = 0) -> Iterator[str]:
-    """Yields every text in a block, but for ids and the like, in the order in which they stand."""
+def texts_inside(
+    value: object, hidden: frozenset[str] = NO_WORDS, depth: int = 0
+) -> Iterator[str]:
+    """Yields every text in a block, but for those under hidden keys, in order."""
     if isinstance(value, str):
         yield value
     elif depth < _DEEPEST:
-        for inner in _values_of(value):
-            yield from texts_inside(inner, depth + 1)
+        for inner in _values_of(value, hidden):
+            yield from texts_inside(inner, hidden, depth + 1)
 
 
-def _values_of(value: object) -> list[object]:
-    """Returns what stands in a list or in an object, but for ids and the like."""
+def _values_of(value: object, hidden: frozenset[str]) -> list[object]:
+    """Returns what stands in a list or in an object, but for what is under hidden keys."""
     if isinstance(value, Mapping):
-        return [inner for key, inner in value.items() if key not in NO_WORDS]
+        return [inner for key, inner in value.items() if key not in hidden]
     if isinstance(value, list | tuple):
         return list(value)
     return []

@@ -29,6 +29,8 @@ from langchain_ctxbudget.content.blocks import (
 )
 from langchain_ctxbudget.content.calls import (
     CALL_BLOCKS,
+    ITEM_CALLS,
+    ITEM_RESULTS,
     RESULT_BLOCKS,
     THOUGHTS,
     call_id_of,
@@ -70,10 +72,6 @@ class Kind(StrEnum):
 _OWN_WORDS = frozenset({"text", "input_text", "output_text"})
 """Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's
 Responses."""
-_CALLS_OF_THE_APPLICATION = frozenset(
-    {"computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
-)
-"""Types of OpenAI's calls that the application runs, and LangChain does not list."""
 _SERVER_CALLS = ("_call", "_tool_use", "mcp_list_tools", "executable_code")
 _SERVER_RESULTS = ("_tool_result", "code_execution_result")
 """How the types of blocks end that tell of tools which the provider runs itself."""
@@ -284,7 +282,7 @@ class Part:
     @property
     def is_run_by_provider(self) -> bool:
         """True for a call of a tool that the provider runs itself, and for what came of it."""
-        if self.type in _CALLS_OF_THE_APPLICATION or self.is_function_call:
+        if self.type in ITEM_CALLS or self.is_function_call:
             return False
         return self.type.endswith((*_SERVER_CALLS, *_SERVER_RESULTS))
 
@@ -293,9 +291,9 @@ def _kind_of_type(block_type: str) -> Kind:
     """Returns the kind of a part that is neither a text nor a medium."""
     if block_type in THOUGHTS:
         return Kind.REASONING
-    if block_type in CALL_BLOCKS or block_type in _CALLS_OF_THE_APPLICATION:
+    if block_type in CALL_BLOCKS or block_type in ITEM_CALLS:
         return Kind.CALL
-    if block_type in RESULT_BLOCKS:
+    if block_type in RESULT_BLOCKS or block_type in ITEM_RESULTS:
         return Kind.RESULT
     if block_type.endswith(_SERVER_RESULTS):
         return Kind.SERVER_RESULT

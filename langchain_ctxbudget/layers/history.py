@@ -27,6 +27,7 @@ from langchain_ctxbudget.layers.base import (
 )
 from langchain_ctxbudget.layers.groups import group_item, group_tokens, positions_of
 from langchain_ctxbudget.messages import Group, clip_message, is_user, newest_that_fit
+from langchain_ctxbudget.providers import with_calls_as_shown
 from langchain_ctxbudget.report import CoverageState, ReportItem, preview
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -182,7 +183,7 @@ def _each(
     changed: list[Group] = []
     for group in groups:
         messages = [change(message, counter) for message in group.messages]
-        changed.append(replace(group, messages=tuple(messages)))
+        changed.append(with_calls_as_shown(replace(group, messages=tuple(messages))))
     return tuple(changed)
 
 

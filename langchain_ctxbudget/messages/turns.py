@@ -13,7 +13,7 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.function import FunctionMessage
 
-from langchain_ctxbudget.content import call_ids, only_text_of, parts_of
+from langchain_ctxbudget.content import answered_ids, call_ids, only_answers, only_text_of, parts_of
 
 HELD_MESSAGES = 8
 """Messages besides results that may come in a row without a safe cut; calls still open then count
@@ -29,9 +29,11 @@ class Group:
 
 
 def is_user(message: BaseMessage) -> bool:
-    """Tells if a message is the user's."""
+    """Tells if a message is the user's, and not only results of calls in the user's name."""
     # Many times as fast as what pydantic makes of `isinstance`.
-    return HumanMessage in type(message).__mro__
+    if HumanMessage not in type(message).__mro__:
+        return False
+    return isinstance(message.content, str) or not only_answers(message)
 
 
 def is_empty(message: BaseMessage) -> bool:
@@ -68,9 +70,11 @@ class OpenCalls(NamedTuple):
         """
         if is_user(message):
             return True, OpenCalls()
-        if isinstance(message, ToolMessage):
+        if only_answers(message):
             is_safe = not self.waiting and not self.early
-            following = self._after_result(message.tool_call_id)
+            following = self
+            for call_id in answered_ids(message):
+                following = following._after_result(call_id)
         else:
             open_before = self if self.age < HELD_MESSAGES else OpenCalls()
             made = call_ids(message)

@@ -22,6 +22,7 @@ from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import LOADED_TOOLS, Plan
 from langchain_ctxbudget.prompt.tools import tools_in_window
+from langchain_ctxbudget.providers import with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
 
 JOIN_TOKENS = 2
@@ -236,7 +237,7 @@ def without_large(
     def take_out_media(number: int, _excess: int) -> int:
         group = kept[number]
         messages = [without_media(it) if has_media(it) else it for it in group.messages]
-        kept[number] = replace(group, messages=tuple(messages))
+        kept[number] = with_calls_as_shown(replace(group, messages=tuple(messages)))
         return group_tokens(group, counter) - group_tokens(kept[number], counter)
 
     items: list[Yielding] = []

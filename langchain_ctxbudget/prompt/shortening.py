@@ -8,6 +8,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.content import has_media, parts_of, with_parts
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.messages import Group, clip_message, water_level, without_media
+from langchain_ctxbudget.providers import with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
 
 Place = tuple[int, int]
@@ -121,7 +122,7 @@ def _shortest_forms(
 def _with_shown(number: int, group: Group, shown: Mapping[Place, BaseMessage]) -> Group:
     """Returns a group with the messages that are shown in place of its own."""
     messages = [shown.get((number, at), message) for at, message in enumerate(group.messages)]
-    return replace(group, messages=tuple(messages))
+    return with_calls_as_shown(replace(group, messages=tuple(messages)))
 
 
 def without_older_media(
@@ -141,6 +142,6 @@ def without_older_media(
     for number, at in places[:-1]:
         messages = list(shown[number].messages)
         messages[at] = without_media(messages[at], recall_name(messages[at]))
-        shown[number] = replace(shown[number], messages=tuple(messages))
+        shown[number] = with_calls_as_shown(replace(shown[number], messages=tuple(messages)))
         stages.append(dict(shown))
     return stages

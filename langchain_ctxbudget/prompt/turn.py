@@ -44,6 +44,7 @@ from langchain_ctxbudget.providers import (
     UsedIds,
     grouped,
     sent_call_id,
+    with_calls_as_shown,
 )
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
@@ -369,6 +370,7 @@ class GrowingTurn:
 
     def _show(self, number: int, group: Group) -> None:
         """Shows a group, in whole or in short, in place of what was shown of it."""
+        group = with_calls_as_shown(group)
         tokens = group_tokens(group, self.counter)
         self.total_tokens += tokens - self.costs.get(number, 0)
         self.shown_groups[number] = group

@@ -14,6 +14,7 @@ from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
 from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
+from langchain_ctxbudget.providers.item_calls import with_calls_as_shown
 from langchain_ctxbudget.providers.models import (
     PROFILES,
     model_names,
@@ -105,6 +106,7 @@ __all__ = [
     "with_accepted_ids",
     "with_accepted_name",
     "with_cache_marks",
+    "with_calls_as_shown",
     "with_name_as_sent",
     "with_system_mark",
     "without_mark",

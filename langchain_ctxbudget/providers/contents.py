@@ -15,18 +15,21 @@ from langchain_ctxbudget.content import (
     Part,
     blocks_of,
     is_raw,
+    is_result,
     listed_calls,
     only_text_of,
     parts_of,
     raw_text,
+    result_of,
     says_something,
     text_block,
     text_part,
+    type_of,
     with_parts,
     without_items,
     without_trailing_thoughts,
 )
-from langchain_ctxbudget.messages import placeholder_of
+from langchain_ctxbudget.messages import placeholder_of, readable_text_of
 from langchain_ctxbudget.providers.models import profile_of_author
 from langchain_ctxbudget.providers.stretch import Change
 
@@ -140,13 +143,24 @@ def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> li
     has_raw = False
     for block in blocks:
         if is_raw(block, message):
-            content.append(raw_text(block))
+            content += _without_raw_form(block, message)
             has_raw = True
         else:
             content.append(block)
     if not has_raw:
         return content
     return blocks_of(without_items(message.model_copy(update={"content": content})))
+
+
+def _without_raw_form(block: Block, message: BaseMessage) -> list[Block]:
+    """Returns a call as its JSON; a result as what is in it, under a line that tells what it is."""
+    if not is_result(block):
+        return [raw_text(block)]
+    inner = [
+        part.block if part.is_media else text_block(readable_text_of(part))
+        for part in parts_of(result_of(block, message))
+    ]
+    return [text_block(f"[{type_of(block)}]"), *inner]
 
 
 def _without_refused_media(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:

@@ -8,6 +8,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
     is_text,
+    item_call_ids,
     item_ids,
     listed_calls,
     with_calls_as,
@@ -55,12 +56,18 @@ def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[
     return Stretch(sent, stretch.used), repairs
 
 
+def _ids_of_calls(message: BaseMessage) -> list[str]:
+    """Returns the ids of a message's calls: of listed ones, then of those that are items."""
+    listed = [call["id"] or "" for call in listed_calls(message)]
+    return listed + item_call_ids(message)
+
+
 def _results_of(
     place: int, placed: Sequence[Placed], answers: Mapping[_CallPlace, int]
 ) -> list[Placed | None]:
     """Returns the result of every call of a message; None for a call without one."""
     results: list[Placed | None] = []
-    for number in range(len(listed_calls(placed[place].message))):
+    for number in range(len(_ids_of_calls(placed[place].message))):
         result_place = answers.get(_CallPlace(place, number))
         results.append(None if result_place is None else placed[result_place])
     return results
@@ -70,14 +77,17 @@ def _round_of(
     placed: Placed, results: Sequence[Placed | None], used: UsedIds, profile: Profile
 ) -> tuple[list[Placed], list[Change]]:
     """Returns a message with the results of its calls, and what was changed in them."""
-    original_ids = [call["id"] or "" for call in listed_calls(placed.message)]
+    original_ids = _ids_of_calls(placed.message)
     ids = [_unused_call_id(call_id, used, profile) for call_id in original_ids]
+    items = original_ids[len(listed_calls(placed.message)) :]
     message, changes = _with_accepted_calls(placed.message, ids, profile)
     message, item_changes = _with_unused_items(message, used)
     changes += item_changes
 
     round_of_calls = [Placed(message, placed.position)]
     for original_id, call_id, result in zip(original_ids, ids, results, strict=True):
+        if result is None and original_id in items:
+            continue  # an item in a message of its own answers it
         if result is None:
             round_of_calls.append(Placed(ToolMessage(NO_RESULT, tool_call_id=call_id)))
             detail = f"a stand-in answers call {original_id!r}"
@@ -92,7 +102,7 @@ def _with_accepted_calls(
 ) -> tuple[BaseMessage, list[Change]]:
     """Returns a message whose calls have these ids, and names that the provider accepts."""
     listed = listed_calls(message)
-    original_ids = [call["id"] or "" for call in listed]
+    original_ids = _ids_of_calls(message)
     original_names = [call["name"] for call in listed]
     names = [name_of_call(call, profile) for call in listed]
 
@@ -156,10 +166,9 @@ def _answers_of(messages: Sequence[BaseMessage]) -> tuple[dict[_CallPlace, int],
                 answers[waiting.pop()] = position
             else:
                 early_results.append(position)
-        calls = listed_calls(message)
-        for number in reversed(range(len(calls))):
-            call_id = calls[number]["id"] or ""
-            open_calls[call_id].append(_CallPlace(position, number))
+        ids = _ids_of_calls(message)
+        for number in reversed(range(len(ids))):
+            open_calls[ids[number]].append(_CallPlace(position, number))
 
     orphans: list[int] = []
     for position in early_results:

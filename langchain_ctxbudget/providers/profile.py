@@ -40,6 +40,24 @@ class Framing(NamedTuple):
     image: ImageRate = ImageRate()
 
 
+class ItemAnswer(Enum):
+    """What must answer a call that is an item of OpenAI's Responses API."""
+
+    SCREEN = "a result with a picture"
+    ITEM = "an item of its own, as a block in a user's message"
+    ANY = "a result in any form"
+
+
+ANY_ITEM_CALLS: Mapping[str, ItemAnswer] = {
+    "computer_call": ItemAnswer.SCREEN,
+    "shell_call": ItemAnswer.ANY,
+    "local_shell_call": ItemAnswer.ANY,
+    "apply_patch_call": ItemAnswer.ANY,
+    "mcp_approval_request": ItemAnswer.ITEM,
+}
+"""Of a provider that is not known: the application knows what its model reads."""
+
+
 class FileRates(NamedTuple):
     """What the bytes of files, sounds and videos are estimated to cost."""
 
@@ -147,6 +165,9 @@ class Profile:
     name: str
     """What the application calls it where it says whose model it is."""
     call_ids: CallIds = CallIds()
+    item_calls: Mapping[str, ItemAnswer] = field(default_factory=dict)
+    """The calls that it reads as items, by their types, and what must answer each: others are sent
+    as calls of functions."""
     longest_name: int = 64
     """How many characters the name of a speaker or a tool may have."""
     refused_in_names: str = "[^a-zA-Z0-9_-]+"

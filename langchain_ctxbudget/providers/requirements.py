@@ -20,6 +20,7 @@ from langchain_ctxbudget.providers.cache_marks import with_accepted_marks
 from langchain_ctxbudget.providers.call_ids import with_accepted_call_ids
 from langchain_ctxbudget.providers.characters import with_sendable_characters
 from langchain_ctxbudget.providers.foreign import with_own_items
+from langchain_ctxbudget.providers.item_calls import with_calls_as_read
 from langchain_ctxbudget.providers.names import accepted_speaker
 from langchain_ctxbudget.providers.openai import without_response_id
 from langchain_ctxbudget.providers.pairing import with_own_results
@@ -85,6 +86,7 @@ def each(
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(accepted_speaker), holds_for_histories=False),
+    Requirement(with_calls_as_read, holds_for_histories=False),
     Requirement(with_accepted_call_ids),
     Requirement(each(with_own_items), holds_for_histories=False),
     Requirement(each(accepted), holds_for_histories=False),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from langchain_ctxbudget.providers.openai import OPENAI
-from langchain_ctxbudget.providers.profile import CallIds, OwnItems
+from langchain_ctxbudget.providers.profile import CallIds, ItemAnswer, OwnItems
 
 # What `langchain_openai` writes into a request (`_construct_responses_api_input`, 1.7.4); all
 # others it leaves out.
@@ -35,4 +35,14 @@ OPENAI_RESPONSES = replace(
     # "You can drop items that came before the most recent compaction item": OpenAI's guide
     # "Compaction" (read in November 2026). Chat Completions has no such items.
     compactions="openai",
+    # What `langchain-openai` 1.7.4 sends as items (`_construct_responses_api_input`, read November
+    # 2026): a result of a computer's as `computer_call_output`, which is a picture by OpenAI's
+    # reference; patches and approvals from the content of a user's message. It leaves out the items
+    # of shells, and OpenAI refuses a result without its call: "No tool call found for function call
+    # output with call_id ..." (continuedev/continue issue 10092).
+    item_calls={
+        "computer_call": ItemAnswer.SCREEN,
+        "apply_patch_call": ItemAnswer.ITEM,
+        "mcp_approval_request": ItemAnswer.ITEM,
+    },
 )

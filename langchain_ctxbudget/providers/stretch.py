@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.content import item_ids, listed_calls
+from langchain_ctxbudget.content import call_ids, item_ids, only_answers
 from langchain_ctxbudget.messages import Group
 
 
@@ -56,8 +56,8 @@ class UsedIds:
         """Returns the ids that messages have used."""
         used = cls()
         for message in messages:
-            for call in listed_calls(message):
-                used.call_counts[call["id"] or ""] = 1
+            for call_id in call_ids(message):
+                used.call_counts[call_id] = 1
             used.item_ids.update(item_ids(message))
         return used
 
@@ -105,7 +105,7 @@ class Stretch:
         """Returns the messages in groups: a result stands with the message before it."""
         groups: list[list[Placed]] = []
         for placed in self.placed:
-            if isinstance(placed.message, ToolMessage) and groups:
+            if only_answers(placed.message) and groups:
                 groups[-1].append(placed)
             else:
                 groups.append([placed])

@@ -12,6 +12,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from langchain_ctxbudget.content import answered_ids, only_answers
 from langchain_ctxbudget.messages import OpenCalls
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES
 from langchain_ctxbudget.providers import COMMON, UsedIds, grouped, regrouped
@@ -242,6 +243,11 @@ def count_of_results(messages):
     return sum(message.type in ("tool", "function") for message in messages)
 
 
+def count_of_results_in_blocks(messages):
+    """A result in a block becomes a message of its own where its call is there, too."""
+    return sum(len(answered_ids(message)) for message in messages if message.type != "tool")
+
+
 def count_of_stand_ins(messages):
     return sum(message.type == "tool" and message.content == NO_RESULT for message in messages)
 
@@ -286,7 +292,9 @@ def assert_what_is_missing_is_reported(messages, positions, repairs):
 def assert_every_result_is_sent_once_or_reported(messages, view, repairs):
     stand_ins = count_of_stand_ins(view)
     answers = sum(message.type == "tool" for message in view) - stand_ins
-    assert answers + repairs.count("orphan_result") == count_of_results(messages)
+    results = count_of_results(messages)
+    told_or_sent = answers + repairs.count("orphan_result")
+    assert results <= told_or_sent <= results + count_of_results_in_blocks(messages)
     assert stand_ins == repairs.count("missing_result")
 
 
@@ -326,7 +334,7 @@ def test_a_well_formed_transcript_may_be_cut_between_groups(messages):
 @given(TRANSCRIPTS)
 def test_a_safe_cut_is_never_far_away(messages):
     cuts = zip(messages, safe_cuts(messages), strict=True)
-    safe = [is_safe for message, is_safe in cuts if message.type != "tool"]
+    safe = [is_safe for message, is_safe in cuts if not only_answers(message)]
 
     for start in range(len(safe) - HELD_MESSAGES):
         assert any(safe[start : start + HELD_MESSAGES + 1])
@@ -451,7 +459,7 @@ def test_ids_of_items_in_the_history_are_not_sent_in_the_turn():
         (AIMessage([anthropic_call("a")]), ['"search"']),
         (
             HumanMessage([anthropic_result("a", "no"), {"type": "text", "text": "so?"}], id="m"),
-            ['"no"', "so?"],
+            ["[tool_result]", "no", "so?"],
         ),
     ],
     ids=["call", "result"],
