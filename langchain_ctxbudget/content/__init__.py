@@ -33,8 +33,9 @@ from langchain_ctxbudget.content.forms import (
     as_screen,
     result_of,
     with_listed,
+    without_items,
 )
-from langchain_ctxbudget.content.items import item_ids, loses_items, without_items
+from langchain_ctxbudget.content.items import item_ids, loses_items
 from langchain_ctxbudget.content.media import Medium
 from langchain_ctxbudget.content.parts import (
     Kind,

@@ -5,14 +5,21 @@ calls, and results in tool messages.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 
-from langchain_ctxbudget.content.blocks import Block, fields_of, json_text, text_block, type_of
+from langchain_ctxbudget.content import items
+from langchain_ctxbudget.content.blocks import (
+    Block,
+    blocks_of,
+    fields_of,
+    json_text,
+    text_block,
+    type_of,
+)
 from langchain_ctxbudget.content.calls import ITEM_CALLS, ITEM_RESULTS, UNREADABLE, call_id_of
-from langchain_ctxbudget.content.items import without_items
 from langchain_ctxbudget.content.media import SCREEN
 from langchain_ctxbudget.content.parts import Part, parts_of
 
@@ -32,11 +39,32 @@ def with_listed(message: AIMessage, blocks: Sequence[Block]) -> BaseMessage:
     Items go out of the content, and so do the ids of the other ones.
     """
     calls = [*message.tool_calls, *map(_listed, blocks)]
-    items = [block for block in blocks if type_of(block) in ITEM_CALLS]
-    if not items:
+    gone = [block for block in blocks if type_of(block) in ITEM_CALLS]
+    if not gone:
         return message.model_copy(update={"tool_calls": calls})
-    rest = [block for block in message.content if block not in items]
-    return without_items(message.model_copy(update={"tool_calls": calls, "content": rest or ""}))
+    rest = [block for block in message.content if block not in gone]
+    listed = message.model_copy(update={"tool_calls": calls, "content": rest or ""})
+    return items.without_items(listed)
+
+
+def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
+    """Returns a message without ids of items, reasoning, and the provider's own calls sent before.
+
+    A call that may not stand without its id is listed.
+
+    Args:
+        message: Any message; it is not changed.
+        sent: Ids of items that were sent before.
+    """
+    bare = items.without_items(message, sent)
+    if bare is message or not isinstance(bare, AIMessage):
+        return bare
+    nameless = [
+        block
+        for block in blocks_of(bare)
+        if type_of(block) in ITEM_CALLS and "id" not in fields_of(block)
+    ]
+    return with_listed(bare, nameless) if nameless else bare
 
 
 def _listed(block: Block) -> ToolCall:

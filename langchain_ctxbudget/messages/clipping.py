@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -59,6 +59,8 @@ POLICY = ClippingPolicy()
 
 Count = Callable[[str], int]
 """Returns the tokens of a text."""
+ClipText = Callable[..., str | None]
+"""Returns a text in at most `budget_tokens`, None where that cannot be; see `clip_text`."""
 
 
 # Texts
@@ -264,74 +266,93 @@ class _MessageClipping:
         These are clipped; all stand in their order where they fit. None where there are not both,
         or where the own ones leave no room.
         """
-        own_text = _joined(part for part in parts if part.in_place_of is None)
-        inner_text = _joined(part for part in parts if part.in_place_of is not None)
-        if not own_text or not inner_text:
+        runs = _runs(parts)
+        own_texts = [_joined(part for part in run if part.in_place_of is None) for run in runs]
+        inner_texts = [_joined(part for part in run if part.in_place_of) for run in runs]
+        if not any(own_texts) or not any(inner_texts):
             return None
-        whole = _with_text(self.message, _joined(parts), parts)
+        whole = _with_texts(self.message, list(map(_joined, runs)), parts)
         if self.count_message(whole) <= self.budget_tokens:
             return whole
 
-        def clipped_to(tokens: int) -> str | None:
-            inner = clip_text(inner_text, self.count, tokens, reference=self.reference)
-            return None if inner is None else f"{own_text}\n{inner}"
+        def clipped_to(tokens: int) -> list[str] | None:
+            clip = partial(clip_text, count=self.count, reference=self.reference)
+            inner = _clipped_together(inner_texts, tokens, self.count, clip)
+            if inner is None:
+                return None
+            pairs = zip(own_texts, inner, strict=True)
+            return ["\n".join(filter(None, pair)) for pair in pairs]
 
-        return self._largest_that_fits(own_text, parts, clipped_to)
+        return self._largest_that_fits(own_texts, parts, clipped_to)
 
     def with_clipped_text(
         self, parts: Sequence[Part], focus: frozenset[str], worth: tuple[float, ...]
     ) -> BaseMessage | None:
-        """Returns the message with all its text clipped as one; None where that is too long, too.
+        """Returns the message with its texts clipped; None where that is too long, too.
 
-        Where the reference leaves no room, it is not named.
+        Texts in a row are clipped as one. Where the reference leaves no room, it is not named.
         """
-        text = self._own_text_and_lines(parts)
-        line_worth = worth if len(worth) == len(text.splitlines()) else ()
+        texts = self._own_texts_and_lines(parts)
+        lines = sum(len(text.splitlines()) for text in texts)
+        line_worth = worth if len(texts) == 1 and len(worth) == lines else ()
         references = (self.reference, None) if self.reference else (None,)
         for reference in references:
-            clipped_to = partial(
-                clip_text, text, self.count, reference=reference, focus=focus, worth=line_worth
+            clip = partial(
+                clip_text, count=self.count, reference=reference, focus=focus, worth=line_worth
             )
-            clipped = self._largest_that_fits("", parts, clipped_to)
+
+            def clipped_to(tokens: int, clip: ClipText = clip) -> list[str] | None:
+                return _clipped_together(texts, tokens, self.count, clip)
+
+            clipped = self._largest_that_fits([""] * len(texts), parts, clipped_to)
             if clipped is not None:
                 return clipped
         return None
 
-    def _own_text_and_lines(self, parts: Sequence[Part]) -> str:
-        """Returns the own texts of a message and a line for each other part.
+    def _own_texts_and_lines(self, parts: Sequence[Part]) -> list[str]:
+        """Returns the own texts of a message in runs, with a line for each other part.
 
         A message without own texts has those inside its other parts.
         """
-        own_text = _joined(part for part in parts if part.in_place_of is None)
-        if not own_text:
-            return _joined(parts)
-        others = [part.in_place_of for part in parts if part.in_place_of is not None]
-        lines = [placeholder_of(part, self.media_reference) for part in others]
-        more = len(lines) - POLICY.told_blocks
-        if more > 0:
-            lines = [*lines[: POLICY.told_blocks], f"[{more} more left out]"]
-        return "\n".join((own_text, *lines))
+        runs = _runs(parts)
+        if not _joined(part for part in parts if part.in_place_of is None):
+            return list(map(_joined, runs))
+        texts: list[str] = []
+        lines_left = POLICY.told_blocks
+        for run in runs:
+            own_text = _joined(part for part in run if part.in_place_of is None)
+            others = [part.in_place_of for part in run if part.in_place_of is not None]
+            lines = [placeholder_of(part, self.media_reference) for part in others]
+            more = len(lines) - lines_left
+            if more > 0:
+                lines = [*lines[:lines_left], f"[{more} more left out]"]
+            lines_left = max(0, -more)
+            texts.append("\n".join(filter(None, (own_text, *lines))))
+        return texts
 
     def _largest_that_fits(
-        self, base_text: str, parts: Sequence[Part], clipped_to: Callable[[int], str | None]
+        self,
+        base_texts: Sequence[str],
+        parts: Sequence[Part],
+        clipped_to: Callable[[int], list[str] | None],
     ) -> BaseMessage | None:
-        """Returns the message with the longest text that fits; None where none does.
+        """Returns the message with the longest texts that fit; None where none do.
 
         Args:
-            base_text: What the text costs is counted beside this.
-            parts: What the text stands among.
-            clipped_to: Returns a text of at most so many tokens, None if there is none.
+            base_texts: What the texts cost is counted beside these.
+            parts: What the texts stand among.
+            clipped_to: Returns texts of at most so many tokens, None if there are none.
         """
-        base_tokens = self.count_message(_with_text(self.message, base_text, parts))
+        base_tokens = self.count_message(_with_texts(self.message, base_texts, parts))
         text_tokens = self.budget_tokens - base_tokens
-        text = clipped_to(text_tokens)
-        while text is not None:
-            clipped = _with_text(self.message, text, parts)
+        texts = clipped_to(text_tokens)
+        while texts is not None:
+            clipped = _with_texts(self.message, texts, parts)
             excess_tokens = self.count_message(clipped) - self.budget_tokens
             if excess_tokens <= 0:
                 return clipped
             text_tokens -= excess_tokens  # a message may cost more than its parts
-            text = clipped_to(text_tokens)
+            texts = clipped_to(text_tokens)
         return None
 
     def shorter_forms(self, *, keeps_media: bool) -> Iterator[list[Part]]:
@@ -394,7 +415,7 @@ class _MessageClipping:
     def _least_tokens(self, parts: Sequence[Part]) -> int:
         """Returns the tokens of the message with the least text that media leave room for."""
         text_tokens = self.count(_joined(parts))
-        rest_tokens = self.count_message(_with_text(self.message, "", parts))
+        rest_tokens = self.count_message(_with_texts(self.message, [], parts))
         return rest_tokens + min(text_tokens, POLICY.text_beside_media)
 
     def _cost_of(self, part: Part) -> int:
@@ -412,21 +433,48 @@ def _joined(parts: Iterable[Part]) -> str:
     return "\n".join(part.plain_text for part in parts if part.plain_text)
 
 
-def _with_text(message: BaseMessage, text: str, parts: Sequence[Part]) -> BaseMessage:
-    """Returns a message with one text in place of the texts among some parts.
+def _runs(parts: Sequence[Part]) -> list[list[Part]]:
+    """Returns the texts among parts, each list those that stand in a row."""
+    groups = groupby(parts, lambda part: part.plain_text is not None)
+    return [list(run) for is_text, run in groups if is_text]
 
-    It stands where the first of them stood.
+
+def _clipped_together(
+    texts: Sequence[str], tokens: int, count: Count, clip: ClipText
+) -> list[str] | None:
+    """Returns texts that are clipped to one size, so that they have so many tokens together.
+
+    A marker alone stands for one that is too short for that; None where all are.
+    """
+    if len(texts) == 1:
+        clipped = clip(texts[0], budget_tokens=tokens)
+        return None if clipped is None else [clipped]
+    costs = list(map(count, texts))
+    level = water_level(costs, tokens)
+    shorter = [clip(text, budget_tokens=level) for text in texts]
+    if not any(shorter):
+        return None
+    return [
+        _marker(cost, None).strip() if text is None else text
+        for text, cost in zip(shorter, costs, strict=True)
+    ]
+
+
+def _with_texts(message: BaseMessage, texts: Sequence[str], parts: Sequence[Part]) -> BaseMessage:
+    """Returns a message with one text in place of each run of texts among some parts.
+
+    Each stands where its run stood; a run for which there is no text goes.
     """
     if only_text_of(message) is not None:
-        return message.model_copy(update={"content": text})
+        return message.model_copy(update={"content": "".join(texts)})
     shown: list[Part] = []
-    is_placed = not text
-    for part in parts:
-        if part.plain_text is None:
-            shown.append(part)
-        elif not is_placed:
+    texts_left = iter(texts)
+    for is_text, run in groupby(parts, lambda part: part.plain_text is not None):
+        text = next(texts_left, "") if is_text else ""
+        if text:
             shown.append(text_part(text))
-            is_placed = True
+        elif not is_text:
+            shown.extend(run)
     changed = with_parts(message, shown)
     # An item of the Responses API that was changed has another id than the one that its reasoning
     # led to.

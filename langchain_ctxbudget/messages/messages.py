@@ -23,9 +23,11 @@ from langchain_ctxbudget.content import (
     in_one_form,
     json_text,
     listed_calls,
+    only_text_of,
     parts_of,
     text_part,
     with_parts,
+    without_items,
 )
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import fences
@@ -328,13 +330,21 @@ def excerpt(message: BaseMessage) -> BaseMessage:
 
     A short one stays as it is.
     """
-    text = one_line(message.text)
+    parts = parts_of(message)
+    own_parts = [part for part in parts if part.kind in _OWN_WORDS]
+    text = one_line(" ".join(part.text or "" for part in own_parts))
     if len(text) > EXCERPT_CHARACTERS:
         text = f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
-    elif isinstance(message.content, str):
+    elif only_text_of(message) is not None:
         return message
-    if isinstance(message.content, str):
+    if only_text_of(message) is not None:
         return message.model_copy(update={"content": text})
 
-    calls = [part for part in parts_of(message) if part.is_function_call]
-    return with_parts(message, [text_part(text or "[Earlier: an attachment]"), *calls])
+    shown = [part for part in parts if part in own_parts[:1] or part.kind is Kind.CALL]
+    beginning = text_part(text or "[Earlier: an attachment]")
+    if own_parts:
+        shown[shown.index(own_parts[0])] = beginning
+    else:
+        shown.insert(0, beginning)
+    # What is left of an item is not what its reasoning led to.
+    return without_items(with_parts(message, shown))

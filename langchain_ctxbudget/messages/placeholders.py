@@ -2,7 +2,14 @@
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.content import Part, parts_of, text_part, with_parts
+from langchain_ctxbudget.content import (
+    Part,
+    loses_items,
+    parts_of,
+    text_part,
+    with_parts,
+    without_items,
+)
 from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
 _KILOBYTE = 1_000
@@ -55,7 +62,9 @@ def without_media(message: BaseMessage, reference: str | None = None) -> BaseMes
             shown.append(text_part(placeholder_of(part, reference)))
         else:
             shown.append(part)
-    return with_parts(message, shown)
+    changed = with_parts(message, shown)
+    # An item that is not there any more is not what its reasoning led to.
+    return without_items(changed) if loses_items(message, changed) else changed
 
 
 def _file_name(name: str) -> str:

@@ -76,12 +76,16 @@ def with_calls_as_shown(group: Group) -> Group:
 
     A call of a computer whose screen is left out is listed.
     """
-    if not any(map(item_call_ids, group.messages)):
+    if not any(map(_has_item, group.messages)):
         return group
-    stretch, repairs = with_calls_as_read(Stretch.of(group.messages), COMMON)
-    if not repairs:
-        return group
+    stretch, _ = with_calls_as_read(Stretch.of(group.messages), COMMON)
     return Group(tuple(stretch.messages), group.positions)
+
+
+def _has_item(message: BaseMessage) -> bool:
+    """Tells if a message has a call that is an item, or a screen of a computer."""
+    is_screen = message.additional_kwargs.get("type") in ITEM_RESULTS
+    return is_screen or bool(item_call_ids(message))
 
 
 def _answers_in(messages: Sequence[BaseMessage]) -> dict[str, _Answer]:
