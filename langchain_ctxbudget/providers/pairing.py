@@ -18,6 +18,8 @@ from langchain_ctxbudget.providers.names import name_of_call
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretch, UsedIds
 
+REPLACED_RESULT = "replaced_result"
+"""The kind of the repair of a result that a newer one of the same call stands in place of."""
 NO_RESULT = "[No result was recorded for this call.]"
 
 
@@ -36,7 +38,8 @@ def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[
     What has no call is left out, and a stand-in answers for what is missing. An id that is used
     again is replaced.
     """
-    answers, orphans = _answers_of(stretch.messages)
+    pairs = _pairs_in(stretch.messages)
+    answers = pairs.answers
     sent: list[Placed] = []
     repairs: list[Repair] = []
     for place, placed in enumerate(stretch.placed):
@@ -50,9 +53,13 @@ def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[
         sent += round_of_calls
         repairs += [change.repair_of(placed.message) for change in changes]
 
-    for orphan in orphans:
-        result = stretch.placed[orphan].message
+    for place in pairs.orphans:
+        result = stretch.placed[place].message
         repairs.append(Repair("orphan_result", result.id or "", "left out: nothing calls for it"))
+    for place in pairs.replaced:
+        result = stretch.placed[place].message
+        detail = "left out: the call has a newer result"
+        repairs.append(Repair(REPLACED_RESULT, result.id or "", detail))
     return Stretch(sent, stretch.used), repairs
 
 
@@ -150,20 +157,37 @@ def _with_unused_items(message: BaseMessage, used: UsedIds) -> tuple[BaseMessage
 # Which result answers which call
 
 
-def _answers_of(messages: Sequence[BaseMessage]) -> tuple[dict[_CallPlace, int], list[int]]:
-    """Returns the position of the result of every answered call, and results that answer none.
+class _Pairs(NamedTuple):
+    """Which result answers which call."""
 
-    Ids may repeat: a result answers the newest open call before it, else the first one after it
-    that is still open.
+    answers: dict[_CallPlace, int]
+    """The position of the result of every answered call."""
+    orphans: list[int]
+    """The positions of results that answer none."""
+    replaced: list[int]
+    """The positions of results in whose place a newer one of the same call counts."""
+
+
+def _pairs_in(messages: Sequence[BaseMessage]) -> _Pairs:
+    """Returns which result answers which call.
+
+    Ids may repeat: a result answers the newest open call before it; else it stands in place of the
+    last result with its id; else it answers the first call after it that is still open.
     """
     open_calls: defaultdict[str, list[_CallPlace]] = defaultdict(list)
+    answered_last: dict[str, _CallPlace] = {}
     early_results: list[int] = []
+    replaced: list[int] = []
     answers: dict[_CallPlace, int] = {}
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            waiting = open_calls[message.tool_call_id]
-            if waiting:
-                answers[waiting.pop()] = position
+            call_id = message.tool_call_id
+            if open_calls[call_id]:
+                answered_last[call_id] = open_calls[call_id].pop()
+                answers[answered_last[call_id]] = position
+            elif call_id in answered_last:
+                replaced.append(answers[answered_last[call_id]])
+                answers[answered_last[call_id]] = position
             else:
                 early_results.append(position)
         ids = _ids_of_calls(message)
@@ -179,7 +203,7 @@ def _answers_of(messages: Sequence[BaseMessage]) -> tuple[dict[_CallPlace, int],
             answers[first] = position
         else:
             orphans.append(position)
-    return answers, orphans
+    return _Pairs(answers, orphans, replaced)
 
 
 def _answered_id(message: BaseMessage) -> str:

@@ -16,9 +16,10 @@ class Repair:
     """One thing that was changed in what is sent so that a provider accepts it."""
 
     kind: str
-    """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`,
-    `call_name`, `role`, `item_id`, `reasoning`, `foreign_reasoning`, `foreign_item`, `media`,
-    `content_form`, `characters`, `name`, `first_message`, `system_in_history` or `cache_mark`."""
+    """`orphan_result`, `replaced_result`, `missing_result`, `empty_message`, `empty_content`,
+    `call_form`, `call_id`, `call_name`, `role`, `item_id`, `reasoning`, `foreign_reasoning`,
+    `foreign_item`, `compaction`, `media`, `content_form`, `characters`, `name`, `first_message`,
+    `system_in_history` or `cache_mark`."""
     message_id: str
     detail: str
 
