@@ -31,6 +31,7 @@ from langchain_ctxbudget.content.compactions import compaction_by
 from langchain_ctxbudget.content.forms import (
     as_ordinary_result,
     as_screen,
+    listed_call,
     result_of,
     with_listed,
     without_items,
@@ -72,6 +73,7 @@ __all__ = [
     "item_call_ids",
     "item_ids",
     "json_text",
+    "listed_call",
     "listed_calls",
     "loses_items",
     "only_answers",

@@ -19,7 +19,13 @@ from langchain_ctxbudget.content.blocks import (
     text_block,
     type_of,
 )
-from langchain_ctxbudget.content.calls import ITEM_CALLS, ITEM_RESULTS, UNREADABLE, call_id_of
+from langchain_ctxbudget.content.calls import (
+    ITEM_CALLS,
+    ITEM_RESULTS,
+    UNREADABLE,
+    call_id_of,
+    is_result,
+)
 from langchain_ctxbudget.content.media import SCREEN
 from langchain_ctxbudget.content.parts import Part, parts_of
 
@@ -65,6 +71,19 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
         if type_of(block) in ITEM_CALLS and "id" not in fields_of(block)
     ]
     return with_listed(bare, nameless) if nameless else bare
+
+
+def listed_call(message: BaseMessage, call_id: str) -> ToolCall | None:
+    """Returns the call of a message with an id as LangChain lists it; None if it has none."""
+    if not isinstance(message, AIMessage):
+        return None
+    for call in message.tool_calls:
+        if call["id"] == call_id:
+            return call
+    for block in blocks_of(message):
+        if call_id_of(block) == call_id and not is_result(block):
+            return _listed(block)
+    return None
 
 
 def _listed(block: Block) -> ToolCall:

@@ -29,6 +29,7 @@ from langchain_ctxbudget.history.history_plan import (
     pinned_tokens,
 )
 from langchain_ctxbudget.history.provider_cut import as_compacted
+from langchain_ctxbudget.history.late_results import late_calls, with_calls_again
 from langchain_ctxbudget.history.view import HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation,

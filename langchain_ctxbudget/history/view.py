@@ -12,6 +12,7 @@ from langchain_ctxbudget.content import loses_items
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.backgrounds import Background
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.late_results import late_calls, with_calls_again
 from langchain_ctxbudget.messages import Count, Group, one_line
 from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report import HistoryStrategy
@@ -89,7 +90,12 @@ def grouped(
     conversation: Conversation, verbatim: Verbatim
 ) -> tuple[tuple[Group, ...], tuple[Repair, ...]]:
     """Returns verbatim messages in groups that every provider accepts, and the repairs for that."""
-    groups, repairs = providers.grouped(verbatim.messages, conversation.profile, verbatim.positions)
+    messages: Sequence[BaseMessage] = verbatim.messages
+    positions: Sequence[int | None] = verbatim.positions
+    calls = late_calls(conversation, messages, max(verbatim.positions, default=0))
+    if calls:
+        messages, positions = with_calls_again(messages, positions, calls)
+    groups, repairs = providers.grouped(messages, conversation.profile, positions)
     repairs += _name_repairs(conversation, verbatim.positions)
     repairs += _item_repairs(conversation, verbatim.positions, verbatim.messages)
     return tuple(groups), tuple(repairs)

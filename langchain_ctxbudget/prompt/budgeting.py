@@ -29,6 +29,7 @@ from langchain_ctxbudget.prompt.assembly import (
     messages_of,
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
+from langchain_ctxbudget.prompt.late_results import with_results_in_history
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.providers import UsedIds, joined_repairs, opening_before, regrouped
@@ -267,6 +268,7 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
 
     These are the ids of calls in the turn, the turn's work state, and the stable layers.
     """
+    plan, view = with_results_in_history(plan, view)
     used = UsedIds.of(messages_of(view.groups))
     groups, repairs = regrouped(plan.turn.groups, plan.conversation.profile, used)
     repairs = joined_repairs(plan.turn.repairs, repairs)

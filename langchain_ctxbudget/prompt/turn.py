@@ -12,13 +12,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.content import call_ids, has_media
-from langchain_ctxbudget.history import TurnWorkState, WorkState, known_files, work_state
+from langchain_ctxbudget.history import (
+    TurnWorkState,
+    WorkState,
+    known_files,
+    with_calls_again,
+    work_state,
+)
 from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.messages import (
     Group,
@@ -155,19 +162,26 @@ class ReadTurn:
     """The ids of its calls and items: those of later messages must differ."""
     profile: Profile = COMMON
     """What the provider accepts that it is read for."""
+    calls_before: Mapping[str, ToolCall] = field(default_factory=dict)
+    """The calls in the history, by id, whose results are in the turn."""
     is_mended: bool = False
     """True if its sequence was repaired: what comes next may be what was missing."""
 
     def read(
-        self, turn: Sequence[BaseMessage], counter: TokenCounter, profile: Profile = COMMON
+        self,
+        turn: Sequence[BaseMessage],
+        counter: TokenCounter,
+        profile: Profile = COMMON,
+        calls_before: Mapping[str, ToolCall] = MappingProxyType({}),
     ) -> "ReadTurn":
         """Returns what is read of a turn, going on from what this one has read where it can.
 
-        Where earlier messages have changed or were repaired, all of the turn is read anew.
+        Where earlier messages have changed or were repaired, or where the turn has results of
+        `calls_before` it, all of the turn is read anew.
         """
-        if self._goes_on(turn, profile):
+        if self._goes_on(turn, profile) and not calls_before:
             return self.grown(turn, counter)
-        return ReadTurn(profile=profile).grown(turn, counter)
+        return ReadTurn(profile=profile, calls_before=calls_before).grown(turn, counter)
 
     def _goes_on(self, turn: Sequence[BaseMessage], profile: Profile) -> bool:
         """Tells whether a turn has the messages that are read, and only new groups behind them."""
@@ -184,7 +198,8 @@ class ReadTurn:
         used_ids = self.used_ids.copy()
         unread = turn[read_until:]
         positions = range(read_until, len(turn))
-        groups, repairs = grouped(unread, self.profile, positions, used_ids)
+        sent, places = with_calls_again(unread, positions, dict(self.calls_before))
+        groups, repairs = grouped(sent, self.profile, places, used_ids)
         return ReadTurn(
             given=_with_groups(
                 self.given,
@@ -196,7 +211,8 @@ class ReadTurn:
             seen_messages=self.seen_messages.grown(turn),
             used_ids=used_ids,
             profile=self.profile,
-            is_mended=bool(repairs),
+            calls_before=self.calls_before,
+            is_mended=bool(repairs or self.calls_before),
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.history import Conversation, work_state
+from langchain_ctxbudget.history import Conversation, late_calls, work_state
 from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.prompt.assembly import has_human
 from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, advice, floors
@@ -61,9 +61,11 @@ def given_turn(plan: Plan) -> GivenTurn:
 
     The conversation remembers what was read of it at earlier calls, so only what is new is read.
     """
-    memory = memory_of(plan.conversation)
-    memory.read = memory.read.read(plan.request.turn, plan.counter, plan.conversation.profile)
-    return _behind_compaction(plan.conversation, memory.read.given)
+    conversation = plan.conversation
+    memory = memory_of(conversation)
+    calls = late_calls(conversation, plan.request.turn, len(conversation.entries))
+    memory.read = memory.read.read(plan.request.turn, plan.counter, conversation.profile, calls)
+    return _behind_compaction(conversation, memory.read.given)
 
 
 def _behind_compaction(conversation: Conversation, turn: GivenTurn) -> GivenTurn:

@@ -28,6 +28,7 @@ from langchain_ctxbudget.providers.names import (
     with_name_as_sent,
 )
 from langchain_ctxbudget.providers.openai import OPENAI
+from langchain_ctxbudget.providers.pairing import NO_RESULT, REPLACED_RESULT
 from langchain_ctxbudget.providers.profile import (
     CallIds,
     DeferredTools,
@@ -66,8 +67,10 @@ __all__ = [
     "COMMON",
     "GOOGLE",
     "NO_FIRST_QUESTION",
+    "NO_RESULT",
     "OPENAI",
     "PROFILES",
+    "REPLACED_RESULT",
     "CacheTerms",
     "CallIds",
     "Change",

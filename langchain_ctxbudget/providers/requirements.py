@@ -111,7 +111,7 @@ def met(stretch: Stretch, profile: Profile, stage: Stage) -> Met:
 def grouped(
     messages: Sequence[BaseMessage],
     profile: Profile,
-    positions: Iterable[int] | None = None,
+    positions: Iterable[int | None] | None = None,
     used: UsedIds | None = None,
 ) -> Grouped:
     """Returns messages in groups that a provider accepts, in order, and the repairs.

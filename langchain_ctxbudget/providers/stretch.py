@@ -89,7 +89,7 @@ class Stretch:
     def of(
         cls,
         messages: Sequence[BaseMessage],
-        positions: Iterable[int] | None = None,
+        positions: Iterable[int | None] | None = None,
         used: UsedIds | None = None,
     ) -> "Stretch":
         """Returns messages at some positions, by default from 0 on."""
