@@ -42,13 +42,10 @@ _CHECKS = "acknowledged_safety_checks"
 def with_listed(message: AIMessage, blocks: Sequence[Block]) -> BaseMessage:
     """Returns a message with the calls in some of its blocks in `tool_calls`.
 
-    Items go out of the content, and so do the ids of the other ones.
+    These go out of the content, and so do the ids of other items.
     """
     calls = [*message.tool_calls, *map(_listed, blocks)]
-    gone = [block for block in blocks if type_of(block) in ITEM_CALLS]
-    if not gone:
-        return message.model_copy(update={"tool_calls": calls})
-    rest = [block for block in message.content if block not in gone]
+    rest = [block for block in message.content if block not in blocks]
     listed = message.model_copy(update={"tool_calls": calls, "content": rest or ""})
     return items.without_items(listed)
 

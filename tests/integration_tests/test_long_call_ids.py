@@ -302,9 +302,15 @@ def test_the_id_of_a_computer_call_is_short() -> None:
         "action": {"type": "screenshot"},
     }
 
-    context = ContextPipeline(model="gpt-4o").assemble([QUESTION, AIMessage([call])], **SCOPE)
+    shown = [{"type": "input_image", "image_url": "https://x.invalid/screen.png"}]
+    screen = ToolMessage(
+        shown, tool_call_id=LONG, additional_kwargs={"type": "computer_call_output"}
+    )
+    turn = [QUESTION, AIMessage([call]), screen]
 
-    [block] = context.messages[-1].content
+    context = ContextPipeline(model="gpt-4o").assemble(turn, **SCOPE)
+
+    [block] = context.messages[-2].content
     assert isinstance(block, dict)
     assert len(block["call_id"]) <= LONGEST
 

@@ -159,6 +159,8 @@ def test_a_budget_of_exactly_the_floors_is_enough(
     pipeline = ContextPipeline(
         {**changes, "max_context_tokens": 1}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore()
     )
+    # A result that comes late has its call in the history.
+    pipeline.add_messages(history, **SCOPE)
     with pytest.raises(BudgetTooSmallError) as caught:
         pipeline.assemble(turn, **SCOPE)
     floor = sum(caught.value.floors.values())
