@@ -208,9 +208,7 @@ def words_inside(block: Block) -> list[str]:
     return [text for text in texts if text.strip() and not is_payload(text)]
 
 
-def texts_inside(
-    value: object, hidden: frozenset[str] = NO_WORDS, depth: int = 0
-) -> Iterator[str]:
+def texts_inside(value: object, hidden: frozenset[str] = NO_WORDS, depth: int = 0) -> Iterator[str]:
     """Yields every text in a block, but for those under hidden keys, in order."""
     if isinstance(value, str):
         yield value

@@ -310,9 +310,7 @@ def test_the_id_of_a_computer_call_is_short() -> None:
 
     context = ContextPipeline(model="gpt-4o").assemble(turn, **SCOPE)
 
-    [block] = context.messages[-2].content
-    assert isinstance(block, dict)
-    assert len(block["call_id"]) <= LONGEST
+    check_short(context.messages)
 
 
 def test_an_id_of_40_characters_that_comes_twice_gets_a_short_one() -> None:

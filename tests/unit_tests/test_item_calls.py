@@ -12,7 +12,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.messages import is_user
-from langchain_ctxbudget.providers import ANTHROPIC, COMMON, OPENAI, Profile, grouped
+from langchain_ctxbudget.providers import ANTHROPIC, COMMON, Profile, grouped, profile_of
 from tests.cases import few_are_quick
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 RUN = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
+OPENAI = profile_of(RESPONSES)
 CLAUDE = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
 PICTURE = "data:image/png;base64,iVBORw0KGgo" + "A" * 400
 SCREEN = {"type": "computer_call_output"}
