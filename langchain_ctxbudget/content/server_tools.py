@@ -20,7 +20,13 @@ _ASKED = ("queries", "query", "code", "command", "url", "pattern", "executable_c
 _OUTCOMES = ("output", "outputs", "results", "result", "content", "error", "code_execution_result")
 """Keys under which a block keeps what came of a call."""
 _SOURCES = "sources"
-_PART_OF_TYPES = ("_tool_use_call", "_tool_result", "_call", "_result")
+_NAMES_OF_TYPES = {
+    "executable_code": "code_execution",
+    "server_tool_call": "a tool",
+    "server_tool_result": "a tool",
+}
+"""What tools are called where the type of a block does not tell it."""
+_PART_OF_TYPES = ("_tool_result", "_call", "_result")
 _NAMES_OF_ADDRESSES = ("url", "uri", "link")
 _NAMES_OF_TITLES = ("title", "filename", "display_name")
 _UNREAD = (
@@ -71,8 +77,10 @@ def _name_in(fields: Mapping[str, Any]) -> str:
     if names:
         return " of ".join(map(str, names[:2]))
     name = str(fields.get("type", "tool"))
-    if name.startswith("server_tool"):
-        return "a tool"
+    if isinstance(extras, Mapping) and extras.get("block_type"):
+        name = str(extras["block_type"])
+    if name in _NAMES_OF_TYPES:
+        return _NAMES_OF_TYPES[name]
     for end in _PART_OF_TYPES:
         name = name.removesuffix(end)
     return name

@@ -5,18 +5,27 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.messages import SeenMessages, content_id, fingerprint, plainly_same
-from langchain_ctxbudget.providers import PROFILES, with_accepted_ids
+from langchain_ctxbudget.providers import (
+    PROFILES,
+    CallIds,
+    accepted_history,
+    ids_of_calls,
+    without_call_ids,
+)
 
 TASK = -1
 """The state of an agent that runs inside another one's tool; its messages are archived when the
 outer one goes on."""
+
+MOST_NUMBERED = 20
+"""An id of a call that is used again more often than this is not known again in what was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +96,32 @@ def additions(conversation: OpenConversation, messages: Sequence[BaseMessage]) -
 
 
 def _is_as_sent(stored: BaseMessage, message: IdentifiedMessage) -> bool:
-    """Returns whether a message is the stored one with ids of calls as some provider gets them."""
-    rules = {profile.call_ids for profile in PROFILES.values() if not profile.call_ids.may_be_any}
-    return any(fingerprint(with_accepted_ids(stored, ids)) == message.fingerprint for ids in rules)
+    """Returns whether a message is the stored one as some provider gets it."""
+    ids = list(ids_of_calls(message.message))
+    given = fingerprint(without_call_ids(message.message))
+    for profile in PROFILES.values():
+        if not _are_sent_as(ids_of_calls(stored), ids, profile.call_ids):
+            continue
+        # Behind another one, as what is first may stay as it is.
+        _, *sent = accepted_history([HumanMessage("."), stored], profile)
+        if any(fingerprint(without_call_ids(form)) == given for form in sent or [stored]):
+            return True
+    return False
+
+
+def _are_sent_as(stored_ids: Sequence[str], given_ids: Sequence[str], rules: CallIds) -> bool:
+    """Returns whether ids of calls are those of stored ones as a provider gets them."""
+    if len(stored_ids) != len(given_ids):
+        return False
+    return all(
+        given == rules.accepted(stored) or given in _numbered(stored, rules)
+        for stored, given in zip(stored_ids, given_ids, strict=True)
+    )
+
+
+def _numbered(call_id: str, rules: CallIds) -> list[str]:
+    """Returns what an id is sent as where others have used it before."""
+    return [rules.numbered(call_id, number) for number in range(1, MOST_NUMBERED + 1)]
 
 
 def difference_to_state(

@@ -3,9 +3,11 @@
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.content import (
+    Kind,
     Part,
     loses_items,
     parts_of,
+    readable_server_tool,
     text_part,
     with_parts,
     without_items,
@@ -46,6 +48,8 @@ def readable_text_of(part: Part, reference: str | None = None) -> str:
         return part.plain_text
     if part.is_media:
         return placeholder_of(part, reference)
+    if part.kind in (Kind.SERVER_CALL, Kind.SERVER_RESULT):
+        return readable_server_tool(part.block) or placeholder_of(part)
     if not part.words:
         return placeholder_of(part)
     lines = [f"[{part.name}]", *part.words]

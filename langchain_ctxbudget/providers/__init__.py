@@ -11,7 +11,7 @@ from langchain_ctxbudget.providers.cache_marks import (
     without_mark,
 )
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
-from langchain_ctxbudget.providers.call_ids import sent_call_id, with_accepted_ids
+from langchain_ctxbudget.providers.call_ids import ids_of_calls, sent_call_id, without_call_ids
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
 from langchain_ctxbudget.providers.item_calls import with_calls_as_shown
@@ -93,6 +93,7 @@ __all__ = [
     "each",
     "finished",
     "grouped",
+    "ids_of_calls",
     "in_accepted_form",
     "joined_repairs",
     "marks_beside",
@@ -106,11 +107,11 @@ __all__ = [
     "sent_call_id",
     "system_mark_of",
     "unwrapped",
-    "with_accepted_ids",
     "with_accepted_name",
     "with_cache_marks",
     "with_calls_as_shown",
     "with_name_as_sent",
     "with_system_mark",
     "without_mark",
+    "without_call_ids",
 ]

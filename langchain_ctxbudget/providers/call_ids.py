@@ -4,11 +4,12 @@ What its profile says stands in their place, in the call and in its result, wher
 history, in the current turn, in prompts of other processes.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.content import call_ids, is_text
+from langchain_ctxbudget.content import call_ids, is_text, with_calls_as
 from langchain_ctxbudget.providers.profile import CallIds, Profile
 from langchain_ctxbudget.providers.stretch import Placed, Repair, Stretch
 
@@ -18,6 +19,9 @@ _CALLS_BY_ID = frozenset(
     {"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"}
 )
 """Types of blocks whose own `id` is that of the call, unless they have a `call_id` besides."""
+_THOUGHTS_BY_CALL = "__gemini_function_call_thought_signatures__"
+"""The key of `additional_kwargs` under which langchain-google-genai (4.4.3) keeps the signature of
+the thought that led to each call, by the id of the call."""
 
 
 def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
@@ -36,7 +40,7 @@ def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch,
         sent.append(Placed(accepted, placed.position))
         if not isinstance(message, ToolMessage):
             sent_ids = list(call_ids(accepted))
-            detail = f"ids of calls over {ids.longest} characters are sent as digests: {sent_ids}"
+            detail = f"ids of calls that the provider refuses are sent as digests: {sent_ids}"
             repairs.append(Repair("call_id", message.id or "", detail))
     return Stretch(sent, stretch.used), repairs
 
@@ -66,7 +70,28 @@ def with_accepted_ids(message: BaseMessage, ids: CallIds) -> BaseMessage:
     for name in list(changes):
         if changes[name] == getattr(message, name):
             del changes[name]
-    return message.model_copy(update=changes) if changes else message
+    if not changes:
+        return message
+    former_ids = {ids.accepted(call_id): call_id for call_id in call_ids(message)}
+    return with_thoughts_of_calls(message.model_copy(update=changes), former_ids)
+
+
+def ids_of_calls(message: BaseMessage) -> Sequence[str]:
+    """Returns the ids of the calls that a message makes, or of the one that it answers."""
+    if isinstance(message, ToolMessage):
+        return [message.tool_call_id]
+    return call_ids(message)
+
+
+def without_call_ids(message: BaseMessage) -> BaseMessage:
+    """Returns a message by which others are told apart that differ in more than ids of calls."""
+    if isinstance(message, ToolMessage):
+        return message.model_copy(update={"tool_call_id": ""})
+    if not isinstance(message, AIMessage) or not message.tool_calls:
+        return message
+    names = [call["name"] for call in message.tool_calls]
+    bare = with_calls_as(message, list(map(str, range(len(names)))), names)
+    return bare.model_copy(update={"additional_kwargs": {}})
 
 
 def _calls_with_accepted_ids(message: AIMessage, ids: CallIds) -> dict[str, Any]:
@@ -80,6 +105,21 @@ def _calls_with_accepted_ids(message: AIMessage, ids: CallIds) -> dict[str, Any]
         accepted_calls = [_with_accepted_id(call, ids) for call in raw_calls]
         fields["additional_kwargs"] = {**message.additional_kwargs, "tool_calls": accepted_calls}
     return fields
+
+
+def with_thoughts_of_calls(message: BaseMessage, former_ids: Mapping[str, str]) -> BaseMessage:
+    """Returns a message whose calls have new ids, with the signatures of their thoughts under them.
+
+    Args:
+        message: The message with the new ids.
+        former_ids: The former id of each call, by the new one.
+    """
+    signatures = message.additional_kwargs.get(_THOUGHTS_BY_CALL)
+    if not isinstance(signatures, Mapping):
+        return message
+    moved = {new: signatures[former] for new, former in former_ids.items() if former in signatures}
+    additional = {**message.additional_kwargs, _THOUGHTS_BY_CALL: moved}
+    return message.model_copy(update={"additional_kwargs": additional})
 
 
 def _with_accepted_id(call: Any, ids: CallIds, key: str = "id") -> Any:  # noqa: ANN401 - calls are dicts of several types

@@ -14,6 +14,7 @@ from langchain_ctxbudget.content import (
     with_calls_as,
     without_items,
 )
+from langchain_ctxbudget.providers.call_ids import with_thoughts_of_calls
 from langchain_ctxbudget.providers.names import name_of_call
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretch, UsedIds
@@ -120,7 +121,8 @@ def _with_accepted_calls(
         detail = f"calls of {original_names} are sent as calls of {names}"
         changes.append(Change("call_name", detail))
     if changes and isinstance(message, AIMessage):
-        return with_calls_as(message, ids, names), changes
+        renamed = with_calls_as(message, ids, names)
+        return with_thoughts_of_calls(renamed, dict(zip(ids, original_ids, strict=True))), changes
     return message, changes
 
 
@@ -137,7 +139,7 @@ def _unused_call_id(call_id: str, used: UsedIds, profile: Profile) -> str:
     while not candidate or candidate in used.call_counts:
         count = used.call_counts.get(call_id, 0) + 1
         used.call_counts[call_id] = count
-        candidate = profile.call_ids.accepted(f"{call_id or 'call'}-{count}")
+        candidate = profile.call_ids.numbered(call_id, count)
     used.call_counts[candidate] = 1
     return candidate
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.providers.cache_marks import with_accepted_marks
@@ -56,8 +56,8 @@ class Requirement:
     """Returns the messages as a provider accepts them, and what was changed."""
     stage: Stage = Stage.GROUPING
     holds_for_histories: bool = True
-    """False where a whole history has messages as they were said: `messages` of a chat history
-    without `max_tokens`, which an application also shows and counts."""
+    """False where a whole history meets it already, as nothing of it is left out: `messages` of a
+    chat history without `max_tokens`."""
 
 
 def each(
@@ -85,14 +85,14 @@ def each(
 
 
 REQUIREMENTS: tuple[Requirement, ...] = (
-    Requirement(each(accepted_speaker), holds_for_histories=False),
-    Requirement(with_calls_as_read, holds_for_histories=False),
+    Requirement(each(accepted_speaker)),
+    Requirement(with_calls_as_read),
     Requirement(with_accepted_call_ids),
-    Requirement(each(with_own_items), holds_for_histories=False),
-    Requirement(each(accepted), holds_for_histories=False),
-    Requirement(with_own_results, holds_for_histories=False),
+    Requirement(each(with_own_items)),
+    Requirement(each(accepted)),
+    Requirement(with_own_results),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),
-    Requirement(each(with_sendable_characters), Stage.SENDING, holds_for_histories=False),
+    Requirement(each(with_sendable_characters), Stage.SENDING),
     Requirement(with_accepted_marks, Stage.SENDING),
 )
 """All of them, in the order in which they are met."""
@@ -155,9 +155,34 @@ def regrouped(groups: Sequence[Group], profile: Profile, used: UsedIds) -> Group
 
 
 def accepted_history(messages: Sequence[BaseMessage], profile: Profile) -> list[BaseMessage]:
-    """Returns a whole history as a provider accepts it, as far as that changes nothing said."""
+    """Returns a whole history as a provider accepts it, for whoever sends it behind other messages.
+
+    A chat history is sent by LangChain as it is. Messages that meet everything are the very objects
+    that are given. System messages at the beginning stay. Calls of the last round that have no
+    result yet stay open, since what comes next may answer them.
+    """
+    start = 0
+    while start < len(messages) and isinstance(messages[start], SystemMessage):
+        start += 1
+    stretch = _met_by_history(messages[start:], profile, Stage.GROUPING)
+    behind = _with_open_calls(stretch)
+    return _met_by_history([*messages[:start], *behind], profile, Stage.SENDING).messages
+
+
+def _met_by_history(messages: Sequence[BaseMessage], profile: Profile, stage: Stage) -> Stretch:
+    """Returns messages that meet what holds for histories in a stage."""
     stretch = Stretch.of(messages)
     for requirement in REQUIREMENTS:
-        if requirement.holds_for_histories:
+        if requirement.stage is stage and requirement.holds_for_histories:
             stretch, _ = requirement.meet(stretch, profile)
-    return stretch.messages
+    return stretch
+
+
+def _with_open_calls(stretch: Stretch) -> list[BaseMessage]:
+    """Returns messages without what stands in for results of the last round of calls."""
+    placed = list(stretch.placed)
+    end = len(placed)
+    while end and isinstance(placed[end - 1].message, ToolMessage):
+        end -= 1
+    results = [result.message for result in placed[end:] if result.position is not None]
+    return [*(one.message for one in placed[:end]), *results]

@@ -152,7 +152,7 @@ RESULT = {
                 "type": "web_search_tool_result",
                 "content": [{"title": "Rents", "encrypted_content": DATA}],
             },
-            "[web_search_tool_result]\nRents\n[web_search_tool_result left out: 12 KB]",
+            "[Result of web_search]\n- Rents",
         ),
         ({"type": "hologram", "note": "It turns.", "id": "h-1"}, "[hologram]\nIt turns."),
     ],

@@ -161,12 +161,28 @@ def test_a_stand_in_has_no_position() -> None:
     assert group.positions == (4,)
 
 
-def test_a_whole_history_meets_what_holds_for_histories() -> None:
-    sent = accepted_history([*ROUND, HumanMessage("", name="grace")], NARROW)
+def test_a_whole_history_meets_all_requirements() -> None:
+    sent = accepted_history([*ROUND, HumanMessage("Oh!", name="grace")], NARROW)
 
     [call] = sent[0].tool_calls
     assert len(call["id"]) <= 39
-    assert sent[2] == HumanMessage("", name="grace")
+    assert sent[2].name == "gr___"
+
+
+def test_system_messages_in_front_of_a_whole_history_stay() -> None:
+    history = [SystemMessage("Be brief."), HumanMessage("Hi")]
+    assert accepted_history(history, COMMON) == history
+
+
+def test_a_call_at_the_end_of_a_whole_history_stays_open() -> None:
+    history = [HumanMessage("Hi"), *ROUND[:1]]
+    assert [message.type for message in accepted_history(history, COMMON)] == ["human", "ai"]
+
+
+def test_what_a_whole_history_leaves_as_it_is_are_the_objects_given() -> None:
+    history = [HumanMessage("Hi"), AIMessage("Hello!", id="a1"), HumanMessage("Bye")]
+    sent = accepted_history(history, OPENAI)
+    assert all(one is other for one, other in zip(sent, history, strict=True))
 
 
 def test_a_requirement_of_the_finished_request_is_not_met_before(

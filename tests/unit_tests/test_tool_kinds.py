@@ -73,7 +73,7 @@ def a_kind_more(monkeypatch: pytest.MonkeyPatch) -> None:
 def query(number: int, where: str, result: str) -> list[BaseMessage]:
     """A call that queries the table `lamps`, and its result."""
     args: dict[str, Any] = {"table": "lamps", "where": where}
-    call_id = f"call {number}"
+    call_id = f"call_{number}"
     calls = [{"name": "query", "args": args, "id": call_id}]
     return [AIMessage("", tool_calls=calls), ToolMessage(result, tool_call_id=call_id)]
 
@@ -135,7 +135,7 @@ def test_a_kind_that_is_added_makes_results_stale() -> None:
     for group in grouped(QUERIES, COMMON)[0]:
         stale.read(group)
 
-    assert stale.replaced_by == {"call 1": ("call 3", "queried again")}
+    assert stale.replaced_by == {"call_1": ("call_3", "queried again")}
 
 
 @pytest.mark.usefixtures("a_kind_more")

@@ -1,0 +1,322 @@
+"""Items of one provider on their way to another: reasoning goes, server tools become texts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_mistralai import ChatMistralAI
+from langchain_ollama import ChatOllama
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import (
+    AssembledContext,
+    ContextPipeline,
+)
+from tests.cases import few_are_quick
+
+SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
+SECRET = "thought of before"
+SAID = "High water is at 18:04."
+MODELS: Mapping[str, Any] = {
+    "openai": ChatOpenAI(model="gpt-4o", api_key="x"),
+    "openai-responses": ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=True),
+    "openai-compatible": ChatOpenAI(model="qwen", api_key="x", base_url="http://gateway.invalid"),
+    "anthropic": ChatAnthropic(model="claude-sonnet-4-5", api_key="x"),
+    "google": ChatGoogleGenerativeAI(model="gemini-2.5-pro", api_key="x"),
+    "mistral": ChatMistralAI(model="mistral-large-latest", api_key="x"),
+    "ollama": ChatOllama(model="qwen3"),
+}
+OWN = {
+    ("openai", "openai-responses"),
+    ("openai-v1", "openai-responses"),
+    ("anthropic", "anthropic"),
+    ("anthropic-v1", "anthropic"),
+    ("google", "google"),
+    ("mistral", "mistral"),
+}
+"""Whose items go back to whom."""
+
+
+def answer(provider: str, content: list[Any], **metadata: Any) -> AIMessage:
+    return AIMessage(content, id="a1", response_metadata={"model_provider": provider, **metadata})
+
+
+ENCRYPTED = "gAAAAB" + "x7Qz" * 60
+ANSWERS: Mapping[str, AIMessage] = {
+    "openai": answer(
+        "openai",
+        [
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [{"type": "summary_text", "text": SECRET}],
+            },
+            {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "completed",
+                "action": {"type": "search", "query": "tides at Brest"},
+            },
+            {
+                "type": "text",
+                "id": "msg_1",
+                "text": SAID,
+                "annotations": [
+                    {"type": "url_citation", "url": "https://tides.example", "title": "Tides"}
+                ],
+            },
+        ],
+    ),
+    "openai-v1": answer(
+        "openai",
+        [
+            {"type": "reasoning", "id": "rs_1", "reasoning": SECRET},
+            {
+                "type": "server_tool_call",
+                "name": "web_search",
+                "id": "ws_1",
+                "args": {"type": "search", "query": "tides at Brest"},
+            },
+            {"type": "server_tool_result", "tool_call_id": "ws_1", "status": "success"},
+            {
+                "type": "text",
+                "id": "msg_1",
+                "text": SAID,
+                "annotations": [
+                    {"type": "citation", "url": "https://tides.example", "title": "Tides"}
+                ],
+            },
+        ],
+        output_version="v1",
+    ),
+    "anthropic": answer(
+        "anthropic",
+        [
+            {"type": "thinking", "thinking": SECRET, "signature": "EqQB"},
+            {"type": "redacted_thinking", "data": ENCRYPTED},
+            {
+                "type": "server_tool_use",
+                "id": "srvtoolu_1",
+                "name": "web_search",
+                "input": {"query": "tides at Brest"},
+            },
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srvtoolu_1",
+                "content": [
+                    {
+                        "type": "web_search_result",
+                        "title": "Tides",
+                        "url": "https://tides.example",
+                        "encrypted_content": ENCRYPTED,
+                    }
+                ],
+            },
+            {
+                "type": "text",
+                "text": SAID,
+                "citations": [
+                    {
+                        "type": "web_search_result_location",
+                        "url": "https://tides.example",
+                        "title": "Tides",
+                        "cited_text": "18:04",
+                        "encrypted_index": "Eo8B",
+                    }
+                ],
+            },
+        ],
+    ),
+    "anthropic-v1": answer(
+        "anthropic",
+        [
+            {"type": "reasoning", "reasoning": SECRET, "extras": {"signature": "EqQB"}},
+            {
+                "type": "server_tool_call",
+                "name": "web_search",
+                "id": "srvtoolu_1",
+                "args": {"query": "tides at Brest"},
+            },
+            {
+                "type": "server_tool_result",
+                "tool_call_id": "srvtoolu_1",
+                "status": "success",
+                "output": [
+                    {
+                        "type": "web_search_result",
+                        "title": "Tides",
+                        "url": "https://tides.example",
+                        "encrypted_content": ENCRYPTED,
+                    }
+                ],
+                "extras": {"block_type": "web_search_tool_result"},
+            },
+            {"type": "text", "text": SAID},
+        ],
+        output_version="v1",
+    ),
+    "google": answer(
+        "google_genai",
+        [
+            {"type": "thinking", "thinking": SECRET, "signature": "EqQB"},
+            {
+                "type": "executable_code",
+                "executable_code": "tides_at('Brest')",
+                "language": "PYTHON",
+            },
+            {
+                "type": "code_execution_result",
+                "code_execution_result": "tides.example",
+                "outcome": 1,
+            },
+            {"type": "text", "text": SAID, "extras": {"signature": "EqQB"}},
+        ],
+    ),
+    "mistral": answer(
+        "mistralai",
+        [
+            {"type": "thinking", "thinking": [{"type": "text", "text": SECRET}]},
+            {"type": "text", "text": SAID},
+        ],
+    ),
+    "converse": answer(
+        "bedrock_converse",
+        [
+            {"type": "reasoning_content", "reasoning_content": {"text": SECRET, "signature": "Eq"}},
+            {"type": "text", "text": SAID},
+        ],
+    ),
+}
+ITEMS = (
+    "reasoning_content",
+    "redacted_thinking",
+    "server_tool",
+    "web_search_call",
+    "web_search_tool_result",
+    "executable_code",
+    "code_execution_result",
+    "rs_1",
+    "ws_1",
+    "EqQB",
+)
+"""What must not be in a request to another provider."""
+PAIRS = [(author, target) for author in ANSWERS for target in MODELS]
+FOREIGN = [pair for pair in PAIRS if pair not in OWN]
+
+
+def payload(target: str, messages: Sequence[BaseMessage]) -> str:
+    """What is sent, as the provider's own package writes it."""
+    model = MODELS[target]
+    match model:
+        case ChatGoogleGenerativeAI():
+            request: object = model._prepare_request(list(messages))
+        case ChatMistralAI():
+            request = model._create_message_dicts(list(messages), None)
+        case ChatOllama():
+            request = model._convert_messages_to_ollama_messages(list(messages))
+        case _:
+            request = model._get_request_payload(list(messages))
+    return json.dumps(request, ensure_ascii=False, default=str)
+
+
+def conversation(author: str) -> list[BaseMessage]:
+    return [HumanMessage("When is high water?", id="h1"), ANSWERS[author]]
+
+
+def assembled(author: str, target: str, budget: int = 8_000) -> AssembledContext:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": budget}, model=MODELS[target], store=InMemoryStore()
+    )
+    pipeline.add_messages(conversation(author), **SCOPE)
+    return pipeline.assemble("And low water?", **SCOPE)
+
+
+@pytest.mark.parametrize(("author", "target"), FOREIGN)
+def test_another_provider_gets_the_words_and_no_items(author: str, target: str) -> None:
+    sent = payload(target, assembled(author, target).messages)
+
+    assert SAID in sent
+    assert SECRET not in sent
+    assert [item for item in ITEMS if item in sent] == []
+
+
+@pytest.mark.parametrize(("author", "target"), FOREIGN)
+def test_what_is_left_out_is_told(author: str, target: str) -> None:
+    kinds = {repair.kind for repair in assembled(author, target).report.repairs}
+
+    assert "foreign_reasoning" in kinds
+
+
+SEARCHES = [pair for pair in FOREIGN if pair[0] in ("openai", "anthropic", "anthropic-v1")]
+
+
+@pytest.mark.parametrize(("author", "target"), SEARCHES)
+def test_a_search_is_read_as_what_was_searched_and_found(author: str, target: str) -> None:
+    text = assembled(author, target).messages[-2].text
+
+    assert "[web_search: tides at Brest]" in text
+    assert "- Tides (https://tides.example)" in text
+    assert "{" not in text
+
+
+@pytest.mark.parametrize(("author", "target"), sorted(OWN))
+def test_its_own_items_come_back(author: str, target: str) -> None:
+    context = assembled(author, target)
+
+    assert context.messages[-2].content == ANSWERS[author].content
+    assert SECRET in payload(target, context.messages)
+    assert context.report.repairs == ()
+
+
+@pytest.mark.parametrize("author", ANSWERS)
+def test_items_stay_where_the_provider_is_not_known(author: str) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.add_messages(conversation(author), **SCOPE)
+
+    context = pipeline.assemble("And low water?", **SCOPE)
+
+    assert context.messages[-2].content == ANSWERS[author].content
+
+
+@pytest.mark.parametrize(("author", "target"), [("openai", "anthropic"), ("anthropic", "openai")])
+def test_the_stored_message_is_as_it_was(author: str, target: str) -> None:
+    pipeline = ContextPipeline(model=MODELS[target], store=InMemoryStore())
+    pipeline.add_messages(conversation(author), **SCOPE)
+    pipeline.assemble("And low water?", **SCOPE)
+
+    [_, stored] = pipeline.conversation("c1", user_id="ada").messages()
+    assert stored.content == ANSWERS[author].content
+
+
+def test_an_answer_without_a_provider_goes_by_the_form_of_its_blocks() -> None:
+    pipeline = ContextPipeline(model=MODELS["openai"], store=InMemoryStore())
+    untold = ANSWERS["anthropic"].model_copy(update={"response_metadata": {}})
+    pipeline.add_messages([HumanMessage("When?", id="h1"), untold], **SCOPE)
+
+    sent = payload("openai", pipeline.assemble("And low water?", **SCOPE).messages)
+
+    assert [item for item in ITEMS if item in sent] == []
+
+
+@pytest.mark.parametrize("pair", few_are_quick(FOREIGN, 4))
+@pytest.mark.parametrize("budget", [4_000, 128_000])
+def test_a_long_conversation_of_them_fits(pair: tuple[str, str], budget: int) -> None:
+    author, target = pair
+    pipeline = ContextPipeline(
+        {"max_context_tokens": budget}, model=MODELS[target], store=InMemoryStore()
+    )
+    messages: list[BaseMessage] = []
+    for number in range(60):
+        messages.append(HumanMessage(f"When is high water on day {number}?", id=f"h{number}"))
+        messages.append(ANSWERS[author].model_copy(update={"id": f"a{number}"}))
+    pipeline.add_messages(messages, **SCOPE)
+    context = pipeline.assemble("And low water?", **SCOPE)
+
+    assert context.report.total_tokens <= budget
+    sent = payload(target, context.messages)
+    assert SECRET not in sent
