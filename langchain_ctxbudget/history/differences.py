@@ -114,7 +114,7 @@ def _are_sent_as(stored_ids: Sequence[str], given_ids: Sequence[str], rules: Cal
     if len(stored_ids) != len(given_ids):
         return False
     return all(
-        given == rules.accepted(stored) or given in _numbered(stored, rules)
+        given == rules.accepted(stored) or given in _numbered(rules.accepted(stored), rules)
         for stored, given in zip(stored_ids, given_ids, strict=True)
     )
 

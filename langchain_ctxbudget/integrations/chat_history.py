@@ -41,8 +41,9 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory`
     sends no more than that, and `all_messages` is everything that was said. Without it, both are
-    everything; only `all_messages` has ids of calls that are too long for the pipeline's model. For
-    new code, see `build_context_graph` and `ContextPipeline`, which also retrieve and report.
+    everything: `messages` as the provider of the pipeline's model accepts it, `all_messages` as it
+    was said. For new code, see `build_context_graph` and `ContextPipeline`, which also retrieve and
+    report.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -105,7 +106,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """The window of `max_tokens`; without it every message, with ids that the model takes."""
+        """The window of `max_tokens`; without it every message, as the provider takes it."""
         if self.max_tokens is None:
             return accepted_history(self.all_messages, self._profile)
         return self.window(self.max_tokens)

@@ -40,7 +40,10 @@ def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch,
         sent.append(Placed(accepted, placed.position))
         if not isinstance(message, ToolMessage):
             sent_ids = list(call_ids(accepted))
-            detail = f"ids of calls that the provider refuses are sent as digests: {sent_ids}"
+            refused = "that the provider refuses"
+            if ids.longest is not None and max(map(len, call_ids(message))) > ids.longest:
+                refused = f"over {ids.longest} characters"
+            detail = f"ids of calls {refused} are sent as digests: {sent_ids}"
             repairs.append(Repair("call_id", message.id or "", detail))
     return Stretch(sent, stretch.used), repairs
 
