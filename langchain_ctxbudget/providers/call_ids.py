@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.content import call_ids, is_text, with_calls_as
+from langchain_ctxbudget.content import Part, call_ids, is_text, with_calls_as
 from langchain_ctxbudget.providers.profile import CallIds, Profile
 from langchain_ctxbudget.providers.stretch import Placed, Repair, Stretch
 
@@ -41,7 +41,10 @@ def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch,
         if not isinstance(message, ToolMessage):
             sent_ids = list(call_ids(accepted))
             refused = "that the provider refuses"
-            if ids.longest is not None and max(map(len, call_ids(message))) > ids.longest:
+            if (
+                ids.longest is not None
+                and max(map(len, call_ids(message)), default=0) > ids.longest
+            ):
                 refused = f"over {ids.longest} characters"
             detail = f"ids of calls {refused} are sent as digests: {sent_ids}"
             repairs.append(Repair("call_id", message.id or "", detail))
@@ -135,9 +138,10 @@ def _with_accepted_id(call: Any, ids: CallIds, key: str = "id") -> Any:  # noqa:
 def _block_with_accepted_ids(block: Any, ids: CallIds) -> Any:  # noqa: ANN401 - blocks are texts or dicts
     """Returns a block of a content with ids of calls that the provider takes.
 
-    Also one in LangChain's `non_standard` wrapping.
+    Also one in LangChain's `non_standard` wrapping. Ids of tools that the provider runs itself are
+    its own, and stay.
     """
-    if not isinstance(block, dict):
+    if not isinstance(block, dict) or Part(block).is_run_by_provider:
         return block
     if block.get("type") == "non_standard":
         return {**block, "value": _block_with_accepted_ids(block.get("value"), ids)}

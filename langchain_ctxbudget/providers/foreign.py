@@ -22,7 +22,6 @@ from langchain_ctxbudget.content import (
     Kind,
     Part,
     cited_sources,
-    is_text,
     parts_of,
     readable_server_tool,
     text_part,
@@ -38,15 +37,40 @@ _OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, K
 _GENERATED_IMAGE = "image_generation_call"
 _SIGNATURES = frozenset({"function_call_signature"})
 """Types of blocks that hold nothing but the signature of a thought."""
+_NO_REASONING = Change(
+    "foreign_reasoning",
+    "sent without reasoning that another provider has written, or nobody has signed",
+)
 
 
 def with_own_items(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message without items of another provider, and what was changed for that."""
-    if is_text(message) or profile.items is None or not isinstance(message, AIMessage):
+    if profile.items is None or not isinstance(message, AIMessage):
         return message, ()
+    if profile.items.reasoning_key in message.additional_kwargs:
+        message, changes = _without_reasoning_beside(message, profile.items)
+        content_only, further_changes = _with_own_content(message, profile.items)
+        return content_only, [*changes, *further_changes]
+    return _with_own_content(message, profile.items)
+
+
+def _without_reasoning_beside(
+    message: AIMessage, items: OwnItems
+) -> tuple[AIMessage, Sequence[Change]]:
+    """Returns a message without another provider's reasoning beside its content."""
+    if not _Author(authors_of(message), items).is_foreign:
+        return message, ()
+    others = {
+        key: value for key, value in message.additional_kwargs.items() if key != items.reasoning_key
+    }
+    return message.model_copy(update={"additional_kwargs": others}), [_NO_REASONING]
+
+
+def _with_own_content(message: AIMessage, items: OwnItems) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message without items of another provider in its content."""
     if isinstance(message.content, str):
         return message, ()
-    author = _Author(authors_of(message), profile.items)
+    author = _Author(authors_of(message), items)
     parts = parts_of(message)
     sent: list[Part] = []
     for part in parts:
@@ -161,8 +185,7 @@ def _changes(parts: Sequence[Part], sent: Sequence[Part]) -> list[Change]:
 
     changes: list[Change] = []
     if thoughts:
-        detail = "sent without reasoning that another provider has written, or nobody has signed"
-        changes.append(Change("foreign_reasoning", detail))
+        changes.append(_NO_REASONING)
     if as_text:
         names = ", ".join(dict.fromkeys(as_text))
         changes.append(Change("foreign_item", f"items of another provider sent as text: {names}"))

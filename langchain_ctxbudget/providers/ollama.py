@@ -7,7 +7,7 @@ from langchain_ctxbudget.providers.profile import OwnItems, Profile
 # out or refuses (`ChatOllama._convert_messages_to_ollama_messages`, 1.1.0).
 OLLAMA = Profile(
     name="ollama",
-    items=OwnItems(authors=frozenset({"ollama"})),
+    items=OwnItems(authors=frozenset({"ollama"}), reasoning_key="reasoning_content"),
     # Nothing is charged; what counts is time, and the beginning that a prompt shares with the last
     # one is not computed again. Its share is an estimate (no source): each new token still reads
     # it. A model is unloaded after five minutes (`keep_alive`, Ollama's API reference).

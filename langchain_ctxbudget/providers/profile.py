@@ -152,6 +152,8 @@ class OwnItems:
     """The types of blocks that it takes back, in its own form and in LangChain's standard one."""
     wants_signatures: bool = False
     """True where it refuses reasoning without its signature."""
+    reasoning_key: str = ""
+    """The key of `additional_kwargs` under which its class reads reasoning; empty: none."""
 
 
 EVERY_ITEM: Final = None

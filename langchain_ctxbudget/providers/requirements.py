@@ -87,8 +87,8 @@ def each(
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(accepted_speaker)),
     Requirement(with_calls_as_read),
-    Requirement(with_accepted_call_ids),
     Requirement(each(with_own_items)),
+    Requirement(with_accepted_call_ids),
     Requirement(each(accepted)),
     Requirement(with_own_results),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
+from tests.cases import few_are_quick
 from tests.integration_tests.test_foreign_items import MODELS
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
@@ -94,11 +96,17 @@ def graph(target: str, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     return sent
 
 
-@pytest.mark.parametrize("way_out", [prompt, turn, window, whole_history])
-@pytest.mark.parametrize("call_id", IDS.values(), ids=list(IDS))
-@pytest.mark.parametrize("target", TAKES)
-def test_a_provider_gets_ids_that_it_takes(target: str, call_id: str, way_out: Any) -> None:
-    sent = way_out(target, round_of(call_id))
+WAYS = (prompt, turn, window, whole_history)
+CASES = list(product(WAYS, TAKES, IDS))
+QUICK = [case for number, case in enumerate(CASES) if number % 7 == 0]
+"""Of every way out, provider and id a few."""
+REST = [case for case in CASES if case not in QUICK]
+
+
+@pytest.mark.parametrize("case", few_are_quick([*QUICK, *REST], len(QUICK)))
+def test_a_provider_gets_ids_that_it_takes(case: Any) -> None:
+    way_out, target, name = case
+    sent = way_out(target, round_of(IDS[name]))
 
     [sent_id] = ids_of(sent)
     assert re.fullmatch(TAKES[target], sent_id)
@@ -114,9 +122,10 @@ def test_a_graph_sends_ids_that_the_provider_takes(target: str) -> None:
     assert results_of(sent) == [sent_id]
 
 
-@pytest.mark.parametrize("call_id", IDS.values(), ids=list(IDS))
-@pytest.mark.parametrize("target", TAKES)
-def test_an_id_that_is_used_twice_is_sent_once(target: str, call_id: str) -> None:
+@pytest.mark.parametrize("case", few_are_quick(list(product(TAKES, IDS)), 9))
+def test_an_id_that_is_used_twice_is_sent_once(case: Any) -> None:
+    target, name = case
+    call_id = IDS[name]
     sent = prompt(target, [*round_of(call_id), *round_of(call_id, 1)])
 
     ids = ids_of(sent)
@@ -187,3 +196,21 @@ def test_a_whole_history_is_known_when_it_is_added_again(target: str) -> None:
     history.add_messages(history.messages)
 
     assert history.all_messages == given
+
+
+def test_ids_of_a_tool_that_the_provider_runs_stay() -> None:
+    item_id = "ws_" + "0" * 60
+    searched = AIMessage(
+        [
+            {"type": "server_tool_call", "name": "web_search", "id": item_id, "args": {}},
+            {"type": "server_tool_result", "tool_call_id": item_id, "status": "success"},
+            {"type": "text", "text": "At 18:04."},
+        ],
+        response_metadata={"model_provider": "openai", "output_version": "v1"},
+    )
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.add_messages([HumanMessage("When?"), searched], **SCOPE)
+
+    context = pipeline.assemble("And low water?", **SCOPE)
+
+    assert context.messages[-2].content == searched.content
