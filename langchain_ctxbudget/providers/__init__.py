@@ -112,6 +112,6 @@ __all__ = [
     "with_calls_as_shown",
     "with_name_as_sent",
     "with_system_mark",
-    "without_mark",
     "without_call_ids",
+    "without_mark",
 ]

@@ -87,6 +87,8 @@ _BEDROCK_CLASS = "ChatBedrock"
 _OPENAI_CLASS = "BaseChatOpenAI"
 _OF_SEVERAL_MAKERS = frozenset({"", "bedrock", "amazon_bedrock"})
 """Values of `model_provider` that do not tell whose model has answered."""
+_REASONING = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+"""Types of blocks that hold thoughts, of all providers."""
 _WITH_RESPONSES: Mapping[str, Profile] = {
     OPENAI.name: OPENAI_RESPONSES,
     AZURE.name: AZURE_RESPONSES,
@@ -138,8 +140,8 @@ def profile_named(provider: str | Profile) -> Profile:
 def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
     """Returns the profile of whoever gets the requests for a model, an object or a name.
 
-    Of a model with fallbacks or alternatives, any may get the request: ids of calls are those that
-    all of them take.
+    Of a model with fallbacks or alternatives, any may get the request: ids of calls and items of
+    server tools are those that all of them take.
 
     Args:
         model: The model; it may be bound.
@@ -245,9 +247,17 @@ def _bound_arguments(model: object) -> dict[str, Any]:
 
 
 def _strictest(profiles: Sequence[Profile]) -> Profile:
-    """Returns the first of some profiles, with ids of calls that all of them take."""
+    """Returns the first of some profiles, with ids of calls and server tools that all take.
+
+    Its own reasoning stays: without it the first model may refuse a round of calls, and classes of
+    other providers leave most of it out themselves.
+    """
     first = profiles[0]
-    return replace(first, call_ids=_taken_by_all([profile.call_ids for profile in profiles]))
+    call_ids = _taken_by_all([profile.call_ids for profile in profiles])
+    items = first.items
+    if items is not None and any(profile.items != items for profile in profiles):
+        items = replace(items, types=items.types & _REASONING)
+    return replace(first, call_ids=call_ids, items=items)
 
 
 def _taken_by_all(rules: Sequence[CallIds]) -> CallIds:

@@ -183,6 +183,14 @@ def test_ids_for_several_models_have_characters_that_each_takes() -> None:
     assert ids.accepted("functions.search:0").isidentifier()
 
 
+@pytest.mark.parametrize(("fallback", "taken"), [(openai("gpt-4o"), False), (CLAUDE, True)])
+def test_server_tools_go_to_several_models_if_each_takes_them(fallback: Any, taken: bool) -> None:
+    items = profile_of(CLAUDE.with_fallbacks([fallback])).items
+    assert items is not None
+    assert ("server_tool_use" in items.types) is taken
+    assert "thinking" in items.types
+
+
 def test_an_address_in_the_environment_is_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", GATEWAY)
     assert profile_of(openai("gpt-4o")).name == "openai-compatible"
