@@ -86,6 +86,11 @@ def _part_tokens(
         return file_tokens(medium, count, files)
     if part.is_function_call and part.call_id in sent_ids:
         return 0
+    return _block_tokens(part, count)
+
+
+def _block_tokens(part: Part, count: Count) -> int:
+    """Returns the tokens of a block that is neither a text, nor a medium, nor a call."""
     if part.kind is Kind.COMPACTION:
         return _compaction_tokens(part, count)
     return count(compact_json(without_mark(part.block)))
