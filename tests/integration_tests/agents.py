@@ -19,7 +19,7 @@ from pydantic import Field, SecretStr
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer
+from tests.doubles.strict_server import StrictServer
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -101,7 +101,7 @@ def agent_of(model: Any, *middleware: Any, tools: Sequence[Any] = (), **options:
     return create_agent(model, list(tools), middleware=list(middleware), **options)
 
 
-def openai(server: StrictOpenAIServer, model: str = "gpt-4o", **options: Any) -> ChatOpenAI:
+def openai(server: StrictServer, model: str = "gpt-4o", **options: Any) -> ChatOpenAI:
     return ChatOpenAI(
         model=model, api_key=SecretStr("x"), base_url=server.url, max_retries=0, **options
     )

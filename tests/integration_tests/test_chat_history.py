@@ -19,7 +19,7 @@ from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, Tik
 from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.doubles.providers import check_anthropic, check_openai
 from tests.integration_tests.test_valid_prompts import TRANSCRIPTS, numbered
 
 Messages = list[BaseMessage]

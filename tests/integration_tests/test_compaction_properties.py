@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.messages import Preservation
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.doubles.providers import check_anthropic, check_openai
 from tests.integration_tests.summary_models import USER, words
 from tests.integration_tests.test_promises import check_adds_up
 

@@ -20,8 +20,8 @@ from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCou
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter
+from tests.doubles.server import OpenAIServer, says
 from tests.integration_tests import strategies as made
-from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import SYSTEM_PROMPT, check_adds_up, check_floors
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

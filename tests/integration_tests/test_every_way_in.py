@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.recount import count, recount
 from tests.integration_tests.scripted_agent import BIG, BIG_RESULT_TOKENS, KINDS, TOOLS, Script
-from tests.integration_tests.strict_openai_server import count, recount
 from tests.integration_tests.ways_in import WITH_TOOLS, Outcome, WithoutThePackage, outcome_of
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

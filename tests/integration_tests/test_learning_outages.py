@@ -17,8 +17,8 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
+from tests.doubles.server import Fault, OpenAIServer, refuses, says
 from tests.integration_tests.learning_models import Reader, asks_to_learn, new_messages, read
-from tests.integration_tests.openai_server import Fault, OpenAIServer, refuses, says
 
 pytestmark = pytest.mark.slow
 

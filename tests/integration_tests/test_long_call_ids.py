@@ -28,7 +28,8 @@ from langchain_ctxbudget import (
     build_context_graph,
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, MessageConflictError
-from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
+from tests.doubles.openai_chat import chat_problems
+from tests.doubles.openai_responses import responses_problems
 
 LONGEST = 40
 LONG = "call_" + "L" * 61

@@ -18,9 +18,10 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from tests.cases import few_are_quick
+from tests.doubles.recount import recount
+from tests.doubles.server import calls, says
+from tests.doubles.strict_server import StrictServer
 from tests.integration_tests import agents
-from tests.integration_tests.openai_server import calls, says
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
@@ -107,7 +108,7 @@ def tell_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_tools_prompt_and_response_format_are_counted_as_sent(
     response_format: Any, model: str, system_prompt: Any
 ) -> None:
-    with StrictOpenAIServer(tell_weather, max_tokens=agents.BUDGET_TOKENS) as server:
+    with StrictServer(tell_weather, max_tokens=agents.BUDGET_TOKENS) as server:
         agent = agents.agent_of(
             agents.openai(server, model),
             agents.budget(recall_tool=True),
@@ -128,7 +129,7 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
     def twice_as_much(body: Any) -> int:
         return 2 * recount(body)
 
-    with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=twice_as_much) as server:
+    with StrictServer(lambda _: says("In pieces. " * 10), measure=twice_as_much) as server:
         agent = agents.agent_of(agents.openai(server, stream_usage=True), agents.budget())
         question = {"messages": [("human", "Hi " * 550)]}
         for _ in range(2):  # of an exact count, one that is twice as much could be an accident

@@ -15,9 +15,10 @@ from pydantic import Field, SecretStr
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.cases import few_are_quick
+from tests.doubles.recount import recount
+from tests.doubles.server import calls, refuses, says
+from tests.doubles.strict_server import StrictServer
 from tests.integration_tests import agents
-from tests.integration_tests.openai_server import calls, refuses, says
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
 pytestmark = [
     pytest.mark.slow,
@@ -126,7 +127,7 @@ def test_requests_beside_another_one_are_valid_and_counted(
             (f"k{number}b", "look_up", {"topic": "b@example.org"}),
         )
 
-    with StrictOpenAIServer(answer_with_calls_first, max_tokens=agents.BUDGET_TOKENS) as server:
+    with StrictServer(answer_with_calls_first, max_tokens=agents.BUDGET_TOKENS) as server:
         agent = agents.agent_of(
             agents.openai(server),
             *in_order(order, new_other(), agents.budget()),
@@ -155,7 +156,7 @@ def test_a_prompt_fits_the_fallback_s_window_if_ours_is_last(
             return refuses(500)
         return server.fault
 
-    with StrictOpenAIServer() as server:
+    with StrictServer() as server:
         server.fault_of = refuse_the_first_model
         profile = {"max_input_tokens": prompt_tokens + 100, "max_output_tokens": 100}
         small_model = agents.openai(server, "gpt-4o-mini", profile=profile)

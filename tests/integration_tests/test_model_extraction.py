@@ -16,7 +16,7 @@ from langchain_ctxbudget.knowledge.records import (
     LearnedTopic,
     ReadMessage,
 )
-from tests.integration_tests.openai_server import OpenAIServer, says
+from tests.doubles.server import OpenAIServer, says
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 

@@ -17,8 +17,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
+from tests.doubles.providers import check_anthropic, check_openai
 from tests.integration_tests import strategies
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."

@@ -16,8 +16,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
+from tests.doubles.strict_server import StrictServer
 from tests.integration_tests.scripted_agent import TOOLS, Script
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 from tests.integration_tests.ways_in import (
     WITH_TOOLS,
     Agent,
@@ -81,12 +81,12 @@ def new_agent(way: type[Agent], url: str, pipeline: ContextPipeline) -> Agent:
 
 def prompts(way: type[Agent], story: Callable[[Agent], Any]) -> Prompts:
     """Returns what a server is sent in the course of a story."""
-    with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
+    with StrictServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
         story(new_agent(way, server.url, pipeline))
         return sent(server)
 
 
-def sent(server: StrictOpenAIServer) -> Prompts:
+def sent(server: StrictServer) -> Prompts:
     assert server.refused == []
     return [{key: body.get(key) for key in ("messages", "tools")} for body in server.received]
 
@@ -139,7 +139,7 @@ def resume(name: str, url: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["loop", *WAYS])
 def test_an_interrupt_resumed_elsewhere_has_the_same_prompts(name: str, tmp_path: Path) -> None:
-    with StrictOpenAIServer(SCRIPT.answer) as server:
+    with StrictServer(SCRIPT.answer) as server:
         child = multiprocessing.get_context("spawn").Process(
             target=converse_until_interrupted, args=(name, server.url, tmp_path)
         )

@@ -17,7 +17,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history.tree import MOST_ATTEMPTS
-from tests.integration_tests.openai_server import (
+from tests.doubles.server import (
     CUT,
     ENDS_EARLY,
     GARBAGE,

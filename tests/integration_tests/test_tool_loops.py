@@ -27,7 +27,7 @@ from langchain_ctxbudget.pipeline import Prompter, Session
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION
 from langchain_ctxbudget.stores import Scope
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.doubles.providers import check_anthropic, check_openai
 
 SCOPE = Scope("ada", "c1")
 WORDS = (

@@ -13,8 +13,8 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
-from tests.integration_tests.provider_rules import ANTHROPIC, check_anthropic
-from tests.integration_tests.strict_openai_server import responses_problems
+from tests.doubles.openai_responses import responses_problems
+from tests.doubles.providers import CLAUDE, check_anthropic
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
@@ -217,7 +217,7 @@ TOOL_CALL = ToolCall(name="look", args={}, id="toolu_1")
 
 def types_of_blocks_sent(context: AssembledContext) -> list[str]:
     """The types of the blocks of the only assistant's message."""
-    body = ANTHROPIC._get_request_payload(list(context.messages))
+    body = CLAUDE._get_request_payload(list(context.messages))
     [content] = [
         message["content"] for message in body["messages"] if message["role"] == "assistant"
     ]

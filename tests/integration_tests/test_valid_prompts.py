@@ -5,7 +5,7 @@ By rules that know nothing of this package.
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -32,14 +32,19 @@ from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, Co
 from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.conftest import EVALUATION_DATA
-from tests.integration_tests import strategies
-from tests.integration_tests.provider_rules import (
-    ANTHROPIC,
-    anthropic_problems,
+from tests.doubles.providers import (
+    APIS,
+    CHAT,
+    GEMINI,
+    MESSAGES,
+    RESPONSES,
+    UNSTORED_RESPONSES,
+    Api,
     check_anthropic,
     check_openai,
 )
-from tests.integration_tests.strict_openai_server import chat_problems, recount, responses_problems
+from tests.doubles.recount import recount
+from tests.integration_tests import strategies
 from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
@@ -65,45 +70,19 @@ def turn_of(question: str, transcript: Messages) -> Messages:
 TURNS = st.builds(turn_of, st.sampled_from(["Who booked it?", "word " * 400]), TRANSCRIPTS)
 
 
-@dataclass(frozen=True)
-class Api:
-    """A way to send a request to a provider, and what judges its JSON."""
+# -- what a prompt is judged by
 
-    model: Any
-    problems_of: Callable[[Body], list[str]]
-
-    def body_of(self, messages: Sequence[BaseMessage]) -> Body:
-        body: Body = json.loads(json.dumps(self.model._get_request_payload(list(messages))))
-        return body
-
-    def problems(self, messages: Sequence[BaseMessage]) -> list[str]:
-        return self.problems_of(self.body_of(messages))
-
-
-CHAT_COMPLETIONS = Api(ChatOpenAI(model="gpt-4o", api_key="x"), chat_problems)
-RESPONSES = Api(ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=True), responses_problems)
-UNSTORED_RESPONSES = Api(
-    ChatOpenAI(model="gpt-4o", api_key="x", output_version="responses/v1", store=False),
-    responses_problems,
-)
-MESSAGES_OF_ANTHROPIC = Api(ANTHROPIC, anthropic_problems)
-
-APIS: Mapping[str, Api] = {
-    "chat completions": CHAT_COMPLETIONS,
-    "responses": RESPONSES,
-    "responses, nothing stored": UNSTORED_RESPONSES,
-    "anthropic": MESSAGES_OF_ANTHROPIC,
-}
-EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=list(APIS))
+TEXT_APIS = {name: api for name, api in APIS.items() if api is not GEMINI}
+EVERY_API = pytest.mark.parametrize("api", TEXT_APIS.values(), ids=list(TEXT_APIS))
 
 
 def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
     """What any provider refuses in a prompt, tokens over the budget included."""
     found: list[str] = []
-    for name, api in APIS.items():
+    for name, api in TEXT_APIS.items():
         found += [f"{name}: {problem}" for problem in api.problems(messages)]
     if not found:
-        tokens = recount(CHAT_COMPLETIONS.body_of(messages))
+        tokens = recount(CHAT.body_of(messages))
         found += [f"{tokens} tokens of {budget}"] if tokens > budget else []
     return found
 
@@ -411,7 +390,7 @@ def test_an_image_in_a_result_is_sent(prompt_with_an_image: Messages, api: Api) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("api", [RESPONSES, UNSTORED_RESPONSES, MESSAGES_OF_ANTHROPIC])
+@pytest.mark.parametrize("api", [RESPONSES, UNSTORED_RESPONSES, MESSAGES])
 def test_an_image_in_a_result_is_accepted_where_it_may_be(
     prompt_with_an_image: Messages, api: Api
 ) -> None:
@@ -429,7 +408,7 @@ def test_with_chat_completions_an_image_in_a_result_is_no_worse(
 
 
 def reasons_without_places(messages: Messages) -> list[str]:
-    problems = CHAT_COMPLETIONS.problems(messages)
+    problems = CHAT.problems(messages)
     return [problem.split(":", 1)[1] for problem in problems]
 
 

@@ -33,6 +33,7 @@ from typing_extensions import TypedDict
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport
+from tests.doubles.strict_server import StrictServer
 from tests.integration_tests.scripted_agent import (
     SYSTEM_PROMPT,
     Script,
@@ -42,7 +43,6 @@ from tests.integration_tests.scripted_agent import (
     named,
     run_tool,
 )
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 
 USER = "ada"
 ROOM_FOR_SYSTEM_AND_REST = 600
@@ -457,7 +457,7 @@ def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts:
     limit: int | None = budget_tokens
     if way is WithoutThePackage:
         limit = None
-    with StrictOpenAIServer(max_tokens=limit) as server, make_pipeline(budget_tokens) as pipeline:
+    with StrictServer(max_tokens=limit) as server, make_pipeline(budget_tokens) as pipeline:
 
         def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
             last_prompt = pipeline.engine.recent.last

@@ -17,7 +17,7 @@ from langchain_ctxbudget.messages import OpenCalls
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES
 from langchain_ctxbudget.providers import COMMON, UsedIds, grouped, regrouped
 from langchain_ctxbudget.providers.pairing import NO_RESULT
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.doubles.providers import check_anthropic, check_openai
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 HELLO = {"type": "text", "text": "hello"}
