@@ -19,6 +19,9 @@ Json = dict[str, Any]
 
 WORD_ENDINGS = ("", "é", "北京", "🙂", "-x", "ß", "русский", "_1")
 
+CALL_IDS = {"anthropic": "toolu_", "google": "0f8c-", "mistral": "", "ollama": "9b2e-"}
+"""How the ids of calls begin, by provider."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -80,8 +83,7 @@ class Scene:
     def new_call(self, name: str = "look_up") -> Call:
         self._calls += 1
         number = f"{self.step.number}x{self._calls}"
-        prefixes = {"anthropic": "toolu_", "google": "0f8c-", "chat": "call_", "responses": "call_"}
-        return Call(f"{prefixes[self.step.voice.provider]}{number}", name)
+        return Call(f"{CALL_IDS.get(self.step.voice.provider, 'call_')}{number}", name)
 
     def call(self, *calls: Call, says: str = "") -> None:
         reply = self.reply()
@@ -360,6 +362,18 @@ def user_media(scene: Scene) -> None:
     scene.say("I see.")
 
 
+def many_pictures(scene: Scene) -> None:
+    """More pictures than Anthropic takes, in one message or in many."""
+    picture = {"type": "image_url", "image_url": {"url": samples.URL, "detail": "low"}}
+    if scene.random.random() < 0.3:
+        scene.ask(_with_words(scene, [picture] * 110))
+        scene.say()
+        return
+    for _ in range(11):
+        scene.ask(_with_words(scene, [picture] * 10))
+        scene.say("I see.")
+
+
 def user_marks(scene: Scene) -> None:
     """The application marks for Anthropic's cache itself."""
     block = {"type": "text", "text": scene.words(), "cache_control": {"type": "ephemeral"}}
@@ -516,6 +530,7 @@ KINDS: Mapping[str, Callable[[Scene], None]] = {
         custom_call,
         patch,
         user_media,
+        many_pictures,
         user_marks,
         user_sources,
         raw_results,
@@ -538,7 +553,7 @@ class Conversation:
         for _ in range(random.choice([1, 2, 4, 8, 14])):
             if random.random() < 0.25:
                 voice = random.choice(VOICES)
-            steps.append(Step(random.choice(kinds), voice, random.randrange(10_000)))
+            steps.append(Step(random.choice(kinds), voice, random.randrange(1_000_000)))
         return cls(tuple(steps))
 
     def turns(self) -> list[list[BaseMessage]]:

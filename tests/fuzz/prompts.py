@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 from langchain.agents.middleware import ModelRequest
@@ -23,7 +24,7 @@ from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.integrations.graph import build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.doubles.providers import Api
+from tests.doubles.providers import APIS, Api
 from tests.fuzz.conversations import Conversation
 
 SYSTEM_PROMPT = "You are a careful assistant."
@@ -31,6 +32,16 @@ SYSTEM_TOKENS = 600
 """In tokens: what a window leaves for the system message and the new one."""
 MOST_PROBLEMS = 3
 """So many of one prompt are told."""
+SETTINGS: Sequence[Mapping[str, Any]] = (
+    {},
+    {},
+    {"cache_markers": "anthropic"},
+    {"oversized_message": "clip"},
+    {"keep_messages": 2},
+    {"compaction_trigger": 0.3, "compaction_target": 0.2},
+    {"allocation": "dynamic"},
+)
+"""What an application may have set."""
 BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
 _WORD = re.compile(r"u\d+w\d+[^\s\"\\<>,.;:!?)\]}…]*")
 USER = "ada"
@@ -41,6 +52,7 @@ class Prompt:
     """What is sent with a budget, and the total that the report tells."""
 
     messages: Sequence[BaseMessage]
+    api: Api
     budget: int
     total_tokens: int = 0
 
@@ -50,10 +62,23 @@ class Thread:
 
     def __init__(self, api: Api, turns: Sequence[Sequence[BaseMessage]]) -> None:
         self.api = api
+        self.random = Random(f"{api.name}/{len(turns)}/{turns[-1][0].id}")
         self.turns = turns
         self.history = [message for turn in turns[:-1] for message in turn]
-        self.turn = list(turns[-1])
+        self.turn = self.to_be_answered(turns[-1])
+        self.changes = self.random.choice(SETTINGS)
         self.scope = {"user_id": USER, "conversation_id": "c1"}
+
+    def to_be_answered(self, turn: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """A turn up to a place where a model is asked."""
+        following = [*turn[1:], AIMessage("")]
+        places = [
+            place
+            for place, message in enumerate(turn)
+            if isinstance(message, HumanMessage | ToolMessage)
+            and isinstance(following[place], AIMessage)
+        ]
+        return list(turn[: self.random.choice(places) + 1])
 
     @property
     def messages(self) -> list[Any]:
@@ -64,7 +89,7 @@ class Thread:
         return {"configurable": {"thread_id": "c1", "user_id": USER}}
 
     def pipeline(self, budget: int) -> ContextPipeline:
-        settings = {"learn": False, "max_context_tokens": budget}
+        settings = {"learn": False, "max_context_tokens": budget, **self.changes}
         return ContextPipeline(
             settings, model=self.api.model, system_prompt=SYSTEM_PROMPT, store=InMemoryStore()
         )
@@ -74,34 +99,42 @@ def by_pipeline(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
     """A prompt with each budget, of what is stored and the current turn."""
     pipeline = thread.pipeline(budgets[0])
     pipeline.add_messages(thread.history, **thread.scope)
+    for message in thread.random.sample(thread.history, len(thread.history) // 8):
+        wish = thread.random.choice(["keep", "summarize", "drop"])
+        pipeline.pin(message.id or "", preservation=wish, **thread.scope)
     for budget in budgets:
         with suppress(BudgetTooSmallError):
             context = pipeline.assemble(
                 thread.turn, settings={"max_context_tokens": budget}, **thread.scope
             )
-            yield Prompt(context.messages, budget, context.report.total_tokens)
+            yield Prompt(context.messages, thread.api, budget, context.report.total_tokens)
     assert pipeline.get_messages(**thread.scope) == thread.history, "what is stored has changed"
 
 
 def by_middleware(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
-    """A prompt for every turn, one after the other, so that some are extended."""
+    """A prompt for every turn, one after the other, so that some are extended.
+
+    The model changes now and then.
+    """
     pipeline = thread.pipeline(budgets[0])
     middleware = ContextBudgetMiddleware(pipeline, recall_tool=False)
     state: list[Any] = []
     for turn in thread.turns:
-        state += turn
-        if not isinstance(turn[-1], HumanMessage | ToolMessage):
-            state.pop()  # it is being asked for
+        asked = thread.to_be_answered(turn)
+        api = thread.random.choice([thread.api, *APIS.values()])
         with suppress(BudgetTooSmallError):
-            yield _prompt_of_middleware(thread, pipeline, middleware, state, budgets[0])
-        if state[-1] is not turn[-1]:
-            state.append(turn[-1])
+            yield _prompt_of_middleware(
+                thread, pipeline, middleware, api=api, state=[*state, *asked], budget=budgets[0]
+            )
+        state += turn
 
 
 def _prompt_of_middleware(
     thread: Thread,
     pipeline: ContextPipeline,
     middleware: ContextBudgetMiddleware,
+    *,
+    api: Api,
     state: Sequence[Any],
     budget: int,
 ) -> Prompt:
@@ -112,7 +145,7 @@ def _prompt_of_middleware(
         return ModelResponse(result=[AIMessage("Done.")])
 
     request = ModelRequest(
-        model=thread.api.model,
+        model=api.model,
         messages=list(state),
         state={"messages": list(state)},
         runtime=Runtime(),
@@ -121,7 +154,7 @@ def _prompt_of_middleware(
     call.invoke(None, thread.config)
     system = [sent[0].system_message] if sent[0].system_message else []
     total = pipeline.engine.recent.last.report().total_tokens
-    return Prompt([*system, *sent[0].messages], budget, total)
+    return Prompt([*system, *sent[0].messages], api, budget, total)
 
 
 def by_graph(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
@@ -130,7 +163,7 @@ def by_graph(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
     with suppress(BudgetTooSmallError):
         state = graph.invoke({"messages": thread.messages}, thread.config)
         total = pipeline.engine.recent.last.report().total_tokens
-        yield Prompt(state["llm_input_messages"], budgets[0], total)
+        yield Prompt(state["llm_input_messages"], thread.api, budgets[0], total)
 
 
 def by_history(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
@@ -140,7 +173,7 @@ def by_history(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
     history.add_messages(thread.messages)
     for budget in budgets:
         window = history.window(budget - SYSTEM_TOKENS)
-        yield Prompt([SystemMessage(SYSTEM_PROMPT), *window], budget)
+        yield Prompt([SystemMessage(SYSTEM_PROMPT), *window], thread.api, budget)
 
 
 Way = Callable[[Thread, Sequence[int]], Iterator[Prompt]]
@@ -166,26 +199,27 @@ class Trial:
         turns = self.conversation.turns()
         outcome = Outcome()
         try:
-            for prompt in WAYS[self.way](Thread(self.api, turns), self.budgets):
+            thread = Thread(self.api, turns)
+            for prompt in WAYS[self.way](thread, self.budgets):
                 outcome.prompts.append(prompt)
-                outcome.problems += self._problems(turns, prompt)
+                found = self._problems(thread, prompt)
+                outcome.problems += [f"{prompt.api.name}: {problem}" for problem in found]
         except Exception as error:  # noqa: BLE001 - a prompt that fails is what is looked for
             outcome.problems.append(f"raised {type(error).__name__}: {error!s:.200}")
-        outcome.problems = [f"{self.api.name}: {problem}" for problem in outcome.problems]
         return outcome
 
-    def _problems(self, turns: Sequence[Sequence[BaseMessage]], prompt: Prompt) -> Iterator[str]:
+    def _problems(self, thread: Thread, prompt: Prompt) -> Iterator[str]:
         if prompt.total_tokens > prompt.budget:
             yield f"over: {prompt.total_tokens} of {prompt.budget} tokens"
         try:
-            body = self.api.body_of(prompt.messages)
+            body = prompt.api.body_of(prompt.messages)
         except Exception as error:  # noqa: BLE001 - whatever a package of LangChain raises
             yield f"cannot be built: {type(error).__name__}: {error!s:.200}"
         else:
-            yield from self.api.problems_of(body)[:MOST_PROBLEMS]
+            yield from prompt.api.problems_of(body)[:MOST_PROBLEMS]
             if has_picture_as_text(body):
                 yield "a picture is sent as text"
-        yield from _changed_words(turns, prompt, self.way)
+        yield from _changed_words(thread, prompt, self.way)
 
     def shortened(self, is_bad: Callable[["Trial"], bool]) -> "Trial":
         """The trial with as few steps as are still bad."""
@@ -212,15 +246,13 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def _changed_words(
-    turns: Sequence[Sequence[BaseMessage]], prompt: Prompt, way: str
-) -> Iterator[str]:
-    said = set(_WORD.findall(_text_of([message for turn in turns for message in turn])))
+def _changed_words(thread: Thread, prompt: Prompt, way: str) -> Iterator[str]:
+    said = set(_WORD.findall(_text_of([message for turn in thread.turns for message in turn])))
     sent_text = _text_of(prompt.messages)
     strange = {word for word in _WORD.findall(sent_text) if not _is_said(word, said)}
     if strange:
         yield f"words that nobody said: {sorted(strange)[:3]}"
-    newest = [message for message in turns[-1] if isinstance(message, HumanMessage)]
+    newest = [message for message in thread.turn if isinstance(message, HumanMessage)]
     if way not in _WITH_NEWEST or not newest:
         return
     for text in _texts_of(newest[-1]):

@@ -34,7 +34,7 @@ class Voice:
     """A provider's model, and the form in which its package returns replies."""
 
     provider: str
-    """`chat`, `responses`, `anthropic` or `google`."""
+    """`chat`, `responses`, `anthropic`, `google`, `mistral` or `ollama`."""
     output_version: str = "v0"
 
     def __str__(self) -> str:
@@ -51,6 +51,8 @@ VOICES = (
     Voice("anthropic", "v1"),
     Voice("google"),
     Voice("google", "v1"),
+    Voice("mistral"),
+    Voice("ollama"),
 )
 
 
@@ -104,7 +106,7 @@ class Reply:
 
     def serve(self, tool: str) -> None:
         """Uses a tool of the provider's own, if it has that."""
-        serve = _SERVED[self.voice.provider].get(tool)
+        serve = _SERVED.get(self.voice.provider, {}).get(tool)
         if serve is not None:
             serve(self)
 
@@ -433,8 +435,54 @@ def _google_picture(reply: Reply) -> None:
     reply.parts.append({"inline_data": blob})
 
 
+# -- Mistral and Ollama, as their packages read replies (`langchain_mistralai` 1.1.6, which leaves
+# thoughts as they come, and `langchain_ollama` 1.1.0, which has them beside the content)
+
+
+def _read_mistral(reply: Reply) -> AIMessage:
+    return _read_other(reply, reply.parts or "", "mistralai")
+
+
+def _read_ollama(reply: Reply) -> AIMessage:
+    text = "".join(part["text"] for part in reply.parts)
+    return _read_other(reply, text, "ollama")
+
+
+def _read_other(reply: Reply, content: Any, provider: str) -> AIMessage:
+    calls = [
+        {"name": call.name, "args": _object(call.arguments), "id": call.call_id}
+        for call in reply.calls
+    ]
+    return AIMessage(
+        content,
+        tool_calls=calls,
+        additional_kwargs=reply.extra,
+        response_metadata={"model_provider": provider},
+    )
+
+
+def _mistral_thought(reply: Reply, text: str) -> None:
+    thought = [{"type": "text", "text": text}]
+    reply.parts.append({"type": "thinking", "thinking": thought, "closed": True})
+
+
+def _mistral_text(reply: Reply, text: str) -> None:
+    part: Json = {"type": "text", "text": text}
+    if reply.random.random() < 0.3:
+        part["reference"] = {"reference_ids": [1]}
+    reply.parts.append(part)
+
+
+def _ollama_thought(reply: Reply, text: str) -> None:
+    reply.extra["reasoning_content"] = text
+
+
 def _ignored(_reply: Reply, _text: str) -> None:
     """A model that does not think aloud."""
+
+
+def _ignored_call(_reply: Reply, _call: Call) -> None:
+    """A model whose calls stand beside the content."""
 
 
 _READERS: Mapping[str, Callable[[Reply], AIMessage]] = {
@@ -442,24 +490,32 @@ _READERS: Mapping[str, Callable[[Reply], AIMessage]] = {
     "responses": _read_responses,
     "anthropic": _read_anthropic,
     "google": _read_google,
+    "mistral": _read_mistral,
+    "ollama": _read_ollama,
 }
 _THINKS: Mapping[str, Callable[[Reply, str], None]] = {
     "chat": _ignored,
     "responses": _responses_thought,
     "anthropic": _anthropic_thought,
     "google": _google_thought,
+    "mistral": _mistral_thought,
+    "ollama": _ollama_thought,
 }
 _SAYS: Mapping[str, Callable[[Reply, str], None]] = {
     "chat": _chat_text,
     "responses": _responses_text,
     "anthropic": _anthropic_text,
     "google": _google_text,
+    "mistral": _mistral_text,
+    "ollama": _chat_text,
 }
 _CALLS: Mapping[str, Callable[[Reply, Call], None]] = {
-    "chat": lambda reply, call: None,
+    "chat": _ignored_call,
     "responses": _responses_call,
     "anthropic": _anthropic_call,
     "google": _google_call,
+    "mistral": _ignored_call,
+    "ollama": _ignored_call,
 }
 _SERVED: Mapping[str, Mapping[str, Callable[[Reply], None]]] = {
     "chat": {"refusal": _chat_refusal, "audio": _chat_audio},
