@@ -32,5 +32,8 @@ GOOGLE = Profile(
     reads_own_media=True,
     cache=_CACHE,
     cache_by_family={"gemini-2.5": replace(_CACHE, smallest_tokens=2_048)},
+    # "Invalid function name. Must start with a letter or an underscore. Must be alphanumeric ...",
+    # an error of the API (read in Nov 2026). Dots and colons are taken as well; the narrow side.
+    refused_in_names="^(?=[^a-zA-Z_])|[^a-zA-Z0-9_-]+",
 )
 GOOGLE_VERTEX = replace(GOOGLE, name="google-vertex")

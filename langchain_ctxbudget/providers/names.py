@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.content import with_text_in_front
 from langchain_ctxbudget.messages import digest, one_line
@@ -105,8 +105,8 @@ def accepted_speaker(
 def with_accepted_name(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:
     """Returns a message under a name that a provider accepts.
 
-    Where there is none, a line above a user's words tells the name. The name of a tool on its
-    result is not sent.
+    Where there is none, a line above a user's words tells the name. A result goes by the name of
+    its tool: Google's package sends it beside the call's.
     """
     renamed = with_name_as_sent(message, profile)
     if message.name and not renamed.name and _may_have_heading(message):
@@ -116,7 +116,7 @@ def with_accepted_name(message: BaseMessage, profile: Profile = COMMON) -> BaseM
 
 def with_name_as_sent(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:
     """Returns a message under a name that a provider accepts, or without one."""
-    if not message.name or isinstance(message, ToolMessage):
+    if not message.name:
         return message
     name = accepted_name(message.name, profile)
     if name == message.name:

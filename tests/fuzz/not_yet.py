@@ -17,7 +17,9 @@ NOT_YET = {
     ),
     "blocks in results": r"'(json|search_result)'|part type: (search_result|json)",
     "calls behind an answer, for Gemini": r"^gemini: .*call turn must come after a user turn",
-    "reasoning of others": r"thinking: a list|'(reasoning|thinking|reasoning_content)'|'redacted_thinking'",
+    "reasoning of others": (
+        r"thinking: a list|'(reasoning|thinking|reasoning_content|redacted_thinking)'"
+    ),
     "server tools of others": (
         r"collapsed|'(server_tool_(use|call|result)|\w+_tool_result|non_standard|mcp_\w+)'"
         r"|\w+_(search|interpreter|generation)_call|executable_code|code_execution_result"
@@ -30,7 +32,6 @@ NOT_YET = {
     "compaction of others": r"'compaction'",
     "cache marks": r"cache_control",
     "limits of media": r"too many images|exceeds|exceed",
-    "names of results, names for Gemini": r"^gemini: .*(function name|responses of)",
     "broken arguments of Responses": r"^responses.*arguments .* are not the text of a JSON object",
 }
 

@@ -621,6 +621,19 @@ def test_ids_of_calls_stay_long_for_gemini() -> None:
     assert [repair.kind for repair in context.report.repairs] == ["call_id"]
 
 
+# -- names of tools
+
+
+@pytest.mark.parametrize("name", ["a.b", "web search", "x" * 70, "1st", "-x", "田中"])
+@pytest.mark.parametrize("api", [CHAT, MESSAGES, GEMINI], ids=lambda api: api.name)
+def test_calls_and_results_go_by_a_name_that_is_accepted(api: Api, name: str) -> None:
+    call = ToolCall(name=name, args={}, id="a")
+    turn = [WHO, AIMessage("", tool_calls=[call]), ToolMessage("5 m.", name=name, tool_call_id="a")]
+    context = ContextPipeline(model=api.model).conversation("c", user_id="u").assemble(turn)
+
+    assert api.problems(context.messages) == []
+
+
 # -- halves of characters
 
 
