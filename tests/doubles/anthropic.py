@@ -261,12 +261,15 @@ def blocks_of(content: Any) -> list[Any]:
 
 
 def every_block(body: Body) -> Iterator[tuple[str, Any]]:
-    """Every block of the messages, and those inside of results of tools."""
+    """Every block of the messages, and those inside of results of tools.
+
+    A result that is a text may be empty; a text block in a result may not.
+    """
     for where, message in _placed(body):
         for block in blocks_of(message["content"]):
             yield where, block
-            if block["type"] == "tool_result":
-                for inner in blocks_of(block.get("content") or []):
+            if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+                for inner in block["content"]:
                     yield f"{where}.tool_result", inner
 
 
