@@ -3,6 +3,7 @@
 from langchain_ctxbudget.content.blocks import (
     Block,
     blocks_of,
+    fields_of,
     type_of,
     json_text,
     says_something,
@@ -65,6 +66,7 @@ __all__ = [
     "call_ids",
     "cited_sources",
     "compaction_by",
+    "fields_of",
     "has_media",
     "in_one_form",
     "is_raw",

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from langchain_ctxbudget.content import Kind, Part, parts_of, text_part, with_parts
+from langchain_ctxbudget.content import Kind, Part, fields_of, parts_of, text_part, with_parts
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change
 
 SUMMARY_NOTE = "[Summary of the conversation up to here, by the model that wrote this message]\n"
+_IN_OWN_FORM = Change("content_form", "its compaction is sent in the form of its provider")
 _FAILED = Change("compaction", "sent without a compaction by its provider that has failed")
 _AS_TEXT = Change("compaction", "the summary that its provider wrote is sent as text")
 _UNREADABLE = Change(
@@ -32,14 +33,37 @@ def with_read_compactions(
     parts: list[Part] = []
     changes: list[Change] = []
     for part in parts_of(message):
-        if part.kind is not Kind.COMPACTION or _is_read(part, profile):
-            parts.append(part)
-            continue
-        changes.append(_change_for(part))
-        parts += [text_part(SUMMARY_NOTE + words, part) for words in part.words]
+        sent, change = _as_read(part, message, profile)
+        parts += sent
+        if change is not None:
+            changes.append(change)
     if not changes:
         return message, ()
     return with_parts(message, parts), changes
+
+
+def _as_read(
+    part: Part, message: AIMessage, profile: Profile
+) -> tuple[Sequence[Part], Change | None]:
+    """Returns what is sent of a part, and what was changed for that."""
+    if part.kind is not Kind.COMPACTION:
+        return [part], None
+    if _is_read(part, profile):
+        own_form = _in_own_form(part, message)
+        return [own_form], None if own_form is part else _IN_OWN_FORM
+    return [text_part(SUMMARY_NOTE + words, part) for words in part.words], _change_for(part)
+
+
+def _in_own_form(part: Part, message: AIMessage) -> Part:
+    """Returns a compaction as its provider writes it.
+
+    Of LangChain's own blocks for it, an integration makes that only in a message of LangChain's
+    standard content.
+    """
+    fields = fields_of(part.block)
+    if fields is part.block or message.response_metadata.get("output_version") == "v1":
+        return part
+    return Part(fields)
 
 
 def _is_read(part: Part, profile: Profile) -> bool:

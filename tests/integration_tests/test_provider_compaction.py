@@ -95,7 +95,13 @@ class TestForItsProvider:
     @own
     def test_it_is_sent_back_as_it_is(self, model: Any, block: dict[str, Any]) -> None:
         first, _ = prompt_of(conversation(block), model).messages
-        assert first.content[0] == block
+        assert first.content[0] == block.get("value", block)
+
+    def test_langchain_s_standard_content_stays(self) -> None:
+        standard = compacted(WRAPPED)
+        standard.response_metadata = {"output_version": "v1", "model_provider": "anthropic"}
+        first, _ = prompt_of([*talk("early"), standard], CLAUDE).messages
+        assert first.content[0] == WRAPPED
 
     @own
     def test_the_messages_before_it_are_compacted(self, model: Any, block: dict[str, Any]) -> None:
