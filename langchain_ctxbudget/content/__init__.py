@@ -38,11 +38,14 @@ from langchain_ctxbudget.content.forms import (
     without_items,
 )
 from langchain_ctxbudget.content.items import item_ids, loses_items
-from langchain_ctxbudget.content.media import Medium
+from langchain_ctxbudget.content.measures import Measures, Size, decoded, is_pdf, measures_of
+from langchain_ctxbudget.content.media import Medium, media_inside, without_media_inside
 from langchain_ctxbudget.content.parts import (
     Kind,
     Part,
     has_media,
+    has_more_than_text,
+    media_count,
     only_text_of,
     parts_of,
     text_part,
@@ -56,8 +59,10 @@ __all__ = [
     "ITEM_RESULTS",
     "Block",
     "Kind",
+    "Measures",
     "Medium",
     "Part",
+    "Size",
     "answered_ids",
     "as_ordinary_result",
     "as_screen",
@@ -66,9 +71,12 @@ __all__ = [
     "call_ids",
     "cited_sources",
     "compaction_by",
+    "decoded",
     "fields_of",
     "has_media",
+    "has_more_than_text",
     "in_one_form",
+    "is_pdf",
     "is_raw",
     "is_result",
     "is_text",
@@ -78,6 +86,9 @@ __all__ = [
     "listed_call",
     "listed_calls",
     "loses_items",
+    "measures_of",
+    "media_count",
+    "media_inside",
     "only_answers",
     "only_text_of",
     "parts_of",
@@ -95,5 +106,6 @@ __all__ = [
     "with_parts",
     "with_text_in_front",
     "without_items",
+    "without_media_inside",
     "without_trailing_thoughts",
 ]

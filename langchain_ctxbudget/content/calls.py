@@ -23,6 +23,7 @@ from langchain_ctxbudget.content.blocks import (
     type_of,
 )
 from langchain_ctxbudget.content.items import STANDARD_CALLS, without_items
+from langchain_ctxbudget.content.media import without_media_inside
 
 _CUSTOM_CALL = "custom_tool_call"
 _CUSTOM_RESULT = "custom_tool_call_output"
@@ -219,8 +220,8 @@ def call_id_of(block: Block) -> str:
 
 
 def raw_text(block: Block) -> Block:
-    """Returns a block as text: its own text, or its JSON."""
-    return _json_block(fields_of(block))
+    """Returns a block as text: its own text, or its JSON without the bytes of media."""
+    return _json_block(without_media_inside(fields_of(block)))
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:

@@ -213,7 +213,7 @@ def _picture_of(part: Part) -> dict[str, Any]:
         fields = dict(output)
     address = _address_in(fields)
     if not address and part.medium.payload:
-        address = f"data:{part.medium.mime_type or 'image/png'};base64,{part.medium.payload}"
+        address = f"data:{part.medium.mime_type or 'image/png'};base64,{part.medium.base64}"
     if address:
         return {"type": "input_image", "image_url": address}
     file_id = fields.get("file_id")

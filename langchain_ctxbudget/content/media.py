@@ -7,6 +7,7 @@ contents).
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -39,6 +40,7 @@ _PAYLOADS = ("base64", "data", "file_data", "result")
 _ADDRESSES = ("url", "image_url", "file_url", "video_url")
 _MIME_TYPES = ("mime_type", "media_type")
 _NAMES = ("filename", "title", "name")
+_DETAILS = ("detail", "media_resolution")
 NO_WORDS = frozenset(
     {
         "type",
@@ -81,12 +83,19 @@ class Medium(NamedTuple):
     """Such as `image/png`; empty where the block does not say."""
     name: str = ""
     """The name of the file or the title of the document; empty where there is none."""
-    payload: str = ""
-    """Its bytes as base64; empty where the block has an address or an id alone."""
+    payload: str | bytes = ""
+    """Its bytes, as base64 or as they are; empty where the block has an address or an id alone."""
     size_bytes: int = 0
     """The number of its bytes; 0 where they are not in the block."""
-    is_low_detail: bool = False
-    """True for an image that is sent with `"detail": "low"`."""
+    detail: str = ""
+    """How closely the provider is to look at it, such as `low`; empty where nothing says so."""
+
+    @property
+    def base64(self) -> str:
+        """Its bytes as base64; empty where it has none."""
+        if isinstance(self.payload, bytes):
+            return b64encode(self.payload).decode()
+        return self.payload
 
 
 def medium_of(block: Block) -> Medium | None:
@@ -102,8 +111,8 @@ def medium_of(block: Block) -> Medium | None:
 
     nested = [fields[key] for key in _NESTED if isinstance(fields.get(key), Mapping)]
     medium = _medium_in([fields, *nested], kind)
-    if block_type != "image" and _detail_of(fields) == "low":
-        medium = medium._replace(is_low_detail=True)
+    if block_type != "image":
+        medium = medium._replace(detail=_first_text([fields, *nested], _DETAILS))
     if block_type == "media":
         return medium._replace(kind=_kind_of(medium.mime_type))
     return medium
@@ -125,15 +134,9 @@ def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
         kind=kind,
         mime_type=mime_type,
         name=_first_text(places, _NAMES),
-        payload=payload if isinstance(payload, str) else "",
+        payload=payload or "",
         size_bytes=_byte_count(payload),
     )
-
-
-def _detail_of(fields: Mapping[str, Any]) -> object:
-    """Returns how closely the provider is to look at an image; None where nothing says so."""
-    inner = fields.get("image_url")
-    return inner.get("detail") if isinstance(inner, Mapping) else fields.get("detail")
 
 
 def _type_in_header(header: str) -> str:
@@ -194,6 +197,59 @@ def _kind_of(mime_type: str) -> MediumKind:
             return "video"
         case _:
             return "file"
+
+
+# Media inside other blocks
+
+
+def media_inside(block: Block) -> list[Medium]:
+    """Returns the media that stand in a block of another kind, as in a raw result of a tool."""
+    return list(_media_in_value(fields_of(block)))
+
+
+def _media_in_value(value: object, depth: int = 0) -> Iterator[Medium]:
+    if depth >= _DEEPEST:
+        return
+    for inner in _inner_values(value):
+        medium = medium_of(inner) if isinstance(inner, dict) else None
+        if medium is None:
+            yield from _media_in_value(inner, depth + 1)
+        else:
+            yield medium
+
+
+def without_media_inside(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON
+    """Returns a value of a block with a note in place of the media in it, without other bytes."""
+    if isinstance(value, dict):
+        return _fields_without_media(value, depth)
+    if isinstance(value, list | tuple):
+        return [without_media_inside(inner, depth + 1) for inner in value]
+    is_data_url = isinstance(value, str) and _DATA_URL.match(value)
+    return "" if is_data_url or isinstance(value, bytes) else value
+
+
+def _fields_without_media(fields: dict[str, Any], depth: int) -> Any:  # noqa: ANN401 - any JSON
+    medium = medium_of(fields) if depth else None
+    if medium is not None:
+        return f"[{medium.kind} left out]"
+    if depth >= _DEEPEST:
+        return ""
+    kept: dict[str, Any] = {}
+    for key, inner in fields.items():
+        is_left_out = _is_payload_under(key, inner)
+        kept[key] = "" if is_left_out else without_media_inside(inner, depth + 1)
+    return kept
+
+
+def _is_payload_under(key: object, value: object) -> bool:
+    """Tells if a value is the bytes of a medium; what is encrypted stands under other keys."""
+    return key in _PAYLOADS and isinstance(value, str) and is_payload(value)
+
+
+def _inner_values(value: object) -> Sequence[object]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, list | tuple) else ()
 
 
 # What a reader reads

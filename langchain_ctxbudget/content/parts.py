@@ -352,3 +352,22 @@ def has_media(message: BaseMessage) -> bool:
     if isinstance(message.content, str):
         return message.additional_kwargs.get("type") == SCREEN
     return any(part.is_media for part in parts_of(message))
+
+
+def media_count(message: BaseMessage) -> int:
+    """Returns how many media a message has."""
+    return sum(part.is_media for part in parts_of(message))
+
+
+def has_more_than_text(message: BaseMessage) -> bool:
+    """Tells if a message has media, search results, documents or JSON in a form of their own.
+
+    Where they are too large, they become lines or texts: what can be told from the form, such as
+    what to cite, is lost then.
+    """
+    if isinstance(message.content, str):
+        return has_media(message)
+    return any(
+        part.plain_text is None and part.kind not in (Kind.CALL, Kind.REASONING)
+        for part in parts_of(message)
+    )

@@ -41,7 +41,7 @@ UNKNOWN = -1
 
 T = TypeVar("T")
 W = TypeVar("W", str, str | None)
-Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
+Clips = dict[tuple[int, int, bool], tuple[BaseMessage, int]]
 Arrays = Mapping[str, NDArray[Any]]
 
 

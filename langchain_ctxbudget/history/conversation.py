@@ -9,9 +9,9 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 import numpy as np
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.content import has_media
+from langchain_ctxbudget.content import has_media, has_more_than_text, parts_of, with_parts
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -126,6 +126,8 @@ class Conversation:
         """The cuts in use, by their keys, the one used last at the end."""
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
+        self.has_recall_tool = False
+        """True if the model can look up what is left out: lines in place of media say so."""
         self.backgrounds: Mapping[int, Background] = {}
         """The backgrounds with which human messages were sent, by position."""
         self.whole: Conversation | None = None
@@ -237,7 +239,7 @@ class Conversation:
         limit = most_tokens + own_media_tokens
         if own_media_tokens > media_tokens:
             limit = max(most_tokens, media_tokens)
-        key = (position, limit)
+        key = (position, limit, self.has_recall_tool)
         if key not in self.clips:
             self.clips[key] = self._clipped(position, limit)
         return self.clips[key]
@@ -260,19 +262,28 @@ class Conversation:
             most_tokens,
             reference=f"#{position + 1}",
             keeps_media=False,
+            names_media=self.has_recall_tool,
         )
         if clipped is None:
             return entry.sent_message, self.costs[position]
         return clipped, self.counter.count_message(in_accepted_form(clipped))
 
     def media_tokens(self, position: int) -> int:
-        """Returns what the media of a message cost; 0 where it has none."""
-        entry = self.entries[position]
-        if not has_media(entry.sent_message):
+        """Returns what the media of a message cost; 0 where it has none.
+
+        Search results, documents and JSON of a tool count as media: in part they are not what they
+        are whole.
+        """
+        message = self.entries[position].sent_message
+        is_result = isinstance(message, ToolMessage)
+        if not (has_more_than_text(message) if is_result else has_media(message)):
             return 0
-        key = (position, WITHOUT_MEDIA)
+        key = (position, WITHOUT_MEDIA, False)
         if key not in self.clips:
-            bare = without_media(entry.sent_message)
+            bare = without_media(message)
+            if is_result:
+                texts = [part for part in parts_of(bare) if part.plain_text is not None]
+                bare = with_parts(bare, texts)
             self.clips[key] = (bare, self.counter.count_message(in_accepted_form(bare)))
         _, bare_tokens = self.clips[key]
         return max(0, self.costs[position] - bare_tokens)

@@ -24,7 +24,7 @@ from langchain_ctxbudget.layers import Place, names_at
 from langchain_ctxbudget.messages import newest_that_fit
 from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Content, Request
-from langchain_ctxbudget.providers import Profile, accepted_history, finished
+from langchain_ctxbudget.providers import Profile, accepted_history, finished, within_media_limits
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TokenCounter
@@ -282,6 +282,7 @@ def _messages_of(content: Content, *, is_whole: bool) -> list[BaseMessage]:
     if parts:
         messages.append(HumanMessage("\n".join(parts)))
     messages += prompts.messages_of(content.behind_compaction)
+    messages, _ = within_media_limits(messages, content.profile)
     copies = [prompts.request_copy(message) for message in messages]
     sent, _ = finished(copies, content.profile)
     return sent

@@ -64,13 +64,14 @@ def create_recall_tool(
     model. In a `ToolNode` it also quotes the messages of the state that are not stored yet, such as
     a long tool result of the current turn; elsewhere those of the turn that the pipeline assembled
     last. Their numbers follow those of the stored messages. A result of a tool that is looked up by
-    its reference comes with its pictures and files, if these fit.
+    its reference comes with its last picture or file, and with the others if these fit.
 
     Args:
         pipeline: the pipeline that keeps the conversations.
         default_user: the user where the run names none; without one a call raises
             `MissingScopeError`.
-        max_tokens: the most tokens of an answer, counted with the pipeline's counter; at least 64.
+        max_tokens: the most tokens of an answer, but for a picture or a file that it comes with;
+            counted with the pipeline's counter, at least 64.
         name: the name by which the model calls it.
         runtime_store: True keeps to the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread, as it was given to its graph or
@@ -185,7 +186,7 @@ def create_compaction_tool(
 
 
 def _quoted(transcript: Transcript, reference: str, max_tokens: int, count: Count) -> Recalled:
-    """Returns what a reference names, with its pictures and files where these fit."""
+    """Returns what a reference names, with the last of its pictures and files that fit."""
     text = by_reference(transcript, reference, max_tokens)
     media = media_again(transcript, reference, max_tokens - count(text))
     if not media:

@@ -203,6 +203,7 @@ def clip_message(
     focus: frozenset[str] = frozenset(),
     worth: tuple[float, ...] = (),
     keeps_media: bool | None = None,
+    names_media: bool = True,
 ) -> BaseMessage | None:
     """Returns a message in short so that it costs at most `budget_tokens`.
 
@@ -221,6 +222,7 @@ def clip_message(
         worth: What each line of its text is worth.
         keeps_media: True if all media stay; by default those of a tool's result give way, and no
             others.
+        names_media: True if the lines in place of media name the reference, too.
 
     Returns:
         None where no form is short enough.
@@ -237,7 +239,7 @@ def clip_message(
         budget_tokens=budget_tokens,
         reference=reference,
         # The recall tool shows media of results alone.
-        media_reference=reference if is_result else None,
+        media_reference=reference if is_result and names_media else None,
     )
     for parts in clipping.shorter_forms(keeps_media=keeps_media):
         clipped = clipping.with_own_words(parts)

@@ -1,11 +1,16 @@
 """The lines that tell of what cannot be shown: `[image left out: image/png, 150 KB]`."""
 
+from collections.abc import Collection
+from math import ceil
+
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.content import (
     Kind,
+    Medium,
     Part,
     loses_items,
+    measures_of,
     parts_of,
     readable_server_tool,
     text_part,
@@ -18,15 +23,16 @@ _KILOBYTE = 1_000
 
 
 def placeholder_of(part: Part, reference: str | None = None) -> str:
-    """Returns the line in place of a part: `[image left out: image/png, 150 KB; recall "#12"]`.
+    """Returns the line in place of a part: `[image left out: image/png, 9 KB; recall "#12"]`.
 
-    It names the reference under which the recall tool shows the part again, where one is given and
-    the tool can.
+    It tells pixels, pages or seconds as well, where the bytes tell them. It names the reference
+    under which the recall tool shows the part again, where one is given and the tool can.
     """
     medium = part.medium
     if medium is not None:
         kind: str = medium.kind
-        details = [_file_name(medium.name), medium.mime_type, _size(medium.size_bytes)]
+        size = _size(medium.size_bytes)
+        details = [_file_name(medium.name), medium.mime_type, size, _extent(medium)]
     else:
         kind = part.name
         details = [_size(part.payload_characters)]
@@ -58,14 +64,27 @@ def readable_text_of(part: Part, reference: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def without_media(message: BaseMessage, reference: str | None = None) -> BaseMessage:
-    """Returns a message with lines in place of its media; the given one is not changed."""
+def without_media(
+    message: BaseMessage,
+    reference: str | None = None,
+    *,
+    only: Collection[int] | None = None,
+) -> BaseMessage:
+    """Returns a message with lines in place of its media; the given one is not changed.
+
+    `only` has the numbers of some of them, where the others stay.
+    """
     shown: list[Part] = []
+    number = 0
     for part in parts_of(message):
-        if part.is_media:
+        if not part.is_media:
+            shown.append(part)
+            continue
+        if only is None or number in only:
             shown.append(text_part(placeholder_of(part, reference)))
         else:
             shown.append(part)
+        number += 1
     changed = with_parts(message, shown)
     # An item that is not there any more is not what its reasoning led to.
     return without_items(changed) if loses_items(message, changed) else changed
@@ -78,6 +97,18 @@ def _file_name(name: str) -> str:
     """
     plain = one_line(name.replace("[", "(").replace("]", ")"))
     return plain if len(plain) <= LABEL_CHARACTERS else f"{plain[:LABEL_CHARACTERS]}…"
+
+
+def _extent(medium: Medium) -> str:
+    """Returns the pixels, the pages or the seconds of a medium; empty where nothing tells them."""
+    measures = measures_of(medium)
+    if measures.size is not None:
+        return f"{measures.size.width} x {measures.size.height}"
+    if measures.pages is not None:
+        return "1 page" if measures.pages == 1 else f"{measures.pages} pages"
+    if measures.seconds is not None:
+        return f"{ceil(measures.seconds)} s"
+    return ""
 
 
 def _size(size_bytes: int) -> str:

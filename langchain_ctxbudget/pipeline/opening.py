@@ -32,7 +32,7 @@ from langchain_ctxbudget.prompt import (
     Request,
 )
 from langchain_ctxbudget.providers import request_mark_of, system_mark_of
-from langchain_ctxbudget.retrieval import Sources
+from langchain_ctxbudget.retrieval import Sources, recall_tool
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import SharedThread
 from langchain_ctxbudget.tokens import ModelTarget, require_schemas
@@ -225,6 +225,8 @@ class SessionOpener:
         )
         profile = self.target.profile_for(request.tools)
         seen = conversation.seen_with(self.target.counter, profile)
+        if recall_tool(request.tools):
+            seen = seen.with_parts(has_recall_tool=True)
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Reason
+from langchain_ctxbudget.content import has_media
 from langchain_ctxbudget.history import LastPrompt
 from langchain_ctxbudget.layers import (
     FormerLayer,
@@ -53,6 +56,7 @@ def account(settled: Settled, last_repairs: Sequence[Repair]) -> Callable[[], re
         measured,
         stability=_stability(settled),
         uncorrected_tokens=uncorrected_tokens,
+        messages=settled.built.messages,
         calls=plan.counter.calls - plan.request.texts_counted_before,
         last_repairs=last_repairs,
     )
@@ -66,6 +70,7 @@ def _report(
     *,
     stability: report.Stability,
     uncorrected_tokens: int,
+    messages: Sequence[BaseMessage],
     calls: int,
     last_repairs: Sequence[Repair],
 ) -> report.ContextReport:
@@ -85,7 +90,8 @@ def _report(
         window_detail=request.allowance.window.detail,
         output_reserve_tokens=request.output_reserve_tokens + plan.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
-        count_mode=plan.counter.mode,
+        # What media cost follows rules that providers may change; only texts are counted exactly.
+        count_mode="estimated" if any(map(has_media, messages)) else plan.counter.mode,
         tokenizer=plan.counter.name,
         uncorrected_tokens=uncorrected_tokens,
         settings_from=request.settings_from,
@@ -119,7 +125,7 @@ def _names(plan: Plan, ids: Iterable[str]) -> tuple[str, ...]:
 
 def _repairs(plan: Plan, content: Content, last_repairs: Sequence[Repair]) -> tuple[Repair, ...]:
     """Returns what was changed in the messages so that providers accept them."""
-    repairs = [*plan.history.repairs, *plan.turn.repairs, *last_repairs]
+    repairs = [*plan.history.repairs, *plan.turn.repairs, *plan.gave_way.repairs, *last_repairs]
     if not content.summary and assembly.opening_note(content) == NO_FIRST_QUESTION:
         detail = f"{NO_FIRST_QUESTION} stands before a first answer"
         repairs.append(Repair("first_message", "", detail))

@@ -6,14 +6,14 @@ layout `"system_first"` at the system message's end.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layout
 from langchain_ctxbudget.history import (
@@ -24,7 +24,7 @@ from langchain_ctxbudget.history import (
     with_headings,
 )
 from langchain_ctxbudget.layers import LAYERS, Place, group_tokens, name_at, place_of
-from langchain_ctxbudget.messages import Group, fences, is_user
+from langchain_ctxbudget.messages import Group, fences, is_user, without_media
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.providers import COMMON, Profile, opening_before
 from langchain_ctxbudget.tokens import TokenCounter
@@ -126,6 +126,61 @@ class Content:
 def messages_of(groups: Iterable[Group]) -> list[BaseMessage]:
     """Returns the messages of groups in order."""
     return [*chain.from_iterable(group.messages for group in groups)]
+
+
+def without_media_at(
+    content: Content, left_out: Mapping[int, Collection[int]], stored: int | None
+) -> Content:
+    """Returns a content with lines in place of some media of its history and its turn.
+
+    Args:
+        content: the content of a prompt.
+        left_out: the numbers of these media within their messages, by the numbers of the messages.
+        stored: how many messages stand before the turn, so that the lines name the reference under
+            which the recall tool shows a medium; None where there is no such tool.
+    """
+    first_of_turn = None if stored is None else stored + 1
+    first_of_history = None if stored is None else 1
+    bare = dict(content.bare)
+    at = 0
+    for group in content.history:
+        first = group.positions[0] if group.positions else None
+        if first in bare and at in left_out:
+            bare[first] = without_media(bare[first], only=left_out[at])
+        at += len(group.messages)
+    return replace(
+        content,
+        history=_groups_without_media(content.history, left_out, 0, first_of_history),
+        turn=_groups_without_media(content.turn, left_out, at, first_of_turn),
+        bare=bare,
+    )
+
+
+def _groups_without_media(
+    groups: Sequence[Group],
+    left_out: Mapping[int, Collection[int]],
+    begin: int,
+    first_reference: int | None,
+) -> tuple[Group, ...]:
+    """Returns groups, whose first message has the number `begin`, without some of their media.
+
+    `first_reference` is the number under which the recall tool has the message at position 0.
+    """
+    at = begin
+    shown: list[Group] = []
+    for group in groups:
+        messages: list[BaseMessage] = []
+        has_positions = len(group.positions) == len(group.messages)  # none stands in for another
+        for offset, message in enumerate(group.messages):
+            numbers = left_out.get(at, ())
+            reference = None
+            if first_reference is not None and has_positions and isinstance(message, ToolMessage):
+                reference = f"#{first_reference + group.positions[offset]}"
+            bare = without_media(message, reference, only=numbers) if numbers else message
+            messages.append(bare)
+            at += 1
+        shown.append(replace(group, messages=tuple(messages)))
+    return tuple(shown)
 
 
 def fragments_of(backgrounds: Iterable[Background]) -> list[Fragment]:

@@ -22,7 +22,7 @@ from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import LOADED_TOOLS, Plan
 from langchain_ctxbudget.prompt.tools import tools_in_window
-from langchain_ctxbudget.providers import with_calls_as_shown
+from langchain_ctxbudget.providers import media_left_out, repair_of, with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
 
 JOIN_TOKENS = 2
@@ -113,7 +113,7 @@ def fit_prompt(plan: Plan) -> Settled:
     still over is taken from the layers by the strategy's priorities.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
-    content = plan.content
+    plan, content = _within_media_limits(plan)
     excess = excess_tokens(plan, content)
     if excess > _small_excess(limit):
         plan, content = _by_last_resort(plan, content, excess, limit)
@@ -132,6 +132,20 @@ def fit_prompt(plan: Plan) -> Settled:
         needs = floors(identity, message, plan.extras, rest)
         raise BudgetTooSmallError(limit, needs, advice(plan))
     return Settled(plan, content, built, measured)
+
+
+def _within_media_limits(plan: Plan) -> tuple[Plan, assembly.Content]:
+    """Returns a plan and its content without media beyond what the provider takes in a request."""
+    content = plan.content
+    messages = [*assembly.messages_of((*content.history, *content.turn))]
+    left_out = media_left_out(messages, content.profile.media.limits)
+    if not left_out:
+        return plan, content
+    repairs = tuple(repair_of(messages[at], numbers) for at, numbers in left_out.items())
+    conversation = plan.conversation
+    stored = len(conversation.entries) if conversation.has_recall_tool else None
+    content = assembly.without_media_at(content, left_out, stored)
+    return replace(plan, gave_way=replace(plan.gave_way, repairs=repairs)), content
 
 
 def _small_excess(limit: int) -> int:

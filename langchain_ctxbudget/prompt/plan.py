@@ -339,11 +339,15 @@ class GaveWay:
     """The items that were taken out, as a report names them."""
     last_resort: tuple[str, ...] = ()
     """The names of the last measures that were taken."""
+    repairs: tuple[Repair, ...] = ()
+    """What was left out because the provider takes no more of its kind in one request."""
 
     def also(self, pruned: Sequence[Fragment], *last_resort: str) -> "GaveWay":
         """Returns it with more items that were taken out, and more measures."""
-        return GaveWay(
-            pruned=(*self.pruned, *pruned), last_resort=(*self.last_resort, *last_resort)
+        return replace(
+            self,
+            pruned=(*self.pruned, *pruned),
+            last_resort=(*self.last_resort, *last_resort),
         )
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.content import has_media, parts_of, with_parts
+from langchain_ctxbudget.content import has_media, media_count, parts_of, with_parts
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.messages import Group, clip_message, water_level, without_media
+from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.providers import with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -32,6 +34,8 @@ class Shortening:
     """What each line is worth, where the message shows a known file."""
     keeps_media: bool | None = None
     """True if all media stay; by default those of a tool's result give way, and no others."""
+    names_media: bool = True
+    """True if lines in place of media name the reference."""
 
     def clipped(self, most_tokens: int) -> BaseMessage | None:
         """Returns the message in at most so many tokens, or None where that cannot be."""
@@ -48,6 +52,7 @@ class Shortening:
             focus=self.focus,
             worth=self.line_worth,
             keeps_media=self.keeps_media,
+            names_media=self.names_media,
         )
 
     def shortest(self, smallest_tokens: int) -> BaseMessage:
@@ -145,3 +150,30 @@ def without_older_media(
         shown[number] = with_calls_as_shown(replace(shown[number], messages=tuple(messages)))
         stages.append(dict(shown))
     return stages
+
+
+def without_oldest_human_media(
+    groups: Mapping[int, Group], counter: TokenCounter, excess_tokens: int
+) -> dict[int, Group]:
+    """Returns groups with lines in place of the user's media, until an excess is gone.
+
+    The oldest give way first, one by one. The newest stays, and every word.
+    """
+    shown = dict(groups)
+
+    def take_out(number: int, at: int, _excess_tokens: int) -> int:
+        messages = list(shown[number].messages)
+        bare = without_media(messages[at], only=[0])  # the first one that is left
+        saved_tokens = counter.count_message(messages[at]) - counter.count_message(bare)
+        messages[at] = bare
+        shown[number] = replace(shown[number], messages=tuple(messages))
+        return saved_tokens
+
+    items: list[Yielding] = []
+    for number, group in groups.items():
+        for at, message in enumerate(group.messages):
+            if isinstance(message, HumanMessage):
+                for _ in range(media_count(message)):
+                    items.append(Yielding(len(items), partial(take_out, number, at)))
+    give_way(items[:-1], excess_tokens)
+    return shown

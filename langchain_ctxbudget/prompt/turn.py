@@ -18,7 +18,7 @@ import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.content import call_ids, has_media
+from langchain_ctxbudget.content import call_ids, has_media, has_more_than_text
 from langchain_ctxbudget.history import (
     TurnWorkState,
     WorkState,
@@ -42,6 +42,7 @@ from langchain_ctxbudget.prompt.shortening import (
     Shortening,
     shortened_together,
     without_older_media,
+    without_oldest_human_media,
 )
 from langchain_ctxbudget.prompt.stale import StaleResults
 from langchain_ctxbudget.providers import (
@@ -145,6 +146,8 @@ class TurnLimits:
     were then."""
     clip_human: bool = False
     """True if human messages may be clipped."""
+    has_recall_tool: bool = True
+    """True if lines in place of media say how the model sees them again."""
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
     """Kinds of tools by name, where arguments do not tell them."""
 
@@ -437,8 +440,10 @@ class GrowingTurn:
         """Shortens a round that arrives and would take too much of what is left.
 
         It is shortened now or, with others, when rounds give way: a change in between would break a
-        cache. Its media stay: older media give way to newer ones.
+        cache. A round with more than text stays whole: older ones give way to it.
         """
+        if any(map(has_more_than_text, self.whole[newest].messages[1:])):
+            return
         tokens_left = budget_tokens - self.total_tokens + self.costs[newest]
         useful_tokens = int(budget_tokens * TURN_POLICY.useful_share)
         most_tokens = max(int(tokens_left * TURN_POLICY.new_share), min(tokens_left, useful_tokens))
@@ -589,6 +594,10 @@ class GrowingTurn:
 
     # Shortening
 
+    def _media_name(self, message: BaseMessage) -> str | None:
+        """Returns the reference of a message in lines in place of its media, if there is a tool."""
+        return self.recall_name(message) if self.limits.has_recall_tool else None
+
     def _shorten(
         self,
         number: int,
@@ -657,24 +666,41 @@ class GrowingTurn:
                         focus=focus,
                         line_worth=self._worth_of_lines(message),
                         keeps_media=keeps_media,
+                        names_media=self.limits.has_recall_tool,
                     )
         return shortened_together(groups, shortenings, budget_tokens, smallest_tokens, self.counter)
 
     def _smallest(self, groups: Sequence[Group]) -> dict[int, Group] | int:
         """Returns the human messages and the newest round, clipped to fit.
 
-        Or what these need at least, in tokens. Media give way only where texts do not suffice, the
-        oldest first; an assistant's words are clipped as the last resort.
+        Or what these need at least, in tokens. Media give way only where texts do not suffice:
+        those of older results, then the user's but for the newest, then those of the newest
+        result. The user's words are clipped only then, if they may be, and an assistant's as the
+        last resort.
         """
-        limits = self.limits
-        kinds: Kinds = (ToolMessage, HumanMessage) if limits.clip_human else (ToolMessage,)
         staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
         needed = {number: groups[number] for number in sorted(staying)}
-        versions = without_older_media(needed, self.recall_name)
-        attempts = [_Attempt(version, kinds, keeps_media=True) for version in versions]
-        attempts.append(_Attempt(versions[-1], kinds))
-        attempts.append(_Attempt(needed, (*kinds, AIMessage)))
+        versions = without_older_media(needed, self._media_name)
+        smallest = self._first_that_fits(
+            _Attempt(version, (ToolMessage,), keeps_media=True) for version in versions
+        )
+        if not isinstance(smallest, int):
+            return smallest
+        excess_tokens = smallest - self.limits.most_tokens
+        rest = without_oldest_human_media(versions[-1], self.counter, excess_tokens)
+        kinds: Kinds = (ToolMessage, HumanMessage) if self.limits.clip_human else (ToolMessage,)
+        return self._first_that_fits(
+            (
+                _Attempt(rest, (ToolMessage,), keeps_media=True),
+                _Attempt(rest, kinds, keeps_media=True),
+                _Attempt(rest, kinds),
+                _Attempt(rest, (*kinds, AIMessage)),
+            )
+        )
 
+    def _first_that_fits(self, attempts: Iterable[_Attempt]) -> dict[int, Group] | int:
+        """Returns the groups of the first attempt that fits; if none does, what the last needs."""
+        limits = self.limits
         wanted_tokens = limits.budget_tokens - limits.work_tokens - limits.code_tokens
         least_tokens = 0
         for attempt in attempts:

@@ -264,6 +264,7 @@ def _limits_of_turn(plan: Plan, room: TurnRoom, prompt_tokens: int) -> TurnLimit
         code_tokens=code_tokens,
         groups_at_rebuild=room.groups,
         clip_human=settings.oversized_message == "clip",
+        has_recall_tool=plan.conversation.has_recall_tool,
         tool_kinds=tuple(sorted(settings.tool_kinds.items())),
     )
 

@@ -15,6 +15,17 @@ from langchain_ctxbudget.providers.call_ids import ids_of_calls, sent_call_id, w
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
 from langchain_ctxbudget.providers.item_calls import with_calls_as_shown
+from langchain_ctxbudget.providers.media_limits import (
+    media_left_out,
+    repair_of,
+    within_media_limits,
+)
+from langchain_ctxbudget.providers.media_rules import (
+    ASSUMED_TOKENS,
+    MediaLimits,
+    MediaRates,
+    MediaRules,
+)
 from langchain_ctxbudget.providers.models import (
     PROFILES,
     model_names,
@@ -32,9 +43,7 @@ from langchain_ctxbudget.providers.pairing import NO_RESULT, REPLACED_RESULT
 from langchain_ctxbudget.providers.profile import (
     CallIds,
     DeferredTools,
-    FileRates,
     Framing,
-    ImageRate,
     OwnItems,
     Profile,
 )
@@ -64,6 +73,7 @@ from langchain_ctxbudget.providers.stretch import (
 
 __all__ = [
     "ANTHROPIC",
+    "ASSUMED_TOKENS",
     "COMMON",
     "GOOGLE",
     "NO_FIRST_QUESTION",
@@ -75,11 +85,12 @@ __all__ = [
     "CallIds",
     "Change",
     "DeferredTools",
-    "FileRates",
     "Framing",
-    "ImageRate",
     "LongerLifetime",
     "Mark",
+    "MediaLimits",
+    "MediaRates",
+    "MediaRules",
     "OwnItems",
     "Placed",
     "Profile",
@@ -97,12 +108,14 @@ __all__ = [
     "in_accepted_form",
     "joined_repairs",
     "marks_beside",
+    "media_left_out",
     "met",
     "model_names",
     "opening_before",
     "profile_named",
     "profile_of",
     "regrouped",
+    "repair_of",
     "request_mark_of",
     "sent_call_id",
     "system_mark_of",
@@ -112,6 +125,7 @@ __all__ = [
     "with_calls_as_shown",
     "with_name_as_sent",
     "with_system_mark",
+    "within_media_limits",
     "without_call_ids",
     "without_mark",
 ]

@@ -3,6 +3,13 @@
 from dataclasses import replace
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
+from langchain_ctxbudget.providers.media_rules import (
+    MEGABYTE,
+    MediaLimits,
+    MediaRates,
+    MediaRules,
+    Patches,
+)
 from langchain_ctxbudget.providers.profile import CallIds, DeferredTools, OwnItems, Profile
 
 # Blocks of the Messages API in an assistant's message (`langchain_anthropic`, 1.7.10, lists them in
@@ -44,6 +51,43 @@ _CACHE_FROM_512 = replace(_CACHE, smallest_tokens=512)
 _CACHE_FROM_2048 = replace(_CACHE, smallest_tokens=2_048)
 _CACHE_FROM_4096 = replace(_CACHE, smallest_tokens=4_096)
 
+_STANDARD_FAMILIES = (
+    "claude-2",
+    "claude-3",
+    "claude-haiku-4-5",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2",  # of 2025
+    "claude-sonnet-4@",  # as Vertex writes it
+    "claude-sonnet-4-5",
+    "claude-sonnet-4-6",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2",
+    "claude-opus-4@",
+    "claude-opus-4-5",
+    "claude-opus-4-6",
+)
+"""Models before Claude 4.7, which see images in a lower resolution than all later ones."""
+# https://platform.claude.com/docs/en/build-with-claude/vision, "Image limits and costs", and
+# .../pdf-support, Nov 2026.
+_MEDIA = MediaRules(
+    # "High-resolution: Claude 4.7 and later models", "Standard: all other models".
+    rates=MediaRates(image=Patches(side=28, most_patches=4_784, longest_side=2_576)),
+    images_of_families=dict.fromkeys(
+        _STANDARD_FAMILIES, Patches(side=28, most_patches=1_568, longest_side=1_568)
+    ),
+    # The narrow side: models with a window above 200,000 tokens take 600 images and pages.
+    limits=MediaLimits(
+        most_images=100,
+        longest_side=8_000,
+        many_images=20,
+        longest_side_of_many=2_000,
+        image_bytes=10 * MEGABYTE,
+        request_bytes=32 * MEGABYTE,
+        most_pages=100,
+    ),
+)
+
 ANTHROPIC = Profile(
     name="anthropic",
     # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no longest one is documented
@@ -56,6 +100,7 @@ ANTHROPIC = Profile(
     # "Deferred tools are not included in the system-prompt prefix" ("Tool use with prompt caching",
     # platform.claude.com, read in November 2026).
     deferred_tools=DeferredTools.HIDDEN,
+    media=_MEDIA,
     cache=_CACHE,
     # The "cache limitations" of the same page. Sonnet 4.6 is documented with 1,024, and was
     # measured with 2,048 (anthropics/anthropic-sdk-python issue 1194): the narrow side.
@@ -75,4 +120,11 @@ ANTHROPIC = Profile(
     # platform.claude.com, "Compaction" (November 2026).
     compactions="anthropic",
 )
-ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex")
+MEDIA_ON_CLOUDS = replace(
+    _MEDIA,
+    # "5 MB on Amazon Bedrock and Google Cloud"; "Bedrock limits requests to 20 MB, and Google Cloud
+    # to 30 MB" (the same pages): the narrower one for both.
+    limits=replace(_MEDIA.limits, image_bytes=5 * MEGABYTE, request_bytes=20 * MEGABYTE),
+)
+"""What Claude takes, and costs, on the servers of others."""
+ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex", media=MEDIA_ON_CLOUDS)

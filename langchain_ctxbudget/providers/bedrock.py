@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC, MEDIA_ON_CLOUDS
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems
 
@@ -10,7 +10,7 @@ from langchain_ctxbudget.providers.profile import CallIds, OwnItems
 # in November 2026). InvokeModel has Anthropic's pattern (BerriAI/litellm pull request 24210).
 _CONVERSE_IDS = CallIds(longest=64, refused="[^a-zA-Z0-9_-]")
 
-BEDROCK = replace(ANTHROPIC, name="bedrock")
+BEDROCK = replace(ANTHROPIC, name="bedrock", media=MEDIA_ON_CLOUDS)
 """Claude through InvokeModel: `ChatBedrock`, `ChatAnthropicBedrock`."""
 BEDROCK_CONVERSE = replace(
     COMMON,

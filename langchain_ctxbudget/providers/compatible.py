@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from langchain_ctxbudget.providers.anthropic import ANTHROPIC
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.common import COMMON
+from langchain_ctxbudget.providers.google import GOOGLE
+from langchain_ctxbudget.providers.media_rules import MediaRules
 from langchain_ctxbudget.providers.openai import OPENAI
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 from langchain_ctxbudget.providers.responses import OPENAI_RESPONSES
@@ -19,7 +22,15 @@ COMPATIBLE = Profile(
     # their `functions.name:0` back.
     call_ids=CallIds(longest=OPENAI.call_ids.longest, keeps_thoughts=True),
     items=OwnItems(),
-    image_rates=OPENAI.image_rates,
+    # A name may tell whose model is behind it; how many media one server takes is not known.
+    media=MediaRules(
+        images_of_families={
+            **OPENAI.media.images_of_families,
+            **ANTHROPIC.media.images_of_families,
+            **GOOGLE.media.images_of_families,
+        },
+        limits=COMMON.media.limits,
+    ),
     # Of most, nothing is known; the price list knows some of their models. Gateways pass marks on
     # to Anthropic, at its prices (BerriAI/litellm pull request 30387, read in November 2026).
     # DeepSeek caches by itself, and clears after hours to days ("Context Caching",

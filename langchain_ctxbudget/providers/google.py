@@ -3,6 +3,14 @@
 from dataclasses import replace
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_rules import (
+    MEGABYTE,
+    MediaLimits,
+    MediaRates,
+    MediaRules,
+    Resolutions,
+    WholeTiles,
+)
 from langchain_ctxbudget.providers.profile import OwnItems, Profile
 
 # `langchain_google_genai` 4.4.3 reads these of an assistant's message (`_convert_to_parts`). Any id
@@ -26,10 +34,42 @@ _ITEMS = frozenset(
 # application makes itself (explicit caching) is its own matter.
 _CACHE = CacheTerms(read_price=0.1, smallest_tokens=4_096, most_marks=0)
 
+# https://ai.google.dev/gemini-api/docs/media-resolution, "Token counts", Nov 2026.
+_BY_RESOLUTION = Resolutions(
+    default_tokens=1_120,
+    tokens_by_detail=(
+        ("low", 280),
+        ("media_resolution_low", 280),
+        ("medium", 560),
+        ("media_resolution_medium", 560),
+        ("ultra_high", 2_240),
+        ("media_resolution_ultra_high", 2_240),
+    ),
+)
+_MEDIA = MediaRules(
+    rates=MediaRates(
+        # https://ai.google.dev/gemini-api/docs/image-understanding, Nov 2026: models up to
+        # Gemini 2.5, and the dearer rule where a name does not tell.
+        image=WholeTiles(tile_tokens=258, tile_side=768, small_side=384),
+        # A page is 560 with Gemini 3, and 258 before (/media-resolution, /document-processing).
+        page_tokens=560,
+    ),
+    images_of_families={"gemini-3": _BY_RESOLUTION, "gemini-4": _BY_RESOLUTION},
+    # /image-understanding, /document-processing: "Inline image data limits your total request size
+    # to 20MB", PDFs of 50 MB and 1,000 pages.
+    limits=MediaLimits(
+        most_images=3_600,
+        file_bytes=50 * MEGABYTE,
+        request_bytes=20 * MEGABYTE,
+        most_pages=1_000,
+    ),
+)
+
 GOOGLE = Profile(
     name="google",
     items=OwnItems(authors=frozenset({"google"}), types=_ITEMS),
     reads_own_media=True,
+    media=_MEDIA,
     cache=_CACHE,
     cache_by_family={"gemini-2.5": replace(_CACHE, smallest_tokens=2_048)},
     # "Invalid function name. Must start with a letter or an underscore. Must be alphanumeric ...",

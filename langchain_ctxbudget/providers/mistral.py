@@ -1,6 +1,13 @@
 """Mistral's own API."""
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_rules import (
+    MEGABYTE,
+    MediaLimits,
+    MediaRates,
+    MediaRules,
+    Patches,
+)
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 
 MISTRAL = Profile(
@@ -14,4 +21,12 @@ MISTRAL = Profile(
     # "Cached prompt tokens are billed at 10% of the standard input token price" ("Prompt caching",
     # docs.mistral.ai, read in November 2026), which has no marks and names no smallest prompt.
     cache=CacheTerms(read_price=0.1, most_marks=0),
+    # https://docs.mistral.ai/capabilities/vision, "FAQ" (as others quote it; Nov 2026): at most 8
+    # images, of 10 MB each, made smaller to 1,540 pixels. The patches of Pixtral are 16 pixels
+    # wide, those of later models 28; a token more ends each row.
+    media=MediaRules(
+        rates=MediaRates(image=Patches(side=28, longest_side=1_540, patch_tokens=1.02)),
+        images_of_families={"pixtral": Patches(side=16, longest_side=1_024, patch_tokens=1.02)},
+        limits=MediaLimits(most_images=8, image_bytes=10 * MEGABYTE, file_bytes=50 * MEGABYTE),
+    ),
 )

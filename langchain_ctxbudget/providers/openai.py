@@ -6,10 +6,17 @@ from dataclasses import replace
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_rules import (
+    MEGABYTE,
+    MediaLimits,
+    MediaRates,
+    MediaRules,
+    PatchBudget,
+    Tiles,
+)
 from langchain_ctxbudget.providers.profile import (
     CallIds,
     DeferredTools,
-    ImageRate,
     OwnItems,
     Profile,
 )
@@ -36,6 +43,46 @@ _CACHE_AT_A_HALF = replace(_CACHE_BEFORE_5_6, read_price=0.5)
 # Models before gpt-4o are not cached.
 _NO_CACHE = replace(_CACHE_BEFORE_5_6, read_price=1.0)
 
+# https://developers.openai.com/api/docs/guides/images-vision, "Model sizing behavior" and
+# "Calculating costs", Nov 2026; the limits "Image input requirements" there, and for files
+# https://developers.openai.com/api/docs/guides/pdf-files.
+_MEDIA = MediaRules(
+    # Of a model that the guide does not name, as of a deployment: gpt-4o's rule.
+    rates=MediaRates(image=Tiles()),
+    images_of_families={
+        "gpt-4o-mini": Tiles(base_tokens=2_833, tile_tokens=5_667),
+        "gpt-4.1-mini": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=1.62),
+        "gpt-4.1-nano": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=2.46),
+        "o1": Tiles(base_tokens=75, tile_tokens=150),
+        "o3": Tiles(base_tokens=75, tile_tokens=150),
+        "o4-mini": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=1.72),
+        "computer-use-preview": Tiles(base_tokens=65, tile_tokens=129),
+        "gpt-5": Tiles(base_tokens=70, tile_tokens=140),
+        "gpt-5-mini": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=1.62),
+        "gpt-5-nano": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=2.46),
+        "gpt-5-codex-mini": PatchBudget(most_patches=1_536, longest_side=2_048),
+        # gpt-5.1 is not named: no model of its time takes more.
+        "gpt-5.1": PatchBudget(most_patches=1_536, longest_side=2_048),
+        "gpt-5.2": PatchBudget(most_patches=1_536, longest_side=2_048),
+        "gpt-5.3": PatchBudget(most_patches=1_536, longest_side=2_048),
+        # What `auto` and no detail mean; with `original` it takes 10,000, as gpt-5.5 does.
+        "gpt-5.4": PatchBudget(most_patches=2_500, longest_side=2_048),
+        "gpt-5.4-mini": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=1.62),
+        "gpt-5.4-nano": PatchBudget(most_patches=1_536, longest_side=2_048, patch_tokens=2.46),
+        "gpt-5.5": PatchBudget(most_patches=10_000, longest_side=6_000),
+        # The guide has no later family; its images are not made smaller.
+        "gpt-5.": PatchBudget(),
+        "gpt-6": PatchBudget(),
+    },
+    # The narrow side: since 2026 the guide says 1,500 images and 512 MB. Before it said 500 images
+    # and 50 MB, which is what the files of a request may have together still.
+    limits=MediaLimits(
+        most_images=500,
+        file_bytes=50 * MEGABYTE,
+        request_bytes=50 * MEGABYTE,
+    ),
+)
+
 OPENAI = Profile(
     name="openai",
     # "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum
@@ -43,15 +90,7 @@ OPENAI = Profile(
     call_ids=CallIds(longest=40),
     # It has no reasoning and no server tools in messages.
     items=OwnItems(authors=frozenset({"openai"})),
-    # OpenAI's vision guide, "Calculating costs". All others cost as gpt-4o does, or less.
-    image_rates={
-        "gpt-4o-mini": ImageRate(base_tokens=2_833, tile_tokens=5_667),
-        "gpt-4.1-mini": ImageRate(patch_tokens=1.62),
-        "gpt-4.1-nano": ImageRate(patch_tokens=2.46),
-        "gpt-5-mini": ImageRate(patch_tokens=1.62),
-        "gpt-5-nano": ImageRate(patch_tokens=2.46),
-        "o4-mini": ImageRate(patch_tokens=1.72),
-    },
+    media=_MEDIA,
     # "At the start of a request, the model still sees the name and description of whatever is
     # searchable"; what is loaded is "injected at the end of the context window", and stands in a
     # `tool_search_output` ("Tool search", developers.openai.com/api/docs/guides/tools-tool-search,

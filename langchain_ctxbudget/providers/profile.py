@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, cache_terms_for
+from langchain_ctxbudget.providers.media_rules import MediaRules
 
 THOUGHT_MARK = "__thought__"
 """Stands in the id of a call before the thought signature of the model that asked for it: LiteLLM
@@ -20,24 +21,13 @@ keeps Gemini's there (BerriAI/litellm pull request 16895, read in November 2026)
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-class ImageRate(NamedTuple):
-    """The price of an image for a model, in tokens (OpenAI's vision guide, "Calculating costs")."""
-
-    base_tokens: int = 85
-    tile_tokens: int = 170
-    patch_tokens: float = 0.0
-    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as
-    `ChatOpenAI` counts."""
-
-
 class Framing(NamedTuple):
-    """Tokens that a model adds around the text of a message, of a function and of an image."""
+    """Tokens that a model adds around the text of a message and of a function."""
 
     message_tokens: int = 3
     name_tokens: int = 1
     function_tokens: int = 7
     """The frame of one function, for gpt-4o and later; 10 for the cl100k_base models."""
-    image: ImageRate = ImageRate()
 
 
 class ItemAnswer(Enum):
@@ -56,22 +46,6 @@ ANY_ITEM_CALLS: Mapping[str, ItemAnswer] = {
     "mcp_approval_request": ItemAnswer.ITEM,
 }
 """Of a provider that is not known: the application knows what its model reads."""
-
-
-class FileRates(NamedTuple):
-    """What the bytes of files, sounds and videos are estimated to cost."""
-
-    page_tokens: int = 3_000
-    """A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and
-    Google it takes less."""
-    page_bytes: int = 30_000
-    """What a page is taken to have in a PDF whose pages cannot be counted, as they are
-    compressed."""
-    file_bytes_per_token: int = 10
-    """Of a file of any other kind: its text is compressed, or stands among fonts and pictures."""
-    recording_bytes_per_token: int = 100
-    """Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a
-    low rate for speech."""
 
 
 class DeferredTools(Enum):
@@ -183,22 +157,11 @@ class Profile:
     reads_own_media: bool = False
     """True if its models read the media again that they have made, in an assistant's message."""
     framing: Framing = field(default_factory=Framing)
-    image_rates: Mapping[str, ImageRate] = field(default_factory=dict)
-    """The price of an image for models whose names begin so; all others cost as the framing
-    says."""
-    files: FileRates = field(default_factory=FileRates)
+    media: MediaRules = field(default_factory=MediaRules)
     cache: CacheTerms = field(default_factory=CacheTerms)
     deferred_tools: DeferredTools = DeferredTools.SENT
     cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)
     """Where they differ: how the provider caches for models whose names begin so."""
-
-    def framing_for(self, model_name: str) -> Framing:
-        """Returns what a model of this provider adds around texts."""
-        name = model_name.lower()
-        for beginning, rate in self.image_rates.items():
-            if name.startswith(beginning):
-                return self.framing._replace(image=rate)
-        return self.framing
 
     def cache_terms_for(self, model_name: str) -> CacheTerms:
         """Returns how this provider caches prompts for a model, and what it charges for that."""

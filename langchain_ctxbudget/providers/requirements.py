@@ -21,6 +21,7 @@ from langchain_ctxbudget.providers.call_ids import with_accepted_call_ids
 from langchain_ctxbudget.providers.characters import with_sendable_characters
 from langchain_ctxbudget.providers.foreign import with_own_items
 from langchain_ctxbudget.providers.item_calls import with_calls_as_read
+from langchain_ctxbudget.providers.media_limits import within_media_limits
 from langchain_ctxbudget.providers.names import accepted_speaker
 from langchain_ctxbudget.providers.openai import without_response_id
 from langchain_ctxbudget.providers.pairing import with_own_results
@@ -166,7 +167,9 @@ def accepted_history(messages: Sequence[BaseMessage], profile: Profile) -> list[
         start += 1
     stretch = _met_by_history(messages[start:], profile, Stage.GROUPING)
     behind = _with_open_calls(stretch)
-    return _met_by_history([*messages[:start], *behind], profile, Stage.SENDING).messages
+    sent = _met_by_history([*messages[:start], *behind], profile, Stage.SENDING).messages
+    accepted_media, _ = within_media_limits(sent, profile)
+    return accepted_media
 
 
 def _met_by_history(messages: Sequence[BaseMessage], profile: Profile, stage: Stage) -> Stretch:

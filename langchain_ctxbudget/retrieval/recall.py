@@ -67,7 +67,8 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
 def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> list[Part]:
     """Returns the media of the tool's result that a reference names: the last ones that fit.
 
-    Of other messages there are none: not every provider takes in a result what it takes of a user.
+    The very last one comes whatever it costs: it cannot be shown in part. Of other messages there
+    are none: not every provider takes in a result what it takes of a user.
     """
     wanted = resolved(transcript, reference)
     if wanted is None or wanted.first != wanted.last:
@@ -81,7 +82,7 @@ def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> l
         if not part.may_be_result:
             continue
         answer = with_parts(ToolMessage("", tool_call_id=""), [part, *media])
-        if counter.count_message(answer) > budget_tokens:
+        if media and counter.count_message(answer) > budget_tokens:
             break
         media.insert(0, part)
     return media

@@ -2,17 +2,27 @@
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
 `ChatOpenAI.get_num_tokens_from_messages` answers. Any other block costs its compact JSON,
-without a mark for a cache.
+without a mark for a cache and but for the media in it.
 """
 
 import json
+from math import ceil
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.content import Kind, Part, is_text, only_text_of, parts_of, with_calls
+from langchain_ctxbudget.content import (
+    Kind,
+    Part,
+    is_text,
+    media_inside,
+    only_text_of,
+    parts_of,
+    with_calls,
+    without_media_inside,
+)
 from langchain_ctxbudget.messages import Count
-from langchain_ctxbudget.providers import FileRates, Framing, ImageRate, without_mark
-from langchain_ctxbudget.tokens.media_cost import file_tokens, image_tokens
+from langchain_ctxbudget.providers import Framing, MediaRates, without_mark
+from langchain_ctxbudget.tokens.media_cost import medium_tokens
 from langchain_ctxbudget.tokens.schemas import compact_json
 
 REPLY_TOKENS = 3
@@ -24,7 +34,7 @@ bytes of text are a token, and encrypted text is a third longer, so this is rath
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
-def message_tokens(message: BaseMessage, count: Count, framing: Framing, files: FileRates) -> int:
+def message_tokens(message: BaseMessage, count: Count, framing: Framing, rates: MediaRates) -> int:
     """Returns the tokens of one message."""
     tokens = framing.message_tokens + count(_role(message)) + _name_tokens(message, count, framing)
     # Calls are counted in the form in which they are sent.
@@ -40,7 +50,7 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing, files: 
     if text is not None:
         return tokens + count(text)
     for part in parts_of(message):
-        tokens += _part_tokens(part, sent_ids, count, framing.image, files)
+        tokens += _part_tokens(part, sent_ids, count, rates)
     return tokens
 
 
@@ -68,32 +78,35 @@ def _sound_tokens(part: Part, count: Count) -> int:
     audio.pop("type", None)
     if "id" in audio:
         audio = {"id": audio["id"]}
-    return count(str(audio))
+    return count(str(without_media_inside(audio)))
 
 
-def _part_tokens(
-    part: Part, sent_ids: list[object], count: Count, image: ImageRate, files: FileRates
-) -> int:
+def _part_tokens(part: Part, sent_ids: list[object], count: Count, rates: MediaRates) -> int:
     """Returns the tokens of one part; a call that is sent as a call costs nothing here."""
     if part.plain_text is not None:
         return count(part.plain_text)
     if part.key and part.is_media:
         return _sound_tokens(part, count)
-    medium = part.medium
-    if medium is not None and medium.kind == "image":
-        return image_tokens(medium.payload, low_detail=medium.is_low_detail, rate=image)
-    if medium is not None and medium.size_bytes:
-        return file_tokens(medium, count, files)
+    if part.medium is not None:
+        return medium_tokens(part.medium, count, rates)
     if part.is_function_call and part.call_id in sent_ids:
         return 0
-    return _block_tokens(part, count)
+    return _block_tokens(part, count, rates)
 
 
-def _block_tokens(part: Part, count: Count) -> int:
+def _block_tokens(part: Part, count: Count, rates: MediaRates) -> int:
     """Returns the tokens of a block that is neither a text, nor a medium, nor a call."""
     if part.kind is Kind.COMPACTION:
         return _compaction_tokens(part, count)
-    return count(compact_json(without_mark(part.block)))
+    block = without_mark(part.block)
+    whole = compact_json(block)
+    readable = compact_json(without_media_inside(block))
+    tokens = count(readable)
+    media = media_inside(block)
+    if media:
+        return tokens + sum(medium_tokens(medium, count, rates) for medium in media)
+    left_out_bytes = (len(whole) - len(readable)) * 3 // 4
+    return tokens + ceil(left_out_bytes / rates.file_bytes_per_token)
 
 
 def _compaction_tokens(part: Part, count: Count) -> int:

@@ -7,6 +7,7 @@ fetched by tiktoken.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from fractions import Fraction
 from math import ceil
 from os import PathLike
@@ -18,7 +19,14 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.content import parts_of
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import encodable
-from langchain_ctxbudget.providers import FileRates, Framing, model_names, profile_of, unwrapped
+from langchain_ctxbudget.providers import (
+    OPENAI,
+    Framing,
+    MediaRates,
+    model_names,
+    profile_of,
+    unwrapped,
+)
 from langchain_ctxbudget.tokens import cost, schemas, vocab
 from langchain_ctxbudget.worker import new_mutex
 
@@ -45,6 +53,15 @@ _OLDER_FUNCTION_TOKENS = 10
 """The frame of one function, for models before gpt-4o."""
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
+_MEDIA_OF_GPT_4O = OPENAI.media.rates_for("gpt-4o")
+_EARLIER_MEDIA = "image=ImageRate(base_tokens=85, tile_tokens=170, patch_tokens=0.0)"
+"""How the same stands in the identities of counts that earlier versions have stored."""
+
+
+class _Tally:
+    """How many texts were tokenized, of all counters that share their counts."""
+
+    calls: int = 0
 
 
 class TokenCounter(ABC):
@@ -71,8 +88,8 @@ class TokenCounter(ABC):
     """True where counting asks no server, so that texts can be counted before anybody asks."""
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
-    files: FileRates = FileRates()
-    """What the bytes of files, sounds and videos are estimated to cost."""
+    media: MediaRates = MediaRates()
+    """What images, files, sounds and videos cost."""
     _reply_tokens: int = cost.REPLY_TOKENS
 
     @checks_names()
@@ -81,7 +98,7 @@ class TokenCounter(ABC):
         # A plain dictionary, because a prompt looks up hundreds of counts: a cache of cachetools
         # takes five times as long.
         self._cache: dict[tuple[int, int], int] = {}
-        self._calls = 0
+        self._tally = _Tally()
 
     @abstractmethod
     def _count(self, text: str) -> int:
@@ -90,12 +107,22 @@ class TokenCounter(ABC):
     @property
     def identity(self) -> str:
         """A name for its counts: the same after a restart, another for every other way to count."""
-        return f"{type(self).__qualname__} {self.name} {self.framing}"
+        media = _EARLIER_MEDIA if self.media == _MEDIA_OF_GPT_4O else repr(self.media)
+        framing = repr(self.framing).removesuffix(")")
+        return f"{type(self).__qualname__} {self.name} {framing}, {media})"
 
     @property
     def calls(self) -> int:
         """Texts that were tokenized so far; a count that was cached is none."""
-        return self._calls
+        return self._tally.calls
+
+    def with_media(self, rates: MediaRates) -> "TokenCounter":
+        """Returns a counter of the same texts to which media cost so much; both share counts."""
+        if rates == self.media:
+            return self
+        other = copy(self)
+        other.media = rates
+        return other
 
     def count_text(self, text: str) -> int:
         """Returns the tokens of a text; special tokens in it count as text."""
@@ -107,7 +134,7 @@ class TokenCounter(ABC):
         if tokens is None:
             tokens = self._count(encodable(text))
             with self._lock:
-                self._calls += 1
+                self._tally.calls += 1
                 self._cache[key] = tokens
                 if len(self._cache) > _CACHED_TEXTS:
                     oldest = next(iter(self._cache))
@@ -116,7 +143,7 @@ class TokenCounter(ABC):
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
-        return cost.message_tokens(message, self.count_text, self.framing, self.files)
+        return cost.message_tokens(message, self.count_text, self.framing, self.media)
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the reply's priming included."""
@@ -162,12 +189,9 @@ class TiktokenCounter(TokenCounter):
                 "For other models use EstimatingCounter"
             )
         self.name = encoding
-        model_name = PROVIDER_PREFIX.sub("", encoding_or_model)
-        profile = profile_of(model_name)
-        self.framing = profile.framing_for(model_name)
+        self.media = OPENAI.media.rates_for(encoding_or_model)
         if encoding == "cl100k_base":
             self.framing = self.framing._replace(function_tokens=_OLDER_FUNCTION_TOKENS)
-        self.files = profile.files
         self._fetched = None if encoding in _CARRIED else _fetched_encoding(encoding)
 
     def _count(self, text: str) -> int:
@@ -279,8 +303,8 @@ class ModelCounter(TokenCounter):
         model_name = next(model_names(model), "")
         self.name = f"model:{model_name or model_type.__name__}"
         profile = profile_of(inner)
-        self.framing = profile.framing_for(model_name)
-        self.files = profile.files
+        self.framing = profile.framing
+        self.media = profile.media.rates_for(model_name)
         self._ask: Callable[[str], int] = inner.get_num_tokens
         counts_messages, *counts_texts = (
             getattr(model_type, method) is not getattr(BaseLanguageModel, method)
@@ -321,7 +345,7 @@ class CalibratedCounter(TokenCounter):
         self.name = inner.name
         self.mode = inner.mode
         self.framing = inner.framing
-        self.files = inner.files
+        self.media = inner.media
         # The factor as it is written: a float a little above 1.1 would make 12 of 10.
         self._ratio = Fraction(str(factor))
 
@@ -370,6 +394,11 @@ def counter_for(model: "BaseChatModel | str | None") -> TokenCounter:
     """Returns the counter for a model: exact where its tokenizer can be had, else an estimate."""
     if model is None:
         return TiktokenCounter()
+    rates = profile_of(model).media.rates_for(next(model_names(model), ""))
+    return _text_counter_for(model).with_media(rates)
+
+
+def _text_counter_for(model: "BaseChatModel | str") -> TokenCounter:
     for name in model_names(model):
         if _encoding_name(name) is None:
             continue

@@ -74,15 +74,18 @@ class ModelTarget:
             )
         self.model = model
         self.given_counter = token_counter
-        self.tokenizer = token_counter or counters.counter_for(model)
-        self.counter = self.tokenizer
-        """Counts with the corrections that are known."""
-        self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
-        """The corrections in force."""
         self.given_profile = None if provider is None else profile_named(provider)
         """The profile that the application has chosen; None where the model tells it."""
         self.profile = self.given_profile or profile_of(model)
         """What the model's provider accepts, refuses, counts and charges."""
+        self.tokenizer = token_counter or counters.counter_for(model)
+        if model is not None or provider is not None:
+            rates = self.profile.media.rates_for(self.model_name or "")
+            self.tokenizer = self.tokenizer.with_media(rates)
+        self.counter = self.tokenizer
+        """Counts with the corrections that are known."""
+        self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
+        """The corrections in force."""
         self.prices = prices
         """What models cost, by their names."""
         family_terms = self.profile.cache_terms_for(self.model_name or "")

@@ -624,3 +624,59 @@ def test_no_blocks_of_any_kind_take_the_text_beside_them(
     context = ask_for_code(exchange(by, blocks), budget, emphasis=emphasis)
 
     check_has(context, "4711", WORDS.strip())
+
+
+# What has texts inside, and what the user shows
+
+WORDED = {
+    "a search result": {
+        "type": "search_result",
+        "source": "https://example.org",
+        "title": "Ferries",
+        "content": [{"type": "text", "text": "The ferry leaves at nine. " * 150}],
+    },
+    "a document": {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "Sail at nine. " * 250},
+    },
+    "JSON": {"type": "json", "json": {"ferries": list(range(400))}},
+}
+
+
+@pytest.mark.parametrize("name", few_are_quick(WORDED))
+@pytest.mark.parametrize("budget", few_are_quick([8_000, 16_000]))
+def test_the_newest_result_of_any_form_is_whole(name: str, budget: int) -> None:
+    turn = turn_with(WORDED[name], budget)
+
+    for number, context in enumerate(turn.contexts):
+        newest = results_of(context.messages)[-1]
+        assert newest.tool_call_id == f"call-{number}"
+        assert WORDED[name] in newest.content
+        check_fits(turn.pipeline, context, budget)
+
+
+@pytest.mark.parametrize("name", few_are_quick(WORDED))
+def test_the_newest_result_of_an_earlier_turn_is_whole(name: str) -> None:
+    pipeline = new_pipeline(8_000)
+    for number in range(8):
+        messages = [HumanMessage(f"Look {number}."), *round_with(number, WORDED[name])]
+        pipeline.add_messages([*messages, AIMessage("I see.")], **SCOPE)
+
+        context = pipeline.assemble("What was it?", **SCOPE)
+        assert WORDED[name] in results_of(context.messages)[-1].content
+        check_fits(pipeline, context, 8_000)
+
+
+def test_of_many_pictures_of_the_user_the_newest_stay() -> None:
+    pipeline = new_pipeline(4_000)
+    numbered = [{"type": "image", "base64": png(1_000 + n, 700)} for n in range(12)]
+    message = HumanMessage([{"type": "text", "text": "Compare these."}, *numbered])
+    context = pipeline.assemble(message, **SCOPE)
+
+    content = context.messages[-1].content
+    assert content[0] == {"type": "text", "text": "Compare these."}
+    pictures = [block for block in content if block["type"] == "image"]
+    assert len(pictures) > 2
+    assert pictures == numbered[-len(pictures) :]
+    assert "[image left out: " in context.messages[-1].text
+    check_fits(pipeline, context, 4_000)

@@ -19,9 +19,7 @@ from langchain_core.messages.function import FunctionMessage
 from langchain_openai import ChatOpenAI
 from PIL import Image
 
-from langchain_ctxbudget.providers import OPENAI
 from langchain_ctxbudget.tokens import CalibratedCounter, TiktokenCounter
-from langchain_ctxbudget.tokens.media_cost import image_size, image_tokens
 from langchain_ctxbudget.tokens.schemas import compact_json
 
 COUNTER = TiktokenCounter()
@@ -139,7 +137,6 @@ def test_images_of_any_size_cost_what_chat_openai_says(
         width, height = height, width
     url = f"data:image/x;base64,{picture(width, height, form)}"
 
-    assert image_size(url) == (width, height)
     # Of a side that vanishes when the other is brought to 2,048 pixels, `ChatOpenAI` makes no
     # tiles; here it is one.
     if max(width, height) <= 2_048 * min(width, height):
@@ -178,22 +175,6 @@ def test_an_address_alone_costs_as_one_with_details(url: str) -> None:
 )
 def test_an_image_that_is_stored_elsewhere_costs_the_dearest(block: dict[str, Any]) -> None:
     assert human_tokens(block) == 1_445
-
-
-@pytest.mark.parametrize(
-    ("model", "side", "tokens"),
-    [
-        pytest.param("gpt-4o", 1_024, 765, id="four tiles"),  # 85 + 4 * 170
-        pytest.param("gpt-4o-mini", 1_024, 25_501, id="dearer tiles"),  # 2,833 + 4 * 5,667
-        pytest.param("gpt-4.1-mini", 1_024, 1_659, id="patches"),  # 32 x 32 of them at 1.62
-        pytest.param("gpt-4.1-mini", 4_000, 2_489, id="shrunk to 1,536 patches"),
-        pytest.param("gpt-4.1-mini", 64, 255, id="as ChatOpenAI counts it, which is more"),
-    ],
-)
-def test_an_image_costs_what_the_model_charges(model: str, side: int, tokens: int) -> None:
-    image = f"data:image/png;base64,{picture(side, side)}"
-
-    assert image_tokens(image, rate=OPENAI.framing_for(model).image) == tokens
 
 
 def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:
@@ -281,13 +262,12 @@ def test_bytes_of_files_are_not_counted_as_text(block: dict[str, Any], tokens: i
     "block",
     [
         {"type": "thinking", "thinking": "The user wants to know the hour.", "signature": "c2ln"},
-        {"type": "file", "file_id": "file-1"},
         {"type": "text"},
         {"text": "a block of Bedrock"},
         {"type": "of tomorrow", "value": [1, 2, 3]},
         {},
     ],
-    ids=["thinking", "file", "no text", "no type", "unknown", "empty"],
+    ids=["thinking", "no text", "no type", "unknown", "empty"],
 )
 def test_a_block_without_a_rule_costs_its_compact_json(block: dict[str, Any]) -> None:
     tokens = assistant_tokens(block)

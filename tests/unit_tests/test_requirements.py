@@ -13,7 +13,6 @@ from langchain_ctxbudget.providers import (
     OPENAI,
     CallIds,
     Change,
-    ImageRate,
     Profile,
     Repair,
     Requirement,
@@ -98,13 +97,6 @@ def test_a_picture_of_an_assistant_stays_where_its_provider_reads_it(
     answer = AIMessage([PICTURE], response_metadata={"model_provider": provider})
 
     assert (in_accepted_form(answer).content == [PICTURE]) is stays
-
-
-def test_the_price_of_an_image_goes_by_the_beginning_of_a_models_name() -> None:
-    profile = Profile(name="own", image_rates={"eye-2": ImageRate(base_tokens=7)})
-
-    assert profile.framing_for("Eye-2-large").image.base_tokens == 7
-    assert profile.framing_for("eye-1").image == COMMON.framing.image
 
 
 @pytest.mark.parametrize("profile", [OPENAI, GOOGLE])

@@ -1,0 +1,151 @@
+"""Media beyond what a provider takes in one request: how many, how large, how many bytes.
+
+What a provider refuses for itself, such as an image with too long a side, is left out wherever it
+stands. Of what is too much together the oldest give way, as for tokens, and lines tell of them.
+They give way some at a time, so that a conversation that goes on does not change its beginning
+with every picture.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.content import Medium, has_media, measures_of, parts_of
+from langchain_ctxbudget.messages import without_media
+from langchain_ctxbudget.providers.media_rules import MediaLimits
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.stretch import Repair
+
+LeftOut = Mapping[int, frozenset[int]]
+"""Which media are left out: by the number of the message, their numbers among its media."""
+_STEP_SHARE = 4
+"""They give way a quarter at a time of what the provider takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A medium in a request."""
+
+    message: int
+    number: int
+    """Which one it is among the media of its message."""
+    medium: Medium
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.message, self.number
+
+    @property
+    def is_image(self) -> bool:
+        return self.medium.kind == "image"
+
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image in pixels; 0 where it is not known."""
+        size = measures_of(self.medium).size
+        return max(size) if size is not None else 0
+
+    @property
+    def sent_bytes(self) -> int:
+        """How many bytes of the request it takes."""
+        payload = self.medium.payload
+        return len(payload) if isinstance(payload, str) else ceil(len(payload) / 3) * 4
+
+    @property
+    def pages(self) -> int:
+        return measures_of(self.medium).pages or 0
+
+
+def within_media_limits(
+    messages: Sequence[BaseMessage], profile: Profile
+) -> tuple[list[BaseMessage], list[Repair]]:
+    """Returns messages with no more media than a provider takes in a request, and the repairs."""
+    left_out = media_left_out(messages, profile.media.limits)
+    kept = list(messages)
+    repairs: list[Repair] = []
+    for at, numbers in left_out.items():
+        kept[at] = without_media(messages[at], only=numbers)
+        repairs.append(repair_of(messages[at], numbers))
+    return kept, repairs
+
+
+def repair_of(message: BaseMessage, numbers: frozenset[int]) -> Repair:
+    """Returns the repair that tells of media that are left out of a message."""
+    media = "a line in place of a medium" if len(numbers) == 1 else "lines in place of media"
+    detail = f"sent with {media} beyond what the provider takes in one request"
+    return Repair("media", message.id or "", detail)
+
+
+def media_left_out(messages: Sequence[BaseMessage], limits: MediaLimits) -> LeftOut:
+    """Returns which media of a request a provider would refuse; nothing where it takes all."""
+    media = _media_of(messages)
+    if not media:
+        return {}
+    accepted = [placed for placed in media if not _is_refused(placed, limits)]
+    fewest = _fewest_left_out(accepted, limits)
+    if fewest:
+        step = max(1, (len(accepted) - fewest) // _STEP_SHARE)
+        fewest = min(ceil(fewest / step) * step, len(accepted) - 1)
+    staying = {placed.place for placed in accepted[fewest:]}
+
+    numbers: defaultdict[int, set[int]] = defaultdict(set)
+    for placed in media:
+        if placed.place not in staying:
+            numbers[placed.message].add(placed.number)
+    return {message: frozenset(of_message) for message, of_message in numbers.items()}
+
+
+def _media_of(messages: Sequence[BaseMessage]) -> list[_Placed]:
+    """Returns all media of a request, the oldest first."""
+    media: list[_Placed] = []
+    for at, message in enumerate(messages):
+        if has_media(message):
+            found = [part.medium for part in parts_of(message) if part.medium is not None]
+            media += [_Placed(at, number, medium) for number, medium in enumerate(found)]
+    return media
+
+
+def _is_refused(placed: _Placed, limits: MediaLimits) -> bool:
+    """Tells if a provider refuses a medium for itself."""
+    if placed.is_image:
+        return _is_over(placed.longest_side, limits.longest_side) or _is_over(
+            placed.sent_bytes, limits.image_bytes
+        )
+    return _is_over(placed.sent_bytes, limits.file_bytes) or _is_over(
+        placed.pages, limits.most_pages
+    )
+
+
+def _fewest_left_out(media: Sequence[_Placed], limits: MediaLimits) -> int:
+    """Returns how many of the oldest media must be left out so that the rest is accepted.
+
+    The newest one always stays.
+    """
+    images = 0
+    request_bytes = 0
+    pages = 0
+    longest_side = 0
+    for staying, placed in enumerate(reversed(media)):
+        images += placed.is_image
+        request_bytes += placed.sent_bytes
+        pages += placed.pages
+        longest_side = max(longest_side, placed.longest_side)
+        has_too_large = limits.many_images is not None and (
+            images > limits.many_images and _is_over(longest_side, limits.longest_side_of_many)
+        )
+        is_too_much = (
+            has_too_large
+            or _is_over(images, limits.most_images)
+            or _is_over(request_bytes, limits.request_bytes)
+            or _is_over(pages, limits.most_pages)
+        )
+        if staying and is_too_much:
+            return len(media) - staying
+    return 0
+
+
+def _is_over(value: int, limit: int | None) -> bool:
+    return limit is not None and value > limit

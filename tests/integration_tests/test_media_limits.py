@@ -1,0 +1,212 @@
+"""Media beyond what a provider takes in one request give way, the oldest first, and are told."""
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+from langchain_anthropic import ChatAnthropic
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+from PIL import Image
+
+from langchain_ctxbudget import (
+    AssembledContext,
+    BudgetedChatMessageHistory,
+    ContextPipeline,
+    create_recall_tool,
+)
+from langchain_ctxbudget.providers import ANTHROPIC, GOOGLE, OPENAI, within_media_limits
+from langchain_ctxbudget.providers.media_rules import MEGABYTE
+from tests.cases import few_are_quick
+
+SCOPE = {"user_id": "ada", "conversation_id": "screen"}
+RUN = {"configurable": {"user_id": "ada", "thread_id": "screen"}}
+BUDGET = 600_000
+
+
+@cache
+def png(width: int = 640, height: int = 480, padding: int = 0) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "PNG")
+    return base64.b64encode(file.getvalue() + bytes(padding)).decode()
+
+
+def picture(data: str) -> dict[str, Any]:
+    return {"type": "image", "base64": data, "mime_type": "image/png"}
+
+
+def exchanges(blocks: Sequence[dict[str, Any]]) -> list[BaseMessage]:
+    """A conversation in which a tool shows each block."""
+    messages: list[BaseMessage] = []
+    for number, block in enumerate(blocks):
+        call = {"name": "look", "args": {"at": number}, "id": f"call-{number}"}
+        content = [{"type": "text", "text": f"Screen {number}"}, block]
+        messages += [
+            HumanMessage(f"Look at {number}.", id=f"h{number}"),
+            AIMessage("", tool_calls=[call], id=f"a{number}"),
+            ToolMessage(content, tool_call_id=f"call-{number}", id=f"t{number}"),
+            AIMessage(f"I see {number}.", id=f"s{number}"),
+        ]
+    return messages
+
+
+def one_turn(blocks: Sequence[dict[str, Any]]) -> list[BaseMessage]:
+    """The same as one turn of an agent."""
+    messages = [it for it in exchanges(blocks) if it.id and it.id[0] in "at"]
+    return [HumanMessage("Look around.", id="h"), *messages]
+
+
+def shown(messages: Sequence[BaseMessage]) -> list[int]:
+    """The numbers of the screens whose picture is sent."""
+    return [
+        int(message.tool_call_id.removeprefix("call-"))
+        for message in messages
+        if isinstance(message, ToolMessage) and picture_in(message)
+    ]
+
+
+def picture_in(message: BaseMessage) -> bool:
+    return any(isinstance(block, dict) and block["type"] == "image" for block in message.content)
+
+
+def model_of(provider: str) -> BaseChatModel:
+    match provider:
+        case "openai":
+            return ChatOpenAI(model="gpt-4.1", api_key="x")
+        case "anthropic":
+            return ChatAnthropic(model="claude-opus-4-7", api_key="x")
+        case _:
+            return ChatGoogleGenerativeAI(model="gemini-2.5-flash", google_api_key="x")
+
+
+def new_pipeline(provider: str) -> ContextPipeline:
+    return ContextPipeline(
+        {"max_context_tokens": BUDGET, "learn": False},
+        model=model_of(provider),
+        store=InMemoryStore(),
+    )
+
+
+class Case(NamedTuple):
+    provider: str
+    picture: Callable[[], str]
+    number: int
+    most: int
+    """The most that may be sent of them."""
+
+
+CASES = {
+    "too many for Claude": Case("anthropic", png, 130, 100),
+    "too heavy for Claude": Case("anthropic", lambda: png(padding=1_400_000), 120, 17),
+    "too heavy for Gemini": Case("google", lambda: png(padding=1_400_000), 120, 11),
+    "too heavy for OpenAI": Case("openai", lambda: png(padding=1_400_000), 120, 28),
+    "more than 20 wide ones for Claude": Case("anthropic", lambda: png(2_560, 1_440), 30, 20),
+}
+
+
+def in_a_history(case: Case, blocks: Sequence[dict[str, Any]]) -> AssembledContext:
+    pipeline = new_pipeline(case.provider)
+    pipeline.add_messages(exchanges(blocks), **SCOPE)
+    return pipeline.assemble("What do you see?", **SCOPE)
+
+
+def in_a_turn(case: Case, blocks: Sequence[dict[str, Any]]) -> AssembledContext:
+    return new_pipeline(case.provider).assemble(one_turn(blocks), **SCOPE)
+
+
+@pytest.mark.parametrize("way", few_are_quick([in_a_turn, in_a_history]))
+@pytest.mark.parametrize("name", few_are_quick(CASES, 2))
+def test_the_newest_media_that_a_provider_takes_are_sent(
+    name: str, way: Callable[[Case, Sequence[dict[str, Any]]], AssembledContext]
+) -> None:
+    case = CASES[name]
+    context = way(case, [picture(case.picture())] * case.number)
+
+    numbers = shown(context.messages)
+    assert case.most // 2 < len(numbers) <= case.most
+    assert numbers == list(range(numbers[0], case.number))
+    told = [repair for repair in context.report.repairs if repair.kind == "media"]
+    assert len(told) == case.number - len(numbers)
+
+
+def test_what_is_refused_for_itself_is_a_line_and_nothing_else_changes() -> None:
+    blocks = [picture(png()), picture(png(9_000, 10)), picture(png())]
+    context = in_a_turn(CASES["too many for Claude"], blocks)
+
+    assert shown(context.messages) == [0, 2]
+    line = "Screen 1[image left out: image/png, "
+    assert [it for it in context.messages if it.text.startswith(line) and "9000 x 10" in it.text]
+
+
+def test_the_total_is_that_of_what_is_sent() -> None:
+    pipeline = new_pipeline("anthropic")
+    context = pipeline.assemble(one_turn([picture(png())] * 110), **SCOPE)
+
+    counted = pipeline.token_counter.count_messages(context.messages)
+    assert counted == context.report.total_tokens
+
+
+def test_the_beginning_changes_only_now_and_then() -> None:
+    pipeline = new_pipeline("anthropic")
+    firsts = set()
+    for number in range(101, 125, 6):
+        context = pipeline.assemble(one_turn([picture(png())] * number), **SCOPE)
+        firsts.add(shown(context.messages)[0])
+
+    assert len(firsts) <= 2
+
+
+def test_the_recall_tool_brings_back_what_a_line_names() -> None:
+    pipeline = new_pipeline("anthropic")
+    recall = create_recall_tool(pipeline, max_tokens=64)
+    pipeline.add_messages(exchanges([picture(png())] * 110), **SCOPE)
+
+    context = pipeline.assemble("And now?", tools=[recall], **SCOPE)
+    [first, *_] = [it for it in context.messages if isinstance(it, ToolMessage)]
+    assert first.text.endswith('640 x 480; recall "#3"]')
+    answer = recall.invoke({"reference": "#3"}, RUN)
+    assert answer[-1] == picture(png())
+
+
+def test_without_the_tool_no_line_names_it() -> None:
+    context = in_a_history(CASES["too many for Claude"], [picture(png())] * 110)
+
+    assert "recall" not in "".join(message.text for message in context.messages)
+
+
+@pytest.mark.parametrize("most_tokens", [None, BUDGET])
+def test_a_chat_history_gives_what_the_provider_takes(most_tokens: int | None) -> None:
+    history = BudgetedChatMessageHistory(
+        "screen",
+        user_id="ada",
+        pipeline=new_pipeline("anthropic"),
+        max_tokens=most_tokens,
+    )
+    history.add_messages(exchanges([picture(png())] * 110))
+
+    numbers = shown(history.messages)
+    assert 50 < len(numbers) <= 100
+    assert numbers[-1] == 109
+
+
+@pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI, GOOGLE])
+def test_the_newest_medium_always_stays(profile: Any) -> None:
+    large = picture(png(padding=6 * MEGABYTE))
+    messages = exchanges([large] * 12)
+
+    sent, _ = within_media_limits(messages, profile)
+    assert shown(sent)[-1] == 11
+
+
+def test_messages_without_media_stay_the_same_objects() -> None:
+    messages = exchanges([{"type": "text", "text": "nothing"}])
+    sent, repairs = within_media_limits(messages, ANTHROPIC)
+
+    assert all(one is other for one, other in zip(sent, messages, strict=True))
+    assert repairs == []
