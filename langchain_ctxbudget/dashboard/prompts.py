@@ -141,7 +141,7 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
     for place, group in groups:
         background: Sequence[Fragment] = ()
         if place is layers.Place.HISTORY:
-            background = content.backgrounds.get(group.positions[0], ())
+            background = content.backgrounds.get(group.start, ())
         elif content.question_position in group.positions:
             background = (*content.volatile, *content.turn_work)
         name = JOINED.join(message.id or message.type for message in group.messages)

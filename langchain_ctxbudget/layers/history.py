@@ -93,7 +93,7 @@ class HistoryLayer(PromptLayer):
             if sent.shortened.intersection(group.positions):
                 status = Status.SHRUNK
                 reason = Reason.SHORTENED
-            elif group.positions[0] < history.cut:
+            elif group.start < history.cut:
                 reason = _reason_of_kept(view, group, pinned)
             items.append(group_item(group, counter, status, reason))
         positions = positions_of(sent.groups)
@@ -136,7 +136,7 @@ def verbatim_tokens(granted_tokens: Mapping[str, int]) -> int:
 
 def _reason_of_kept(view: View, group: Group, pinned: Collection[int]) -> Reason:
     """Returns why a group before the cut is verbatim."""
-    if group.positions[0] in (view.conversation.compaction or ()):
+    if group.start in (view.conversation.compaction or ()):
         return Reason.SUMMARY
     is_pinned = any(position in pinned for position in group.positions)
     return Reason.PINNED if is_pinned else Reason.IMPORTANT

@@ -36,7 +36,7 @@ class MessageLayer(PromptLayer):
         counter = view.counter
         items: list[ReportItem] = []
         for group in sent.groups:
-            if group.positions[0] in turn.clipped:
+            if group.start in turn.clipped:
                 items.append(group_item(group, counter, Status.SHRUNK, Reason.CLIPPED))
             else:
                 items.append(group_item(group, counter, Status.INCLUDED, Reason.REQUIRED))

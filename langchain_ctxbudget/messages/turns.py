@@ -27,6 +27,14 @@ class Group:
     messages: tuple[BaseMessage, ...]
     positions: tuple[int, ...]
 
+    @property
+    def start(self) -> int:
+        """The position of its first message; -1 where it stands for none of the list.
+
+        Such a group is a call that is sent once more, with a result that was a part of a message.
+        """
+        return self.positions[0] if self.positions else -1
+
 
 def is_user(message: BaseMessage) -> bool:
     """Tells if a message is the user's, and not only results of calls in the user's name."""

@@ -78,7 +78,7 @@ class Content:
         """The fragments in the backgrounds of earlier messages."""
         sent: list[Fragment] = []
         for group in self.history:
-            sent += self.backgrounds.get(group.positions[0], ())
+            sent += self.backgrounds.get(group.start, ())
         return tuple(sorted(sent, key=lambda part: part.layer))
 
     @property
@@ -88,7 +88,7 @@ class Content:
             return self.history
         groups: list[Group] = []
         for group in self.history:
-            first = self.bare.get(group.positions[0])
+            first = self.bare.get(group.start)
             if first is None:
                 groups.append(group)
             else:
@@ -107,7 +107,7 @@ class Content:
         The provider ignores whatever stands before it.
         """
         first = self.history[:1]
-        has_it = any(group.positions[0] in (self.compaction or ()) for group in first)
+        has_it = any(group.start in (self.compaction or ()) for group in first)
         return first if has_it else ()
 
     @property
@@ -144,7 +144,7 @@ def without_media_at(
     bare = dict(content.bare)
     at = 0
     for group in content.history:
-        first = group.positions[0] if group.positions else None
+        first = group.start
         if first in bare and at in left_out:
             bare[first] = without_media(bare[first], only=left_out[at])
         at += len(group.messages)
@@ -235,7 +235,7 @@ def _turn_messages(content: Content, background: str) -> list[BaseMessage]:
     """Returns the messages of the turn, the one that it is about with the background."""
     messages: list[BaseMessage] = []
     for group in content.turn:
-        is_asked = len(group.messages) == 1 and group.positions[0] == content.question_position
+        is_asked = len(group.messages) == 1 and group.start == content.question_position
         if is_asked and background:
             messages.append(with_background(group.messages[0], background))
         else:

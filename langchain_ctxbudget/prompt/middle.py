@@ -95,7 +95,7 @@ def _middles(full: Extension) -> list[_Middle]:
     tokens_behind = turn_tokens(plan)
     middles: list[_Middle] = []
     for group in reversed(plan.history.groups):
-        position = group.positions[0]
+        position = group.start
         tokens_behind += sum(costs[at] for at in group.positions)
         if _may_begin_or_end_at(group, full.record) and (position >= kept_from or not middles):
             middles.append(_Middle(start, position, tokens_before, tokens_behind))
@@ -122,7 +122,7 @@ def _beginning(full: Extension) -> tuple[int, int]:
         if left_out_until:
             beginning_tokens = tokens_before
         elif tokens_before >= plan.limit_tokens * GROWTH_POLICY.rebuild_share:
-            start = group.positions[0]
+            start = group.start
             beginning_tokens = tokens_before
     return start, beginning_tokens
 
@@ -135,7 +135,7 @@ def _may_begin_or_end_at(group: Group, record: CutRecord) -> bool:
     """
     if not isinstance(group.messages[0], HumanMessage):
         return False
-    position = group.positions[0]
+    position = group.start
     _, left_out_until = record.left_out
     rebuilt_at = record.begun if record.position else 0
     return position > rebuilt_at and position >= left_out_until

@@ -79,7 +79,7 @@ def _behind_compaction(conversation: Conversation, turn: GivenTurn) -> GivenTurn
     shown = [
         (group, cost)
         for group, cost in zip(turn.groups, turn.costs, strict=True)
-        if has_human([group]) or not conversation.is_before_compaction(end + group.positions[0])
+        if has_human([group]) or not conversation.is_before_compaction(end + group.start)
     ]
     groups = tuple(group for group, _ in shown)
     return replace(turn, groups=groups, costs=tuple(cost for _, cost in shown))

@@ -109,8 +109,15 @@ def check_prompt(
     ids = {message.id for message in context.messages}
     assert turn[0].id in ids
     last = last_that_is_no_result(turn)
-    if call_ids(last):
+    if call_ids(last) and not has_late_result(turn):
         assert last.id in ids
+
+
+def has_late_result(turn: Sequence[BaseMessage]) -> bool:
+    """Whether the turn has a result whose call stands in the history: then that is the newest."""
+    called = {call_id for message in turn for call_id in call_ids(message)}
+    answered = {message.tool_call_id for message in turn if isinstance(message, ToolMessage)}
+    return not answered <= called
 
 
 def last_that_is_no_result(turn: Sequence[BaseMessage]) -> BaseMessage:
