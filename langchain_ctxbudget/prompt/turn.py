@@ -793,9 +793,7 @@ def _fitted(
         groups=tuple(shown[number] for number in sorted(shown)),
         left_out=tuple(group for number, group in enumerate(groups) if number not in shown),
         clipped=frozenset(
-            groups[number].start
-            for number, group in shown.items()
-            if group != groups[number]
+            groups[number].start for number, group in shown.items() if group != groups[number]
         ),
         groups_when_shortened=groups_when_shortened,
         work_when_shortened=work_when_shortened,
