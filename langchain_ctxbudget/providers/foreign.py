@@ -34,6 +34,8 @@ from langchain_ctxbudget.providers.stretch import Change
 
 _OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, Kind.COMPACTION})
 """Kinds of parts that are no items of one provider, or that other requirements see to."""
+_DOCUMENTS = frozenset({"document", "text-plain", "search_result", "json"})
+"""Types of blocks that hold what was given to read: no provider has made them."""
 _GENERATED_IMAGE = "image_generation_call"
 _SIGNATURES = frozenset({"function_call_signature"})
 """Types of blocks that hold nothing but the signature of a thought."""
@@ -116,7 +118,9 @@ def _accepted(part: Part, author: _Author) -> Part | None:
         return _bare_text(part)
     if author.is_foreign and part.is_listed_call:
         return None
-    if part.kind in _OF_ANY_PROVIDER or (part.is_media and not _is_generated(part)):
+    if part.kind in _OF_ANY_PROVIDER or part.type in _DOCUMENTS:
+        return part
+    if part.is_media and not _is_generated(part):
         return part
     if author.wrote_own(part):
         return part
