@@ -46,10 +46,12 @@ from langchain_ctxbudget.content.parts import (
     has_media,
     has_more_than_text,
     media_count,
+    has_thoughts,
     only_text_of,
     parts_of,
     text_part,
     with_parts,
+    without_thoughts,
 )
 from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
 from langchain_ctxbudget.content.tool_references import referenced_tools
@@ -75,6 +77,7 @@ __all__ = [
     "fields_of",
     "has_media",
     "has_more_than_text",
+    "has_thoughts",
     "in_one_form",
     "is_pdf",
     "is_raw",
@@ -107,5 +110,6 @@ __all__ = [
     "with_text_in_front",
     "without_items",
     "without_media_inside",
+    "without_thoughts",
     "without_trailing_thoughts",
 ]

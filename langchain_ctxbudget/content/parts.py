@@ -347,6 +347,20 @@ def with_parts(message: BaseMessage, parts: Iterable[Part]) -> BaseMessage:
     return message.model_copy(update=changes)
 
 
+def has_thoughts(message: BaseMessage) -> bool:
+    """Tells if a message has reasoning of a model in its content."""
+    if isinstance(message.content, str):
+        return False
+    return any(type_of(block) in THOUGHTS for block in message.content)
+
+
+def without_thoughts(message: BaseMessage) -> BaseMessage:
+    """Returns a message without the reasoning in its content."""
+    if not has_thoughts(message):
+        return message
+    return with_parts(message, [part for part in parts_of(message) if part.type not in THOUGHTS])
+
+
 def has_media(message: BaseMessage) -> bool:
     """Tells if a message has a picture, a sound, a video or a file."""
     if isinstance(message.content, str):

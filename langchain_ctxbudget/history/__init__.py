@@ -18,6 +18,7 @@ from langchain_ctxbudget.history.columns import (
     searched_text,
     short_digest,
 )
+from langchain_ctxbudget.history.bound_thoughts import bound_since, with_thoughts_at
 from langchain_ctxbudget.history.clipping import history_tokens, keep_share, newest_costs
 from langchain_ctxbudget.history.compact import history_view
 from langchain_ctxbudget.history.cut_choice import CutChoice, choose_cut

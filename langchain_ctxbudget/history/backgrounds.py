@@ -3,8 +3,8 @@
 It is chosen once, and sent with them until the prompt is rebuilt.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Self
@@ -16,7 +16,7 @@ from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.content import with_text_in_front
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import cached_until_forgotten, fences, fingerprint
-from langchain_ctxbudget.stores import SummaryLine
+from langchain_ctxbudget.stores import CutRecord, SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
 SENT = "sent"
@@ -94,6 +94,9 @@ class Background:
     """The prompts that it is part of: another budget or tokenizer has backgrounds of its own."""
     at: datetime | None = None
     """When it was sent."""
+    answers: Mapping[int, str] = field(default_factory=dict)
+    """Digests of the prompts of its turn, by the positions of the answers to them: an answer has
+    its thoughts only where the same stands before it. Of providers that bind them."""
 
     @classmethod
     def of(
@@ -124,6 +127,17 @@ class Background:
         if self.message_id != (message.id or "") or self.said != words_of(message):
             return False
         return history is None or history == self.history
+
+    def stands_behind(self, record: CutRecord) -> bool:
+        """Returns whether prompts with a cut show its message as it was sent.
+
+        If a middle was left out since, messages behind it that were there at that time stand
+        without their backgrounds.
+        """
+        if self.cut_key != record.cut_key or self.position < record.begun:
+            return False
+        first_left_out, end_left_out = record.left_out
+        return not (end_left_out and first_left_out <= self.position < record.saved_until)
 
     @property
     def lasting(self) -> Self:

@@ -5,7 +5,7 @@ They only ever grow.
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages, search
-from langchain_ctxbudget.content import with_text_in_front
+from langchain_ctxbudget.content import with_text_in_front, without_thoughts
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import (
     Preservation,
@@ -123,6 +123,15 @@ class Entry:
         return Line(position, self.speaker, self.date, text, messages.is_user(self.message))
 
 
+class EntryWithoutThoughts(Entry):
+    """A message whose thoughts are not sent, as what stood before them has changed."""
+
+    @cached_property
+    def sent_message(self) -> BaseMessage:
+        """The message as it is sent, without its thoughts."""
+        return without_thoughts(super().sent_message)
+
+
 class Beginning(Sequence[T]):
     """The beginning of a list that is only ever added to, as long as the list is now.
 
@@ -205,6 +214,8 @@ class Costs(Columns):
         """Its cost as a line that quotes it with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
         """Messages as they were clipped, and their costs, by position and limit."""
+        self.bare: dict[int, tuple[Entry, int]] = {}
+        """Messages without their thoughts, and their costs, by position, where that was asked."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts the messages that are new.
@@ -220,6 +231,17 @@ class Costs(Columns):
         self.numbered_quote.extend([UNKNOWN] * len(new_entries))
         self.quote.extend([_quote_cost(entry, counter) for entry in new_entries])
 
+    def without_thoughts(
+        self, position: int, entry: Entry, counter: TokenCounter
+    ) -> tuple[Entry, int]:
+        """Returns a message without its thoughts, and its cost then, in tokens."""
+        if position not in self.bare:
+            bare = EntryWithoutThoughts(
+                **{field.name: getattr(entry, field.name) for field in fields(entry)}
+            )
+            self.bare[position] = (bare, _cost(bare, counter))
+        return self.bare[position]
+
     def changed(self, length: int, positions: Sequence[int]) -> "Costs":
         """Returns the costs of the first messages.
 
@@ -232,6 +254,7 @@ class Costs(Columns):
                 other.column.values[position] = UNKNOWN
         first_changed = positions[0] if positions else length
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first_changed}
+        other.bare = {at: entry for at, entry in self.bare.items() if at < first_changed}
         return other
 
 

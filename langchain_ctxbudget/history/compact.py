@@ -277,22 +277,14 @@ def _as_sent_from(plan: HistoryPlan, record: CutRecord) -> int:
 
 
 def _backgrounds_sent(plan: HistoryPlan, record: CutRecord) -> dict[int, Background]:
-    """Returns the backgrounds with which messages since the rebuild were sent, by position.
-
-    If a middle was left out since, messages behind it that were there at that time stand
-    without their backgrounds.
-    """
-    begun = _as_sent_from(plan, record)
-    first_left_out, end_left_out = record.left_out
-    bare = range(0)
-    if end_left_out:
-        bare = range(first_left_out, record.saved_until)
-    backgrounds: dict[int, Background] = {}
-    for position, background in plan.conversation.backgrounds.items():
-        is_of_this_prompt = background.cut_key == plan.cut_key
-        if is_of_this_prompt and position >= begun and position not in bare:
-            backgrounds[position] = background.lasting
-    return backgrounds
+    """Returns the backgrounds with which messages since the rebuild were sent, by position."""
+    if not plan.continuation.grows:
+        return {}
+    return {
+        position: background.lasting
+        for position, background in plan.conversation.backgrounds.items()
+        if background.stands_behind(record)
+    }
 
 
 def _verbatim(

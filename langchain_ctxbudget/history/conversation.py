@@ -130,6 +130,10 @@ class Conversation:
         """True if the model can look up what is left out: lines in place of media say so."""
         self.backgrounds: Mapping[int, Background] = {}
         """The backgrounds with which human messages were sent, by position."""
+        self.thinking: Conversation | None = None
+        """It as it is with all thoughts; None where this is it."""
+        self.without_thoughts: Container[int] = ()
+        """The positions of the messages whose thoughts are not sent."""
         self.whole: Conversation | None = None
         """It as it is without a compaction by the provider; None where this is it."""
         self.compaction: range | None = None
@@ -166,6 +170,8 @@ class Conversation:
 
     def counted_anew(self) -> "Conversation":
         """Returns it with costs that are counted now, and none that were counted earlier."""
+        if self.thinking is not None:
+            return self.thinking.counted_anew()
         costs = Costs()
         costs.grow(self.entries, self.counter)
         other = copy(self)

@@ -6,6 +6,7 @@ Add messages, make it equal to others, edit.
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -13,6 +14,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget import stores
+from langchain_ctxbudget.content import has_thoughts
 from langchain_ctxbudget.errors import InputError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import log, segments
@@ -261,10 +263,11 @@ class Editor:
     def _background_puts(self, messages: Sequence[IdentifiedMessage]) -> Iterator[PutOp]:
         """Yields the writes of the backgrounds that messages to be appended were sent with."""
         conversation = self.conversation
-        for position, message in enumerate(messages, len(conversation.table)):
+        first = len(conversation.table)
+        for position, message in enumerate(messages, first):
             background = conversation.backgrounds.get(position)
             if background and background.said == words_of(message.message):
-                yield put_sent(self.scope, background)
+                yield put_sent(self.scope, _of_thoughts(background, first, messages))
 
     def _changed_ids(
         self, messages: Sequence[IdentifiedMessage], records: Sequence[stores.MessageRecord]
@@ -491,6 +494,25 @@ def sent_at(
             with suppress(InputError):  # derived: the message is shown without it
                 backgrounds[position] = Background.from_dict(stores.from_stored(item.value))
     return backgrounds
+
+
+def _of_thoughts(
+    background: Background, first: int, messages: Sequence[IdentifiedMessage]
+) -> Background:
+    """Returns a background without what it says of answers that have no thoughts.
+
+    Args:
+        background: The background.
+        first: The position of the first message that is to be stored with it.
+        messages: These messages.
+    """
+    answers = {
+        position: digest
+        for position, digest in background.answers.items()
+        if not first <= position < first + len(messages)
+        or has_thoughts(messages[position - first].message)
+    }
+    return replace(background, answers=answers)
 
 
 def put_sent(scope: stores.Scope, background: Background) -> PutOp:

@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.content import compaction_by
+from langchain_ctxbudget.content import compaction_by, has_thoughts
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import (
     UNKNOWN,
@@ -79,6 +79,8 @@ class MessageTable(Columns, Sequence[Entry]):
         """The calls that wait for results behind a message, by its position."""
         self.compactions: dict[int, str] = {}
         """The messages that hold a compaction of a provider, by position, and whose it is."""
+        self.thoughts: dict[int, None] = {}
+        """The messages that hold thoughts of a model, by position, in order."""
         self.untimed: dict[int, str] = {}
         """The newest messages of which `created_at` cannot be read as a time, by position, with its
         value."""
@@ -266,6 +268,8 @@ class MessageTable(Columns, Sequence[Entry]):
         maker = compaction_by(message)
         if maker:
             self.compactions[position] = maker
+        if has_thoughts(message):
+            self.thoughts[position] = None
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
         if date is None:
@@ -381,6 +385,7 @@ class MessageTable(Columns, Sequence[Entry]):
         other.names = {name: first for name, first in self.names.items() if first < length}
         other.open_calls = _before(length, self.open_calls)
         other.compactions = _before(length, self.compactions)
+        other.thoughts = _before(length, self.thoughts)
         other.untimed = _before(length, self.untimed)
         other._words.update(self._words)
         other._sealed = {
@@ -458,9 +463,17 @@ class MessageTable(Columns, Sequence[Entry]):
             for position, maker in self.compactions.items()
             if first <= position < end
         ]
-        data = {"ids": self.ids[first:end], "names": names, "calls": calls, "untimed": untimed}
+        data: dict[str, Any] = {
+            "ids": self.ids[first:end],
+            "names": names,
+            "calls": calls,
+            "untimed": untimed,
+        }
         if compactions:
             data["compactions"] = compactions
+        thoughts = [position - first for position in self.thoughts if first <= position < end]
+        if thoughts:
+            data["thoughts"] = thoughts
         return {**data, **coded_words}, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
@@ -481,6 +494,8 @@ class MessageTable(Columns, Sequence[Entry]):
             keep_newest(self.untimed, begin + offset, value, MOST_UNTIMED)
         for offset, maker in data.get("compactions", ()):
             self.compactions[begin + offset] = maker
+        for offset in data.get("thoughts", ()):
+            self.thoughts[begin + offset] = None
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:

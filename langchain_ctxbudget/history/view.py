@@ -14,7 +14,7 @@ from langchain_ctxbudget.history.backgrounds import Background
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.late_results import late_calls, with_calls_again
 from langchain_ctxbudget.messages import Count, Group, one_line
-from langchain_ctxbudget.providers import Repair
+from langchain_ctxbudget.providers import UNBOUND, Repair
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
@@ -98,6 +98,7 @@ def grouped(
     groups, repairs = providers.grouped(messages, conversation.profile, positions)
     repairs += _name_repairs(conversation, verbatim.positions)
     repairs += _item_repairs(conversation, verbatim.positions, verbatim.messages)
+    repairs += _thought_repairs(conversation, verbatim.positions)
     return tuple(groups), tuple(repairs)
 
 
@@ -126,6 +127,16 @@ def _item_repairs(
             repair = "sent without ids and reasoning, as it is not sent whole"
             repairs.append(Repair("item_id", entry.id, repair))
     return repairs
+
+
+def _thought_repairs(conversation: Conversation, positions: Iterable[int]) -> list[Repair]:
+    """Returns the repairs of messages that lose their thoughts."""
+    entries = conversation.entries
+    return [
+        UNBOUND.repair_of(entries[position].message)
+        for position in positions
+        if position in conversation.without_thoughts
+    ]
 
 
 def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCosts:

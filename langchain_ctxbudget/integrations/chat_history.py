@@ -18,6 +18,7 @@ from langchain_ctxbudget.history import (
     as_compacted,
     keep_share,
     newest_costs,
+    with_thoughts_at,
 )
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.layers import Place, names_at
@@ -227,11 +228,16 @@ def _fitted(
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
     """Returns the plan of a window's history."""
     conversation = as_compacted(conversation, max_tokens)
+    key = prompts.cut_key(settings, max_tokens, conversation.counter)
+    # A prompt of the same budget has less room for history, and another cut.
+    cut_key = f"a window, {conversation.compaction_key}{key}"
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
+    if cut_key in conversation.cuts or conversation.total_tokens > room or conversation.compaction:
+        # Thoughts may be bound to what stood before them: each window that is cut begins anew.
+        conversation = with_thoughts_at(conversation, ())
     newest = newest_costs(conversation, settings.keep_messages, max_tokens)
     newest_tokens = int(max_tokens * keep_share(max_tokens))
-    key = prompts.cut_key(settings, max_tokens, conversation.counter)
     # Calls and results stay together: what stands behind the newest place for a cut is kept.
     behind_last_cut = _messages_behind_last_cut(conversation)
     return HistoryPlan(
@@ -244,8 +250,7 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
             fits_whole=conversation.total_tokens <= room,
             keep=max(behind_last_cut, newest_that_fit(newest, newest_tokens)),
         ),
-        # A prompt of the same budget has less room for history, and another cut.
-        cut_key=f"a window, {conversation.compaction_key}{key}",
+        cut_key=cut_key,
     )
 
 

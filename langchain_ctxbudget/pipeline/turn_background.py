@@ -74,7 +74,10 @@ def _stored_or_chosen(
     digest = plan.conversation.digest
     if stored and stored.cut_key in cut_keys and stored.is_for(turn[first], digest):
         return stored
-    return began.background or Background.of(turn[first], digest, (), position=position)
+    if began.background is None:
+        return Background.of(turn[first], digest, (), position=position)
+    # Nobody knows whether the turn began with this very prompt.
+    return replace(began.background, answers={})
 
 
 def _plan_as_it_began(plan: Plan, access: Access, first: int) -> Flow[Plan]:

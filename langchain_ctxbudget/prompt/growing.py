@@ -13,14 +13,14 @@ from langchain_core.messages import ToolMessage
 
 from langchain_ctxbudget.history import as_compacted
 from langchain_ctxbudget.layers import Place, tokens_at
+from langchain_ctxbudget.prompt.bound_thoughts import read_to_extend, read_to_rebuild
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_history
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_last_history
 from langchain_ctxbudget.prompt.last_prompt import change_since, is_cold
 from langchain_ctxbudget.prompt.middle import without_middle
 from langchain_ctxbudget.prompt.mode import Case, Growth, Room, decide
-from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
+from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens
-from langchain_ctxbudget.prompt.turn_room import given_turn
 from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.stores import CutRecord
 
@@ -33,15 +33,14 @@ def divide_budget(plan: Plan) -> Plan:
     plan = _with_limit(plan)
     conversation = as_compacted(plan.conversation, plan.limit_tokens, plan.request.turn)
     plan = replace(plan, conversation=conversation)
-    plan = replace(plan, turn=PlannedTurn(given=given_turn(plan)))
     if plan.growth.is_given and not plan.growth.mode.extends_last:
-        return _rebuilt(allocate(plan))
+        return _rebuilt(allocate(read_to_rebuild(plan)))
 
-    attempt = _attempt_to_extend(plan)
+    attempt = _attempt_to_extend(read_to_extend(plan))
     mode, cause = decide(attempt.case)
     if mode is Mode.REBUILT:
         growth = _growth_of_rebuild(plan.growth, attempt, cause)
-        return _rebuilt(allocate(replace(plan, growth=growth)))
+        return _rebuilt(allocate(read_to_rebuild(replace(plan, growth=growth))))
     extended = attempt.plans[mode]
     return replace(extended, growth=replace(extended.growth, mode=mode, cause=cause))
 

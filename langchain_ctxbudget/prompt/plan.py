@@ -340,7 +340,8 @@ class GaveWay:
     last_resort: tuple[str, ...] = ()
     """The names of the last measures that were taken."""
     repairs: tuple[Repair, ...] = ()
-    """What was left out because the provider takes no more of its kind in one request."""
+    """What was left out because the provider takes no more of its kind in one request, or not
+    behind what stands before it now."""
 
     def also(self, pruned: Sequence[Fragment], *last_resort: str) -> "GaveWay":
         """Returns it with more items that were taken out, and more measures."""

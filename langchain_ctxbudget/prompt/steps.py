@@ -25,6 +25,7 @@ from langchain_ctxbudget.layers import PromptLayer, noted_tokens
 from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
+from langchain_ctxbudget.prompt.bound_thoughts import with_answer, with_bound_thoughts
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.last_prompt import prefix_of
@@ -304,7 +305,7 @@ def settle(plan: Plan) -> Settled:
     """Builds the messages, and notes the background that is chosen with them."""
     if plan.fixed is not None:
         plan = leftovers.with_shrunk_background(plan)
-    settled = fit_prompt(plan)
+    settled, prompt_digest = with_bound_thoughts(fit_prompt(plan))
     plan = settled.plan
     background = plan.background
     asked = asking(plan.request.turn)
@@ -319,6 +320,8 @@ def settle(plan: Plan) -> Settled:
     if background is not None and plan.grows:
         # At every call of a loop: a long one keeps the cache warm.
         background = replace(background, at=plan.request.now)
+    if background is not None and prompt_digest:
+        background = with_answer(background, settled, prompt_digest)
     return replace(settled, plan=replace(plan, background=background))
 
 

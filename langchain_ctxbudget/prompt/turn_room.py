@@ -5,7 +5,7 @@ while an agent loops. A turn that outgrows its room gets a larger one, stage by 
 stage, older rounds give way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_core.messages import BaseMessage
@@ -56,15 +56,15 @@ class TurnRoom:
         return self.stage == TURN_POLICY.last_stage
 
 
-def given_turn(plan: Plan) -> GivenTurn:
-    """Returns the turn as it was given, in groups with their costs.
+def given_turn(plan: Plan, turn: Sequence[BaseMessage]) -> GivenTurn:
+    """Returns a turn as it was given, in groups with their costs.
 
     The conversation remembers what was read of it at earlier calls, so only what is new is read.
     """
     conversation = plan.conversation
     memory = memory_of(conversation)
-    calls = late_calls(conversation, plan.request.turn, len(conversation.entries))
-    memory.read = memory.read.read(plan.request.turn, plan.counter, conversation.profile, calls)
+    calls = late_calls(conversation, turn, len(conversation.entries))
+    memory.read = memory.read.read(turn, plan.counter, conversation.profile, calls)
     return _behind_compaction(conversation, memory.read.given)
 
 

@@ -28,6 +28,7 @@ from langchain_ctxbudget.providers.media_rules import (
 )
 from langchain_ctxbudget.providers.models import (
     PROFILES,
+    as_asked_to_think,
     model_names,
     profile_named,
     profile_of,
@@ -63,6 +64,7 @@ from langchain_ctxbudget.providers.roles import (
     opening_before,
 )
 from langchain_ctxbudget.providers.stretch import (
+    UNBOUND,
     Change,
     Placed,
     Repair,
@@ -81,6 +83,7 @@ __all__ = [
     "OPENAI",
     "PROFILES",
     "REPLACED_RESULT",
+    "UNBOUND",
     "CacheTerms",
     "CallIds",
     "Change",
@@ -101,6 +104,7 @@ __all__ = [
     "UsedIds",
     "accepted_history",
     "accepted_name",
+    "as_asked_to_think",
     "each",
     "finished",
     "grouped",

@@ -97,6 +97,14 @@ ANTHROPIC = Profile(
     # model, or of Claude at another place, is taken, and left out there if it cannot be read
     # (platform.claude.com, "Preserved thinking"; November 2026).
     items=OwnItems(authors=frozenset({"anthropic"}), types=_ITEMS, wants_signatures=True),
+    # A thought is bound to system, tools and all messages before it: "Invalid `signature` in
+    # `thinking` block. The block is bound to a different conversation", status 400. Also where a
+    # thought between others is left out. Of Fable 5.1 and 5.2, Mythos, Opus 5.5, Sonnet 5.5 and
+    # Haiku 5.5, everywhere they run; whoever shortens a conversation is to "remove the thinking of
+    # the turns that are kept" (platform.claude.com, "Preserved thinking", "Prefix checks on
+    # thinking blocks"; November 2026). Older models do without, except with `thinking` "enabled":
+    # see `models.py`.
+    binds_thoughts=True,
     # "Deferred tools are not included in the system-prompt prefix" ("Tool use with prompt caching",
     # platform.claude.com, read in November 2026).
     deferred_tools=DeferredTools.HIDDEN,

@@ -20,6 +20,9 @@ BEDROCK_CONVERSE = replace(
         authors=frozenset({"bedrock-converse"}),
         types=frozenset({"reasoning_content", "reasoning"}),
     ),
+    # Claude's prefix check holds at Bedrock, too (docs.aws.amazon.com, "Preserved thinking",
+    # November 2026). Of other makers' models nothing is known: the narrow side.
+    binds_thoughts=True,
     # Claude costs as at Anthropic; others, as Nova, are cached without a price for writing ("Prompt
     # caching for faster model inference", docs.aws.amazon.com, read in November 2026).
     cache_by_family={"claude": ANTHROPIC.cache, **ANTHROPIC.cache_by_family},

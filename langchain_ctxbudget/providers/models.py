@@ -109,6 +109,9 @@ _BEGINNINGS_OF_NAMES: Mapping[str, Profile] = {
     "grok": COMPATIBLE,
 }
 """Whose model a name means where nothing but the name is given, as `init_chat_model` takes it."""
+_OPTIONS_OF_REQUESTS = ("model_kwargs", "additional_model_request_fields")
+"""Attributes, and arguments of calls, with more options of a request: those of `ChatBedrock`, and
+of `ChatBedrockConverse`."""
 _NAME_ATTRIBUTES = (
     "tiktoken_model_name",
     "model_name",
@@ -157,6 +160,7 @@ def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
     if choices:
         return _strictest([profile_of(choice, tools) for choice in choices])
     profile = _profile_by_class(inner)
+    profile = as_asked_to_think(profile, model)
     with_responses = _WITH_RESPONSES.get(profile.name)
     if with_responses and _speaks_responses(inner, _bound_arguments(model), tools):
         return with_responses
@@ -215,6 +219,33 @@ def _profile_at_bedrock(model: object) -> Profile:
         # The maker stands in the id of a model at Bedrock: us.anthropic.claude-sonnet-4-5.
         maker = str(getattr(model, "model_id", "")).split(".")
     return BEDROCK if "anthropic" in maker else COMMON
+
+
+def as_asked_to_think(profile: Profile, model: object) -> Profile:
+    """Returns a profile that binds no thoughts if its model is asked for them by hand.
+
+    Every model of Claude that binds thoughts refuses `{"type": "enabled", "budget_tokens": ...}`
+    (migration guides of Opus, Sonnet and Haiku 5.5, November 2026). Those that take it want the
+    thoughts of a round back with its results: "Expected `thinking` or `redacted_thinking`, but
+    found `tool_use`" (zed-industries/zed issue 33317).
+    """
+    if profile.binds_thoughts and _way_of_thinking(model) == "enabled":
+        return replace(profile, binds_thoughts=False)
+    return profile
+
+
+def _way_of_thinking(model: object) -> str:
+    """Returns the type of thinking that a model of Claude is asked for; empty if it tells none."""
+    inner = unwrapped(model)
+    arguments = _bound_arguments(model)
+    places: list[object] = [{"thinking": getattr(inner, "thinking", None)}, arguments]
+    for name in _OPTIONS_OF_REQUESTS:
+        places += [getattr(inner, name, None), arguments.get(name)]
+    for options in places:
+        thinking = options.get("thinking") if isinstance(options, Mapping) else None
+        if isinstance(thinking, Mapping):
+            return str(thinking.get("type") or "")
+    return ""
 
 
 def _speaks_responses(model: object, arguments: Mapping[str, Any], tools: Sequence[object]) -> bool:

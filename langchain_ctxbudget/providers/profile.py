@@ -152,6 +152,9 @@ class Profile:
     """True if the first message behind the system message must be the user's."""
     items: OwnItems | None = EVERY_ITEM
     """Which items it takes back; None where that is not known: then all stay as they are."""
+    binds_thoughts: bool = False
+    """True where thoughts are taken back only behind exactly what they were made behind: system
+    prompt, tools and all messages before them."""
     compactions: str = ""
     """Whose compactions its models read: what stands before one is ignored. Empty: nobody's."""
     reads_own_media: bool = False

@@ -35,6 +35,10 @@ class Change(NamedTuple):
         return Repair(self.kind, message.id or "", self.detail)
 
 
+UNBOUND = Change("reasoning", "sent without reasoning, as what stood before it has changed since")
+"""What becomes of thoughts where the provider binds them; see `Profile.binds_thoughts`."""
+
+
 class Placed(NamedTuple):
     """A message in the form in which it is sent."""
 

@@ -23,7 +23,7 @@ from langchain_ctxbudget.tokens.prices import (
     total,
     usage_of,
 )
-from langchain_ctxbudget.tokens.schemas import require_schemas
+from langchain_ctxbudget.tokens.schemas import require_schemas, schemas_text
 from langchain_ctxbudget.tokens.target import ModelTarget, target_key
 from langchain_ctxbudget.tokens.window import Window, token_count
 
@@ -49,6 +49,7 @@ __all__ = [
     "load_prices",
     "price_of",
     "require_schemas",
+    "schemas_text",
     "target_key",
     "terms_at",
     "token_count",

@@ -47,6 +47,12 @@ def require_schemas(tools: object, response_format: object) -> None:
         raise InputError(f"response_format must be a class or a schema, not {response_format!r}")
 
 
+def schemas_text(tools: Sequence[Any], response_format: object) -> str:
+    """Returns tools and response format as one text, which differs where one of them does."""
+    formats = [] if response_format is None else _sent_formats(response_format)
+    return compact_json([*map(_tool_schema, tools), *formats]) if tools or formats else ""
+
+
 def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> int:
     """Returns the tokens of tool schemas as they are sent.
 
@@ -60,13 +66,19 @@ def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> in
     return TOOLS_END_TOKENS + sum(_tool_tokens(tool, count, function_tokens) for tool in tools)
 
 
-def _tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa: ANN401
+def _tool_schema(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
+    """Returns a tool as a model reads it, without what tells its provider how to send it."""
     try:
         schema: Any = convert_to_openai_tool(tool)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         schema = _json_schema(tool)
     if isinstance(schema, Mapping):
         schema = {key: value for key, value in schema.items() if key not in _NOT_IN_WINDOW}
+    return schema
+
+
+def _tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa: ANN401
+    schema = _tool_schema(tool)
     by_json = count(compact_json(schema))
     function = schema.get("function") if isinstance(schema, Mapping) else None
     if not isinstance(function, Mapping):

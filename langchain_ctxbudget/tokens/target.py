@@ -11,7 +11,14 @@ from langchain_ctxbudget.errors import (
     require_count,
 )
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.providers import Profile, model_names, profile_named, profile_of, unwrapped
+from langchain_ctxbudget.providers import (
+    Profile,
+    as_asked_to_think,
+    model_names,
+    profile_named,
+    profile_of,
+    unwrapped,
+)
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.calibration import Calibration
 from langchain_ctxbudget.tokens.prices import PRICES, Price, price_of, terms_at
@@ -36,8 +43,9 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     # Only what is set is looked at: to ask for more could make a client.
     values = getattr(inner, "__dict__", {}).values()
     addresses = [value for value in values if isinstance(value, str) and ":" in value]
-    provider = profile_of(model).name
-    return (type(inner), provider, *model_names(inner), *addresses, *window)
+    of_model = profile_of(model)
+    rules = (of_model.name, of_model.binds_thoughts)
+    return (type(inner), *rules, *model_names(inner), *addresses, *window)
 
 
 class ModelTarget:
@@ -74,8 +82,12 @@ class ModelTarget:
             )
         self.model = model
         self.given_counter = token_counter
-        self.given_profile = None if provider is None else profile_named(provider)
+        self.given_profile: Profile | None = None
         """The profile that the application has chosen; None where the model tells it."""
+        if isinstance(provider, Profile):
+            self.given_profile = provider
+        elif provider is not None:
+            self.given_profile = as_asked_to_think(profile_named(provider), model)
         self.profile = self.given_profile or profile_of(model)
         """What the model's provider accepts, refuses, counts and charges."""
         self.tokenizer = token_counter or counters.counter_for(model)

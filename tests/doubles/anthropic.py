@@ -12,7 +12,7 @@ from typing import Any
 
 from anthropic.types.beta import BetaMessageParam, BetaTextBlockParam
 
-from tests.doubles.issued import is_signature_of
+from tests.doubles.issued import is_bound_to, is_signature_of
 from tests.doubles.media import MEGABYTE, Medium
 from tests.doubles.schemas import Problems, Rule, problems_by, problems_of_form
 
@@ -186,6 +186,48 @@ def unchanged_thinking(body: Body) -> Problems:
             yield f"{where}: invalid `signature` in `thinking` block"
 
 
+def bound_thinking(body: Body) -> Problems:
+    """A thought is bound to system, tools and all messages before it.
+
+    "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+    ("Prefix checks on thinking blocks", platform.claude.com; opencode#48637.) Models that take
+    `enabled` do not check it.
+    """
+    if (body.get("thinking") or {}).get("type") == "enabled":
+        return
+    for position, message in enumerate(body["messages"]):
+        for block in blocks_of(message["content"]):
+            if block["type"] not in ("thinking", "redacted_thinking"):
+                continue
+            text = block.get("signature") or block.get("data")
+            if not is_bound_to(read_before(body, position), text):
+                yield f"messages[{position}]: the block is bound to a different conversation"
+
+
+def read_before(body: Body, position: int | None = None) -> str:
+    """What stands before a message of a request, or before its answer.
+
+    Marks do not count, and a text alone is as good as a block with it.
+    """
+    before = [
+        body.get("tools") or [],
+        blocks_of(body.get("system")),
+        body["messages"][:position],
+    ]
+    return json.dumps(_in_one_form(before), sort_keys=True)
+
+
+def _in_one_form(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_one_form(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: _in_one_form(part) for key, part in value.items() if key != "cache_control"}
+    if isinstance(parts.get("content"), str):
+        parts["content"] = blocks_of(parts["content"])
+    return parts
+
+
 def thinking_first(body: Body) -> Problems:
     """In a loop of tools, the assistant's turn begins with thinking where thinking is enabled.
 
@@ -297,6 +339,7 @@ RULES: Sequence[Rule] = (
     answered_calls,
     answered_server_tools,
     unchanged_thinking,
+    bound_thinking,
     thinking_first,
     few_marks,
     sendable_media,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,7 +25,9 @@ from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.integrations.graph import build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.doubles.providers import APIS, Api
+from tests.doubles.anthropic import read_before
+from tests.doubles.issued import bound_to, resigned
+from tests.doubles.providers import APIS, MESSAGES, Api
 from tests.fuzz.conversations import Conversation
 
 SYSTEM_PROMPT = "You are a careful assistant."
@@ -122,11 +125,29 @@ def by_middleware(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
     for turn in thread.turns:
         asked = thread.to_be_answered(turn)
         api = thread.random.choice([thread.api, *APIS.values()])
+        following = list(turn)
         with suppress(BudgetTooSmallError):
-            yield _prompt_of_middleware(
+            prompt = _prompt_of_middleware(
                 thread, pipeline, middleware, api=api, state=[*state, *asked], budget=budgets[0]
             )
-        state += turn
+            following[len(asked) :] = _answered(prompt, turn[len(asked) :])
+            yield prompt
+        state += following
+
+
+def _answered(prompt: Prompt, following: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """What follows a prompt; Claude has thought its answer behind what was sent."""
+    if prompt.api is not MESSAGES or not following:
+        return list(following)
+    with suppress(Exception):  # a request that cannot be built is told elsewhere
+        behind = read_before(prompt.api.body_of(prompt.messages))
+        return [_with_signatures(following[0], partial(bound_to, behind)), *following[1:]]
+    return list(following)
+
+
+def _with_signatures(message: BaseMessage, sign: Callable[[str], str]) -> BaseMessage:
+    """A message whose thoughts of Claude have other signatures."""
+    return message.model_copy(update={"content": resigned(message.content, sign)})
 
 
 def _prompt_of_middleware(
@@ -170,7 +191,8 @@ def by_history(thread: Thread, budgets: Sequence[int]) -> Iterator[Prompt]:
     """A window of a chat history with each budget, behind a system message."""
     pipeline = thread.pipeline(budgets[0])
     history = BudgetedChatMessageHistory("c1", user_id=USER, pipeline=pipeline)
-    history.add_messages(thread.messages)
+    # They were not sent by this history: nobody knows what Claude's thoughts are bound to.
+    history.add_messages([_with_signatures(it, lambda _: "EqQB") for it in thread.messages])
     for budget in budgets:
         window = history.window(budget - SYSTEM_TOKENS)
         yield Prompt([SystemMessage(SYSTEM_PROMPT), *window], thread.api, budget)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.anthropic import anthropic_problems
+from tests.doubles.anthropic import anthropic_problems, read_before
 from tests.doubles.gemini import gemini_problems
 from tests.doubles.issued import signature
 from tests.doubles.openai_chat import chat_problems
@@ -224,12 +224,20 @@ def block(kind: str, **more: Any) -> Body:
 
 SEARCH = block("server_tool_use", id="srvtoolu_1", name="web_search", input={})
 FOUND = block("web_search_tool_result", tool_use_id="srvtoolu_1", content=[])
-SIGNED = block("thinking", thinking="Hm.", signature=signature("anthropic", "Hm."))
-ANTHROPIC: Body = {
+ASKED: Body = {
     "model": "claude-sonnet-4-5",
     "system": [block("text", text="You are a clerk.")],
+    "messages": [{"role": "user", "content": "Who ordered it?"}],
+}
+SIGNED = block(
+    "thinking",
+    thinking="Hm.",
+    signature=signature("anthropic", "Hm.", read_before(ASKED)),
+)
+ANTHROPIC: Body = {
+    **ASKED,
     "messages": [
-        {"role": "user", "content": "Who ordered it?"},
+        *ASKED["messages"],
         {
             "role": "assistant",
             "content": [
@@ -288,6 +296,9 @@ ANTHROPIC_FAULTS: list[tuple[Change, str]] = [
     (blocks_at(1, lambda content: content.pop(1)), "unexpected `tool_use_id` srvtoolu_1"),
     (blocks_at(1, lambda content: content.pop(2)), "without a corresponding `web_search_tool"),
     (blocks_at(1, lambda content: content[0].update(thinking="Ha.")), "invalid `signature`"),
+    (put(0, content="Who paid?"), "bound to a different conversation"),
+    (top(system=[]), "bound to a different conversation"),
+    (top(tools=[block("web_search_20250305", name="web_search")]), "a different conversation"),
     (blocks_at(1, lambda content: content[0].pop("signature")), "missing required parameter"),
     (
         lambda body: (

@@ -232,7 +232,9 @@ def assembled(author: str, target: str, budget: int = 8_000) -> AssembledContext
     pipeline = ContextPipeline(
         {"max_context_tokens": budget}, model=MODELS[target], store=InMemoryStore()
     )
-    pipeline.add_messages(conversation(author), **SCOPE)
+    question, answer = conversation(author)
+    pipeline.assemble([question], **SCOPE)  # Claude's thoughts are bound to this prompt
+    pipeline.add_messages([question, answer], **SCOPE)
     return pipeline.assemble("And low water?", **SCOPE)
 
 

@@ -1,0 +1,80 @@
+"""Thoughts that are bound to what they were made behind.
+
+Where a provider checks that (`Profile.binds_thoughts`), a thought is sent only as long as nothing
+before it has changed. A conversation is planned without those that will not be sent, so that they
+cost nothing; `prompt/bound_thoughts.py` has the last word.
+"""
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import overload
+
+from langchain_ctxbudget.history.backgrounds import Background
+from langchain_ctxbudget.history.columns import Entry
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.stores import CutRecord
+
+
+def with_thoughts_at(conversation: Conversation, kept: Container[int]) -> Conversation:
+    """Returns a conversation in which only the messages at some positions have their thoughts.
+
+    It is as it was where the provider does not bind them.
+    """
+    conversation = conversation.thinking or conversation
+    if not conversation.profile.binds_thoughts:
+        return conversation
+    end = len(conversation.entries)
+    lost = [at for at in conversation.table.thoughts if at < end and at not in kept]
+    if not lost:
+        return conversation
+
+    costs = conversation.cost_column.copy()
+    bare: dict[int, Entry] = {}
+    for position in lost:
+        entry = conversation.entries[position]
+        bare[position], tokens = conversation.columns.without_thoughts(
+            position, entry, conversation.counter
+        )
+        if costs[position]:  # else it is in no prompt
+            costs[position] = tokens
+    return conversation.with_parts(
+        thinking=conversation,
+        without_thoughts=bare.keys(),
+        entries=_Replaced(conversation.entries, bare),
+        cost_column=costs,
+        costs=costs.data,
+        total_tokens=int(costs.sum()),
+    )
+
+
+class _Replaced(Sequence[Entry]):
+    """The messages of a conversation, some of them replaced."""
+
+    def __init__(self, entries: Sequence[Entry], replaced: Mapping[int, Entry]) -> None:
+        self._entries = entries
+        self._replaced = replaced
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(*at.indices(len(self)))]
+        position = range(len(self))[at]
+        return self._replaced.get(position) or self._entries[position]
+
+
+def bound_since(backgrounds: Collection[Background], record: CutRecord) -> set[int]:
+    """Returns the positions of answers that were made behind prompts with a cut.
+
+    These are prompts that the next one may extend. A background with texts that are shown once
+    stands otherwise in the next prompt, so what was thought behind it is not among them.
+    """
+    positions: set[int] = set()
+    for background in backgrounds:
+        if background.stands_behind(record) and background.lasting == background:
+            positions.update(background.answers)
+    return positions
