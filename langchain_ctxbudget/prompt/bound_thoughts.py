@@ -157,8 +157,9 @@ def _noted_in(group: Group, answers: Mapping[int, str], first: int) -> dict[int,
     message = group.messages[0]
     if not has_thoughts(message):
         return {}
-    position = first + group.positions[0] if group.positions else None
-    return {id(message): answers.get(position, "") if position is not None else ""}
+    if group.start < 0:
+        return {id(message): ""}
+    return {id(message): answers.get(first + group.start, "")}
 
 
 def _replaced(settled: Settled, lost: Mapping[int, BaseMessage]) -> Settled:
@@ -197,7 +198,7 @@ def with_answer(background: Background, settled: Settled, prompt_digest: str) ->
     end = len(plan.conversation.entries)
     answers = {end + len(plan.request.turn): prompt_digest}
     for group in settled.content.turn:
-        position = end + group.positions[0] if group.positions else end
+        position = end + max(0, group.start)
         if position in background.answers and has_thoughts(group.messages[0]):
             answers[position] = background.answers[position]
     return replace(background, answers=answers)
