@@ -66,6 +66,8 @@ def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[
 
 def _ids_of_calls(message: BaseMessage) -> list[str]:
     """Returns the ids of a message's calls: of listed ones, then of those that are items."""
+    if is_text(message):
+        return []
     listed = [call["id"] or "" for call in listed_calls(message)]
     return listed + item_call_ids(message)
 
@@ -176,6 +178,8 @@ def _pairs_in(messages: Sequence[BaseMessage]) -> _Pairs:
     Ids may repeat: a result answers the newest open call before it; else it stands in place of the
     last result with its id; else it answers the first call after it that is still open.
     """
+    if all(map(is_text, messages)):
+        return _Pairs({}, [], [])
     open_calls: defaultdict[str, list[_CallPlace]] = defaultdict(list)
     answered_last: dict[str, _CallPlace] = {}
     early_results: list[int] = []
