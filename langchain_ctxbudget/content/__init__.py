@@ -39,7 +39,12 @@ from langchain_ctxbudget.content.forms import (
 )
 from langchain_ctxbudget.content.items import item_ids, loses_items
 from langchain_ctxbudget.content.measures import Measures, Size, decoded, is_pdf, measures_of
-from langchain_ctxbudget.content.media import Medium, media_inside, without_media_inside
+from langchain_ctxbudget.content.media import (
+    Medium,
+    MediumKind,
+    media_inside,
+    without_media_inside,
+)
 from langchain_ctxbudget.content.parts import (
     Kind,
     Part,
@@ -54,16 +59,29 @@ from langchain_ctxbudget.content.parts import (
     without_thoughts,
 )
 from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
+from langchain_ctxbudget.content.shapes import (
+    Carrier,
+    Shape,
+    carrier_of,
+    shape_of,
+    text_in,
+    with_told_type,
+    with_true_type,
+    written,
+)
 from langchain_ctxbudget.content.tool_references import referenced_tools
 
 __all__ = [
     "ITEM_CALLS",
     "ITEM_RESULTS",
     "Block",
+    "Carrier",
     "Kind",
     "Measures",
     "Medium",
+    "MediumKind",
     "Part",
+    "Shape",
     "Size",
     "answered_ids",
     "as_ordinary_result",
@@ -71,6 +89,7 @@ __all__ = [
     "blocks_of",
     "call_id_of",
     "call_ids",
+    "carrier_of",
     "cited_sources",
     "compaction_by",
     "decoded",
@@ -100,7 +119,9 @@ __all__ = [
     "referenced_tools",
     "result_of",
     "says_something",
+    "shape_of",
     "text_block",
+    "text_in",
     "text_part",
     "type_of",
     "with_calls",
@@ -108,8 +129,11 @@ __all__ = [
     "with_listed",
     "with_parts",
     "with_text_in_front",
+    "with_told_type",
+    "with_true_type",
     "without_items",
     "without_media_inside",
     "without_thoughts",
     "without_trailing_thoughts",
+    "written",
 ]

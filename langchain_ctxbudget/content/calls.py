@@ -8,7 +8,7 @@
 | a call that is not in `tool_calls`, a result in place of a `ToolMessage` | its JSON as text |
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
@@ -172,17 +172,27 @@ def _are_all_results(blocks: Sequence[Block]) -> bool:
 def with_calls(message: BaseMessage) -> BaseMessage:
     """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
 
-    A message that has them there already is returned as it is.
+    A message that has them there already is returned as it is. A block of a call whose arguments
+    cannot be read goes, as its provider would read them there.
     """
     if not isinstance(message, AIMessage):
         return message
-    if message.invalid_tool_calls:
+    broken = {call["id"] for call in message.invalid_tool_calls}
+    if broken:
         message = _with_valid_calls(message)
     blocks = blocks_of(message)
-    rest = [block for block in blocks if type_of(block) != _CUSTOM_CALL or is_raw(block, message)]
+    rest = [block for block in blocks if not _is_in_calls_alone(block, message, broken)]
     if len(rest) == len(blocks):
         return message
     return without_items(message.model_copy(update={"content": rest}))
+
+
+def _is_in_calls_alone(block: Block, message: BaseMessage, broken: Collection[str | None]) -> bool:
+    """Tells if a call stands in `tool_calls` alone: a custom one, or one with broken arguments."""
+    kind = type_of(block)
+    if kind == _CUSTOM_CALL:
+        return not is_raw(block, message)
+    return kind in CALL_BLOCKS and call_id_of(block) in broken
 
 
 def _with_valid_calls(message: AIMessage) -> AIMessage:

@@ -29,6 +29,7 @@ _KINDS: Mapping[str, MediumKind] = {
     "file": "file",
     "input_file": "file",
     "document": "file",
+    "document_url": "file",
     "text-plain": "file",
     "media": "file",
 }
@@ -37,9 +38,9 @@ SCREEN = "computer_call_output"
 _NESTED = ("image_url", "source", "file", "input_audio", "audio", "video_url", "inline_data")
 """Keys under which a provider keeps the medium in an object of its own."""
 _PAYLOADS = ("base64", "data", "file_data", "result")
-_ADDRESSES = ("url", "image_url", "file_url", "video_url")
+_ADDRESSES = ("url", "image_url", "file_url", "video_url", "document_url", "file_uri")
 _MIME_TYPES = ("mime_type", "media_type")
-_NAMES = ("filename", "title", "name")
+_NAMES = ("filename", "title", "name", "document_name")
 _DETAILS = ("detail", "media_resolution")
 NO_WORDS = frozenset(
     {
@@ -89,6 +90,10 @@ class Medium(NamedTuple):
     """The number of its bytes; 0 where they are not in the block."""
     detail: str = ""
     """How closely the provider is to look at it, such as `low`; empty where nothing says so."""
+    address: str = ""
+    """Where it can be fetched; empty where nothing says so."""
+    file_id: str = ""
+    """The id under which a provider keeps it; empty where it has none."""
 
     @property
     def base64(self) -> str:
@@ -121,8 +126,9 @@ def medium_of(block: Block) -> Medium | None:
 def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
     """Returns a medium by what a block, and the objects in it, say of it."""
     payload = _first(places, _PAYLOADS)
+    address = _first_text(places, _ADDRESSES)
     mime_type = _first_text(places, _MIME_TYPES)
-    for text in (payload, _first_text(places, _ADDRESSES)):
+    for text in (payload, address):
         if isinstance(text, str) and text.startswith("data:"):
             header, _, payload = text.partition(",")
             mime_type = _type_in_header(header) or mime_type
@@ -136,7 +142,15 @@ def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
         name=_first_text(places, _NAMES),
         payload=payload or "",
         size_bytes=_byte_count(payload),
+        address="" if address.startswith("data:") else address,
+        file_id=_file_id_in(places),
     )
+
+
+def _file_id_in(places: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the id of a file; before version 1, LangChain had it as `id`."""
+    is_earlier = any(place.get("source_type") == "id" for place in places)
+    return _first_text(places, ("file_id", "id") if is_earlier else ("file_id",))
 
 
 def _type_in_header(header: str) -> str:

@@ -262,7 +262,7 @@ def _cost(entry: Entry, counter: TokenCounter) -> int:
     """Returns what a message costs in a prompt, in tokens."""
     if entry.preservation == "drop":
         return 0
-    return counter.count_message(in_accepted_form(entry.sent_message))
+    return counter.count_alone(in_accepted_form(entry.sent_message))
 
 
 def _quote_cost(entry: Entry, counter: TokenCounter) -> int:

@@ -145,15 +145,19 @@ def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCos
     Messages that are sent as they are stored have been counted already.
     """
     costs = KnownCosts()
+    counter = conversation.counter
     for part in groups:
         # Messages that stand in for missing results have no positions.
         has_all_positions = len(part.positions) == len(part.messages)
         for number, message in enumerate(part.messages):
             position = part.positions[number] if has_all_positions else None
-            if position is not None and message is conversation.entries[position].sent_message:
+            is_stored = (
+                position is not None and message is conversation.entries[position].sent_message
+            )
+            if position is not None and is_stored and counter.is_sent_alone(message):
                 costs.add(message, conversation.costs[position])
             else:
-                costs.add(message, conversation.counter.count_message(message))
+                costs.add(message, counter.count_message(message))
     return costs
 
 

@@ -226,7 +226,7 @@ def _questions(history: Groups) -> list[int]:
 
 
 def _has_human(group: Group) -> bool:
-    return any(map(is_user, group.messages))
+    return is_user(group.messages[0])
 
 
 def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:

@@ -293,7 +293,7 @@ def asking(turn: Sequence[BaseMessage]) -> int | None:
 
 def has_human(turn: Iterable[Group]) -> bool:
     """Tells whether a turn has a human message for the background to stand in."""
-    return any(map(is_user, chain.from_iterable(group.messages for group in turn)))
+    return any(is_user(group.messages[0]) for group in turn)
 
 
 def system_parts(content: Content) -> list[str]:

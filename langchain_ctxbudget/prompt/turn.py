@@ -190,7 +190,10 @@ class ReadTurn:
         """Tells whether a turn has the messages that are read, and only new groups behind them."""
         if self.profile != profile or self.is_mended or not self.seen_messages.begin(turn):
             return False
-        unread = turn[len(self.seen_messages.messages) :]
+        seen = self.seen_messages.messages
+        unread = turn[len(seen) :]
+        if seen and unread and isinstance(seen[-1], AIMessage) and call_ids(unread[0]):
+            return False  # what stands between an answer and such calls belongs to the answer
         # A result of an earlier call belongs into a group that is read already.
         calls_before = self.used_ids.call_counts
         return not any(sent_call_id(message, profile) in calls_before for message in unread)

@@ -20,6 +20,7 @@ from langchain_ctxbudget.providers.media_limits import (
     repair_of,
     within_media_limits,
 )
+from langchain_ctxbudget.providers.media_forms import MediaForms, MediaInResults, Readable
 from langchain_ctxbudget.providers.media_rules import (
     ASSUMED_TOKENS,
     MediaLimits,
@@ -58,6 +59,7 @@ from langchain_ctxbudget.providers.requirements import (
     met,
     regrouped,
 )
+from langchain_ctxbudget.providers.result_media import shows_media_behind, with_media_behind
 from langchain_ctxbudget.providers.roles import (
     NO_FIRST_QUESTION,
     in_accepted_form,
@@ -91,12 +93,15 @@ __all__ = [
     "Framing",
     "LongerLifetime",
     "Mark",
+    "MediaForms",
+    "MediaInResults",
     "MediaLimits",
     "MediaRates",
     "MediaRules",
     "OwnItems",
     "Placed",
     "Profile",
+    "Readable",
     "Repair",
     "Requirement",
     "Stage",
@@ -122,11 +127,13 @@ __all__ = [
     "repair_of",
     "request_mark_of",
     "sent_call_id",
+    "shows_media_behind",
     "system_mark_of",
     "unwrapped",
     "with_accepted_name",
     "with_cache_marks",
     "with_calls_as_shown",
+    "with_media_behind",
     "with_name_as_sent",
     "with_system_mark",
     "within_media_limits",

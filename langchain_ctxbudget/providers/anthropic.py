@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
+from langchain_ctxbudget.providers.media_forms import IMAGE_TYPES, MediaForms, Readable
 from langchain_ctxbudget.providers.media_rules import (
     MEGABYTE,
     MediaLimits,
@@ -88,6 +90,46 @@ _MEDIA = MediaRules(
     ),
 )
 
+# What `langchain-anthropic` 1.7.10 writes as Anthropic's own (`_format_messages`,
+# `_format_data_content_block`), in messages of users and in results, and what it passes on.
+_IMAGE = (Shape.STANDARD, Shape.EARLIER, Shape.CHAT, Shape.SOURCE)
+_FILE = (Shape.STANDARD, Shape.EARLIER, Shape.SOURCE)
+_PDF = "application/pdf"
+MEDIA_FORMS = MediaForms(
+    kinds={
+        "image": Readable(
+            with_bytes=_IMAGE,
+            by_address=_IMAGE,
+            by_file_id=_FILE,
+            types=IMAGE_TYPES,
+        ),
+        # Bytes and addresses are those of PDFs: the API's schema of `document`.
+        "file": Readable(with_bytes=_FILE, by_address=_FILE, by_file_id=_FILE, types=_PDF),
+    },
+    blocks=frozenset(
+        {"search_result", "document", "text-plain", "tool_reference", "container_upload"}
+    ),
+    # Its own begin with `file_` ("Files API", platform.claude.com); others are OpenAI's, Google's
+    # and Amazon's (read in November 2026).
+    refused_file_ids=r"file-|assistant-|gs://|s3://|files/|https?://",
+)
+# `ChatBedrock` and `ChatAnthropicVertex` take bytes alone ("Anthropic only supports base64-encoded
+# images currently"), and pass on what is Anthropic's; inside results, they translate `image_url`
+# alone (`_format_anthropic_messages` of langchain-aws, `_anthropic_utils.py` of
+# langchain-google-vertexai, read in November 2026). Later versions may take more.
+MEDIA_FORMS_ON_CLOUDS = replace(
+    MEDIA_FORMS,
+    kinds={
+        "image": Readable(
+            with_bytes=(Shape.SOURCE, Shape.CHAT, Shape.STANDARD, Shape.EARLIER),
+            types=IMAGE_TYPES,
+        ),
+        "file": Readable(with_bytes=(Shape.SOURCE,), types=_PDF),
+    },
+    not_in_results=frozenset({Shape.STANDARD, Shape.EARLIER}),
+    blocks=frozenset({"search_result", "document", "tool_reference"}),
+)
+
 ANTHROPIC = Profile(
     name="anthropic",
     # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no longest one is documented
@@ -109,6 +151,7 @@ ANTHROPIC = Profile(
     # platform.claude.com, read in November 2026).
     deferred_tools=DeferredTools.HIDDEN,
     media=_MEDIA,
+    media_forms=MEDIA_FORMS,
     cache=_CACHE,
     # The "cache limitations" of the same page. Sonnet 4.6 is documented with 1,024, and was
     # measured with 2,048 (anthropics/anthropic-sdk-python issue 1194): the narrow side.
@@ -135,4 +178,9 @@ MEDIA_ON_CLOUDS = replace(
     limits=replace(_MEDIA.limits, image_bytes=5 * MEGABYTE, request_bytes=20 * MEGABYTE),
 )
 """What Claude takes, and costs, on the servers of others."""
-ANTHROPIC_VERTEX = replace(ANTHROPIC, name="anthropic-vertex", media=MEDIA_ON_CLOUDS)
+ANTHROPIC_VERTEX = replace(
+    ANTHROPIC,
+    name="anthropic-vertex",
+    media=MEDIA_ON_CLOUDS,
+    media_forms=MEDIA_FORMS_ON_CLOUDS,
+)

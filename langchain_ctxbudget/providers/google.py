@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_forms import MediaForms, Readable
 from langchain_ctxbudget.providers.media_rules import (
     MEGABYTE,
     MediaLimits,
@@ -65,15 +67,67 @@ _MEDIA = MediaRules(
     ),
 )
 
+# What `langchain-google-genai` 4.4.3 makes parts of (`_convert_to_parts`): an address it fetches,
+# or passes on if it is one of Google's own. Of a result, it takes blocks of LangChain and OpenAI
+# for media, and makes JSON of all others (`_convert_tool_message_to_parts`).
+_ANY_KIND = (Shape.STANDARD, Shape.EARLIER, Shape.MEDIA)
+_IMAGE = (*_ANY_KIND, Shape.CHAT)
+_BY_FILE_ID = (Shape.STANDARD, Shape.MEDIA)
+# ai.google.dev/gemini-api/docs/image-understanding, /audio, /video-understanding and
+# /document-processing, read in November 2026.
+_MEDIA_FORMS = MediaForms(
+    kinds={
+        "image": Readable(
+            with_bytes=_IMAGE,
+            by_address=_IMAGE,
+            by_file_id=_BY_FILE_ID,
+            types="image/(png|jpeg|webp|heic|heif)",
+        ),
+        "audio": Readable(
+            with_bytes=_ANY_KIND,
+            by_address=_ANY_KIND,
+            by_file_id=_BY_FILE_ID,
+            types="audio/(wav|mp3|mpeg|aiff|aac|ogg|flac)",
+        ),
+        "video": Readable(
+            with_bytes=_ANY_KIND,
+            by_address=_ANY_KIND,
+            by_file_id=_BY_FILE_ID,
+            types="video/(mp4|mpeg|mpg|mov|quicktime|avi|x-flv|webm|wmv|3gpp)",
+        ),
+        "file": Readable(
+            with_bytes=_ANY_KIND,
+            by_address=_ANY_KIND,
+            by_file_id=_BY_FILE_ID,
+            types="application/pdf|text/(plain|html|css|csv|markdown|xml|rtf)",
+        ),
+    },
+    not_in_results=frozenset({Shape.MEDIA}),
+    addresses="https?://",
+    # Ids of OpenAI and Anthropic; the Gemini API "does not support gs:// references", says the
+    # package.
+    refused_file_ids=r"file[-_]|assistant-|gs://|s3://",
+)
+
 GOOGLE = Profile(
     name="google",
     items=OwnItems(authors=frozenset({"google"}), types=_ITEMS),
     reads_own_media=True,
+    # "Please ensure that function call turn comes immediately after a user turn or after a function
+    # response turn." (google-gemini/gemini-cli issue 26486, read in November 2026).
+    calls_follow_others=True,
     media=_MEDIA,
+    media_forms=_MEDIA_FORMS,
     cache=_CACHE,
     cache_by_family={"gemini-2.5": replace(_CACHE, smallest_tokens=2_048)},
     # "Invalid function name. Must start with a letter or an underscore. Must be alphanumeric ...",
     # an error of the API (read in Nov 2026). Dots and colons are taken as well; the narrow side.
     refused_in_names="^(?=[^a-zA-Z_])|[^a-zA-Z0-9_-]+",
 )
-GOOGLE_VERTEX = replace(GOOGLE, name="google-vertex")
+GOOGLE_VERTEX = replace(
+    GOOGLE,
+    name="google-vertex",
+    media_forms=replace(
+        _MEDIA_FORMS, addresses="(https?|gs)://", refused_file_ids=r"file[-_]|assistant-|s3://"
+    ),
+)

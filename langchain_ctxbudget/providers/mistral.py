@@ -1,6 +1,8 @@
 """Mistral's own API."""
 
+from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_forms import MediaForms, Readable
 from langchain_ctxbudget.providers.media_rules import (
     MEGABYTE,
     MediaLimits,
@@ -10,6 +12,24 @@ from langchain_ctxbudget.providers.media_rules import (
 )
 from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 
+# Of a user's blocks, `langchain-mistralai` 1.1.6 translates images of LangChain and passes on all
+# others; of a result's, it passes on all. The API's chunks are `text`, `image_url`, `document_url`
+# and more (docs.mistral.ai, its OpenAPI document, read in November 2026). A message of the user
+# right behind a result is refused: "Unexpected role 'user' after role 'tool'" (code 3230,
+# avante-corp/avante.nvim pull request 2695), so media stay in results, where the OpenAPI document
+# has them. How it takes sound is told in two ways: the narrow side, not at all.
+_IMAGE = (Shape.CHAT, Shape.STANDARD, Shape.EARLIER)
+_MEDIA_FORMS = MediaForms(
+    kinds={
+        "image": Readable(with_bytes=_IMAGE, by_address=_IMAGE, types="image/(png|jpeg|gif|webp)"),
+        "file": Readable(
+            with_bytes=(Shape.DOCUMENT,), by_address=(Shape.DOCUMENT,), types="application/pdf"
+        ),
+    },
+    not_in_results=frozenset({Shape.STANDARD, Shape.EARLIER}),
+    blocks=frozenset({"reference"}),
+)
+
 MISTRAL = Profile(
     name="mistral",
     # "Tool call id was abc123 but must be a-z, A-Z, 0-9, with a length of 9." (langchain-ai/
@@ -18,6 +38,7 @@ MISTRAL = Profile(
     # Its reasoning comes back as `thinking` with a list of texts (`langchain_mistralai/_compat.py`,
     # 1.1.6).
     items=OwnItems(authors=frozenset({"mistral"}), types=frozenset({"thinking", "reasoning"})),
+    media_forms=_MEDIA_FORMS,
     # "Cached prompt tokens are billed at 10% of the standard input token price" ("Prompt caching",
     # docs.mistral.ai, read in November 2026), which has no marks and names no smallest prompt.
     cache=CacheTerms(read_price=0.1, most_marks=0),

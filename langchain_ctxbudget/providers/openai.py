@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
+from langchain_ctxbudget.providers.media_forms import (
+    IMAGE_TYPES,
+    MediaForms,
+    MediaInResults,
+    Readable,
+)
 from langchain_ctxbudget.providers.media_rules import (
     MEGABYTE,
     MediaLimits,
@@ -83,6 +90,33 @@ _MEDIA = MediaRules(
     ),
 )
 
+# What `langchain-openai` 1.7.4 writes as OpenAI's own (`_format_message_content`, and
+# `convert_to_openai_data_block` of `langchain-core` 1.8.3), and what it passes on that is OpenAI's.
+_IMAGE = (Shape.STANDARD, Shape.EARLIER, Shape.CHAT, Shape.SOURCE)
+_FILE = (Shape.STANDARD, Shape.EARLIER, Shape.CHAT)
+FILES_OF_OTHERS = r"file_|gs://|s3://|files/|https?://"
+"""How ids of files begin that are none of OpenAI's, which begin with `file-`: Anthropic's ("Files
+API", platform.claude.com), Google's and Amazon's (read in November 2026)."""
+MEDIA_FORMS = MediaForms(
+    kinds={
+        # It has no ids for images (the schema of `ImageURL`).
+        "image": Readable(with_bytes=_IMAGE, by_address=_IMAGE, types=IMAGE_TYPES),
+        # "Supported values are: 'wav' and 'mp3'" (its schema of `InputAudio`); the package makes
+        # the format of the MIME type.
+        "audio": Readable(with_bytes=_FILE, types="audio/(wav|mp3)"),
+        # "Chat Completions accepts only PDF files"; external addresses are "not supported" ("File
+        # inputs", developers.openai.com/api/docs/guides/file-inputs, read in November 2026).
+        "file": Readable(with_bytes=_FILE, by_file_id=_FILE, types="application/pdf"),
+    },
+    # "Image URLs are only allowed for messages with role 'user', but this message with role 'tool'
+    # contains an image URL" (OpenHands issue 7700). GPT-5.2 refuses them no more, and does not see
+    # them (openai/openai-openapi issue 523, February 2026).
+    in_results=MediaInResults.BEHIND,
+    # Of an assistant; its schema has that part.
+    blocks=frozenset({"refusal"}),
+    refused_file_ids=FILES_OF_OTHERS,
+)
+
 OPENAI = Profile(
     name="openai",
     # "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum
@@ -91,6 +125,7 @@ OPENAI = Profile(
     # It has no reasoning and no server tools in messages.
     items=OwnItems(authors=frozenset({"openai"})),
     media=_MEDIA,
+    media_forms=MEDIA_FORMS,
     # "At the start of a request, the model still sees the name and description of whatever is
     # searchable"; what is loaded is "injected at the end of the context window", and stands in a
     # `tool_search_output` ("Tool search", developers.openai.com/api/docs/guides/tools-tool-search,

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, cache_terms_for
+from langchain_ctxbudget.providers.media_forms import MediaForms
 from langchain_ctxbudget.providers.media_rules import MediaRules
 
 THOUGHT_MARK = "__thought__"
@@ -132,6 +133,8 @@ class OwnItems:
 
 EVERY_ITEM: Final = None
 """Of a provider that is not known: any item may be its own, so all stay as they are."""
+EVERY_FORM: Final = None
+"""Of a provider that is not known: the application knows what its model reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,8 @@ class Profile:
     """How many characters the name of a speaker or a tool may have."""
     refused_in_names: str = "[^a-zA-Z0-9_-]+"
     """A pattern of what must not stand in such a name."""
+    calls_follow_others: bool = False
+    """True if calls must not come right behind another message of the assistant."""
     begins_with_user: bool = True
     """True if the first message behind the system message must be the user's."""
     items: OwnItems | None = EVERY_ITEM
@@ -161,6 +166,9 @@ class Profile:
     """True if its models read the media again that they have made, in an assistant's message."""
     framing: Framing = field(default_factory=Framing)
     media: MediaRules = field(default_factory=MediaRules)
+    media_forms: MediaForms | None = EVERY_FORM
+    """In which forms its package and its API read media and other blocks; None where that is not
+    known: then all stay as they are."""
     cache: CacheTerms = field(default_factory=CacheTerms)
     deferred_tools: DeferredTools = DeferredTools.SENT
     cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)

@@ -26,6 +26,8 @@ from langchain_ctxbudget.providers.names import accepted_speaker
 from langchain_ctxbudget.providers.openai import without_response_id
 from langchain_ctxbudget.providers.pairing import with_own_results
 from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.readable_media import with_readable_media
+from langchain_ctxbudget.providers.result_media import with_media_behind_results
 from langchain_ctxbudget.providers.roles import accepted
 from langchain_ctxbudget.providers.stretch import (
     Change,
@@ -36,6 +38,7 @@ from langchain_ctxbudget.providers.stretch import (
     UsedIds,
     joined_repairs,
 )
+from langchain_ctxbudget.providers.turns import with_turns_before_calls
 
 Met = tuple[Stretch, list[Repair]]
 Grouped = tuple[list[Group], list[Repair]]
@@ -91,8 +94,11 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(with_own_items)),
     Requirement(with_accepted_call_ids),
     Requirement(each(accepted)),
+    Requirement(each(with_readable_media)),
     Requirement(with_own_results),
+    Requirement(with_turns_before_calls),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),
+    Requirement(with_media_behind_results, Stage.SENDING),
     Requirement(each(with_sendable_characters), Stage.SENDING),
     Requirement(with_accepted_marks, Stage.SENDING),
 )

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from langchain_ctxbudget.providers.openai import OPENAI
+from langchain_ctxbudget.content import Shape
+from langchain_ctxbudget.providers.media_forms import IMAGE_TYPES, MediaForms, Readable
+from langchain_ctxbudget.providers.openai import FILES_OF_OTHERS, OPENAI
 from langchain_ctxbudget.providers.profile import CallIds, ItemAnswer, OwnItems
 
 # What `langchain_openai` writes into a request (`_construct_responses_api_input`, 1.7.4); all
@@ -24,6 +26,43 @@ _ITEMS = frozenset(
     }
 )
 
+# What `langchain-openai` 1.7.4 writes into a request, of users and of results
+# (`_construct_responses_api_input`, `_ensure_valid_tool_message_content`): one block of any other
+# type in a result, and all of it becomes a text. A file by its id alone, it takes for a document.
+_IMAGE = (Shape.STANDARD, Shape.EARLIER, Shape.CHAT, Shape.SOURCE, Shape.RESPONSES)
+_FILE = (Shape.STANDARD, Shape.EARLIER, Shape.CHAT, Shape.RESPONSES)
+MEDIA_FORMS = MediaForms(
+    kinds={
+        "image": Readable(
+            with_bytes=_IMAGE,
+            by_address=_IMAGE,
+            by_file_id=(Shape.RESPONSES,),
+            types=IMAGE_TYPES,
+        ),
+        # The package leaves sound out.
+        "file": Readable(
+            with_bytes=_FILE,
+            by_address=(Shape.STANDARD, Shape.EARLIER, Shape.RESPONSES),
+            by_file_id=_FILE,
+            # "PDF", "text and code", "rich documents", "presentations", "spreadsheets" ("File
+            # inputs", developers.openai.com/api/docs/guides/file-inputs, read in November 2026).
+            types=r"application/(pdf|json|xml|rtf|javascript|msword|vnd\.ms-(excel|powerpoint)"
+            r"|vnd\.openxmlformats-officedocument\..+|vnd\.oasis\.opendocument\.text)|text/.+",
+        ),
+    },
+    # Those of its own that the package passes on.
+    blocks=frozenset(
+        {
+            "input_text",
+            "refusal",
+            "tool_search_output",
+            "mcp_approval_response",
+            "configuration_update",
+        }
+    ),
+    refused_file_ids=FILES_OF_OTHERS,
+)
+
 OPENAI_RESPONSES = replace(
     OPENAI,
     name="openai-responses",
@@ -32,6 +71,7 @@ OPENAI_RESPONSES = replace(
     # November 2026).
     call_ids=CallIds(longest=64),
     items=OwnItems(authors=frozenset({"openai"}), types=_ITEMS),
+    media_forms=MEDIA_FORMS,
     # "You can drop items that came before the most recent compaction item": OpenAI's guide
     # "Compaction" (read in November 2026). Chat Completions has no such items.
     compactions="openai",

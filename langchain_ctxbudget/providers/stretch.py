@@ -10,6 +10,9 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.content import call_ids, item_ids, only_answers
 from langchain_ctxbudget.messages import Group
 
+GOES_ON = "[The conversation goes on.]"
+"""Stands between an answer and calls right behind it; it belongs to the group of the answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -19,7 +22,7 @@ class Repair:
     """`orphan_result`, `replaced_result`, `missing_result`, `empty_message`, `empty_content`,
     `call_form`, `call_id`, `call_name`, `role`, `item_id`, `reasoning`, `foreign_reasoning`,
     `foreign_item`, `compaction`, `media`, `content_form`, `characters`, `name`, `first_message`,
-    `system_in_history` or `cache_mark`."""
+    `system_in_history`, `turn_order` or `cache_mark`."""
     message_id: str
     detail: str
 
@@ -107,14 +110,22 @@ class Stretch:
         return [placed.message for placed in self.placed]
 
     def groups(self) -> list[Group]:
-        """Returns the messages in groups: a result stands with the message before it."""
+        """Returns the messages in groups.
+
+        A result stands with the message before it, and so does what stands in between.
+        """
         groups: list[list[Placed]] = []
         for placed in self.placed:
-            if only_answers(placed.message) and groups:
+            if groups and (only_answers(placed.message) or _stands_between(placed)):
                 groups[-1].append(placed)
             else:
                 groups.append([placed])
         return list(map(_group_of, groups))
+
+
+def _stands_between(placed: Placed) -> bool:
+    message = placed.message
+    return message.content == GOES_ON and not message.id
 
 
 def _group_of(placed: Sequence[Placed]) -> Group:

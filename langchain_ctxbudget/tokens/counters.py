@@ -26,6 +26,7 @@ from langchain_ctxbudget.providers import (
     model_names,
     profile_of,
     unwrapped,
+    with_media_behind,
 )
 from langchain_ctxbudget.tokens import cost, schemas, vocab
 from langchain_ctxbudget.worker import new_mutex
@@ -90,6 +91,8 @@ class TokenCounter(ABC):
     """The tokens that the model adds around a message."""
     media: MediaRates = MediaRates()
     """What images, files, sounds and videos cost."""
+    has_media_behind: bool = False
+    """True if the media of results are sent in messages of the user behind these."""
     _reply_tokens: int = cost.REPLY_TOKENS
 
     @checks_names()
@@ -116,12 +119,21 @@ class TokenCounter(ABC):
         """Texts that were tokenized so far; a count that was cached is none."""
         return self._tally.calls
 
-    def with_media(self, rates: MediaRates) -> "TokenCounter":
-        """Returns a counter of the same texts to which media cost so much; both share counts."""
-        if rates == self.media:
+    def with_media(self, rates: MediaRates, *, behind_results: bool = False) -> "TokenCounter":
+        """Returns a counter of the same texts to which media cost so much; both share counts.
+
+        Args:
+            rates: What media cost.
+            behind_results: True if those of results are sent in messages of the user behind these;
+                a counter with a `count_message` of its own counts results as they stand.
+        """
+        has_own_rule = type(self).count_message is not TokenCounter.count_message
+        behind_results = behind_results and not has_own_rule
+        if (rates, behind_results) == (self.media, self.has_media_behind):
             return self
         other = copy(self)
         other.media = rates
+        other.has_media_behind = behind_results
         return other
 
     def count_text(self, text: str) -> int:
@@ -142,7 +154,26 @@ class TokenCounter(ABC):
         return tokens
 
     def count_message(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message with its framing, without the priming of the reply."""
+        """Returns the tokens of a message with its framing, without the priming of the reply.
+
+        With them are those of the message that shows the media of a result behind it, if any does.
+        """
+        if not self.has_media_behind:
+            return self._count_one(message)
+        return sum(map(self._count_one, with_media_behind(message)))
+
+    def count_alone(self, message: BaseMessage) -> int:
+        """Returns the tokens of a message by itself, wherever its media are sent.
+
+        It is what is stored of a message, and the same for all models of one tokenizer.
+        """
+        return self._count_one(message) if self.has_media_behind else self.count_message(message)
+
+    def is_sent_alone(self, message: BaseMessage) -> bool:
+        """Tells if a message is sent without another one that shows its media."""
+        return not self.has_media_behind or len(with_media_behind(message)) == 1
+
+    def _count_one(self, message: BaseMessage) -> int:
         return cost.message_tokens(message, self.count_text, self.framing, self.media)
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
@@ -346,6 +377,7 @@ class CalibratedCounter(TokenCounter):
         self.mode = inner.mode
         self.framing = inner.framing
         self.media = inner.media
+        self.has_media_behind = inner.has_media_behind
         # The factor as it is written: a float a little above 1.1 would make 12 of 10.
         self._ratio = Fraction(str(factor))
 
@@ -361,7 +393,12 @@ class CalibratedCounter(TokenCounter):
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
-        rest = self.inner.count_message(message)
+        if not self.has_media_behind:
+            return self._count_one(message)
+        return sum(map(self._count_one, with_media_behind(message)))
+
+    def _count_one(self, message: BaseMessage) -> int:
+        rest = self.inner.count_alone(message)
         tokens = 0
         for part in parts_of(message):
             text = part.plain_text

@@ -17,6 +17,7 @@ from langchain_ctxbudget.providers import (
     model_names,
     profile_named,
     profile_of,
+    shows_media_behind,
     unwrapped,
 )
 from langchain_ctxbudget.tokens import counters
@@ -93,7 +94,9 @@ class ModelTarget:
         self.tokenizer = token_counter or counters.counter_for(model)
         if model is not None or provider is not None:
             rates = self.profile.media.rates_for(self.model_name or "")
-            self.tokenizer = self.tokenizer.with_media(rates)
+            self.tokenizer = self.tokenizer.with_media(
+                rates, behind_results=shows_media_behind(self.profile)
+            )
         self.counter = self.tokenizer
         """Counts with the corrections that are known."""
         self.calibration = Calibration(exact=self.tokenizer.mode == "exact")

@@ -72,12 +72,26 @@ def known_form(body: Body) -> Problems:
 
     "Invalid value: 'tool_use'. Supported values are: 'apply_patch_call', ...", "Unknown parameter:
     'input[3].index'", "Missing required parameter: 'input[2].summary'" (API errors).
+
+    A screenshot may be an `input_image`: OpenAI's guide "Computer use" has it so, and at Azure
+    nothing else works (openai-dotnet#375), though the schema knows a `computer_screenshot` alone.
     """
     if not body["input"]:
         yield "input: expected a list with at least one item, got []"
+    items = [_with_screenshot(item) for item in body["input"]]
     yield from problems_of_form(
-        body["input"], Iterable[ResponseInputItemParam], "input", may_lack=_MAY_LACK
+        items, Iterable[ResponseInputItemParam], "input", may_lack=_MAY_LACK
     )
+
+
+def _with_screenshot(item: Body) -> Body:
+    """An item as the schema has it."""
+    output = item.get("output")
+    if _kind(item) != "computer_call_output" or not isinstance(output, dict):
+        return item
+    if output.get("type") != "input_image":
+        return item
+    return {**item, "output": {**output, "type": "computer_screenshot"}}
 
 
 def known_ids(body: Body) -> Problems:

@@ -6,6 +6,7 @@ The newest stay whole, the oldest give way, texts stay.
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from random import Random
@@ -25,6 +26,7 @@ from PIL import Image
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.providers import OPENAI
 from tests.cases import few_are_quick
 
 SCOPE = {"user_id": "ada", "conversation_id": "screen"}
@@ -93,10 +95,15 @@ OTHER_MEDIA: dict[str, Any] = {
 MEDIA = PICTURES | OTHER_MEDIA
 
 
+ANY_FORM = replace(OPENAI, media_forms=None)
+"""OpenAI's rules, but that every medium is read in any form, and in the result of a tool."""
+
+
 def new_pipeline(budget: int, **changes: Any) -> ContextPipeline:
     return ContextPipeline(
         {"max_context_tokens": budget, "learn": False, **changes},
         model="gpt-4o",
+        provider=ANY_FORM,
         system_prompt="You operate a screen.",
         store=InMemoryStore(),
     )

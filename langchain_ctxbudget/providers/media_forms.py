@@ -1,0 +1,116 @@
+"""In which forms a provider's LangChain package, and its API, read media and other blocks.
+
+The classes are here; each provider's values stand in its profile.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from langchain_ctxbudget.content import Carrier, Medium, MediumKind, Shape, carrier_of
+
+IMAGE_TYPES = "image/(png|jpeg|gif|webp)"
+"""What OpenAI and Anthropic take."""
+ANY_ADDRESS = r"https?://(?!generativelanguage\.googleapis\.com/)"
+"""Files at Google's own address are read by Gemini alone."""
+_SAME_TYPES = (
+    ("image/jpeg", "image/jpg", "image/pjpeg"),
+    ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"),
+    ("audio/mp3", "audio/mpeg"),
+)
+"""MIME types that are names of one thing."""
+
+
+class MediaInResults(Enum):
+    """Where the media stand that the result of a tool has."""
+
+    INSIDE = "in the result"
+    BEHIND = "in a message of the user behind the results of the round"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readable:
+    """In which shapes one kind of medium is read, by what a block has of it.
+
+    The first of some shapes is the one in which a medium of any other is written; with none, the
+    provider does not take it.
+    """
+
+    with_bytes: tuple[Shape, ...] = ()
+    by_address: tuple[Shape, ...] = ()
+    by_file_id: tuple[Shape, ...] = ()
+    types: str = ""
+    """A pattern of the MIME types that are taken; empty: any."""
+
+    def shapes(self, carrier: Carrier | None) -> tuple[Shape, ...]:
+        """Returns the shapes in which it is read; none where it is not taken."""
+        match carrier:
+            case Carrier.BYTES:
+                return self.with_bytes
+            case Carrier.ADDRESS:
+                return self.by_address
+            case Carrier.FILE_ID:
+                return self.by_file_id
+            case None:
+                return ()
+
+    def accepted_type(self, mime_type: str) -> str | None:
+        """Returns a MIME type by the name under which it is taken; None where it is not."""
+        for name in _names_of(mime_type):
+            if not self.types or re.fullmatch(self.types, name):
+                return name
+        return None
+
+
+def _names_of(mime_type: str) -> tuple[str, ...]:
+    """Returns all names of a MIME type, its own first."""
+    for names in _SAME_TYPES:
+        if mime_type in names:
+            return (mime_type, *names)
+    return (mime_type,)
+
+
+NOT_TAKEN = Readable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaForms:
+    """What a provider's LangChain package, and its API, read of media and of other blocks."""
+
+    kinds: Mapping[MediumKind, Readable] = field(default_factory=dict)
+    """What is read of each kind; a kind that is not here is not taken."""
+    in_results: MediaInResults = MediaInResults.INSIDE
+    not_in_results: frozenset[Shape] = frozenset()
+    """Shapes that the package does not read in the results of tools."""
+    blocks: frozenset[str] = frozenset()
+    """The types of blocks that are read besides media and text, in messages of the user and in
+    results; all others are sent as text."""
+    addresses: str = ANY_ADDRESS
+    """A pattern of how an address begins that can be fetched."""
+    refused_file_ids: str = ""
+    """A pattern of how the ids of files begin that are another provider's; empty: none."""
+
+    def shapes(self, medium: Medium, *, in_result: bool) -> tuple[Shape, ...]:
+        """Returns the shapes in which a medium is read there; none where it is not taken."""
+        carrier = carrier_of(medium)
+        if carrier is Carrier.ADDRESS and not re.match(self.addresses, medium.address):
+            return ()
+        if carrier is Carrier.FILE_ID and self._is_of_others(medium.file_id):
+            return ()
+        shapes = self.kinds.get(medium.kind, NOT_TAKEN).shapes(carrier)
+        if not in_result or self.in_results is MediaInResults.BEHIND:
+            return shapes
+        return tuple(shape for shape in shapes if shape not in self.not_in_results)
+
+    def accepted_type(self, medium: Medium) -> str | None:
+        """Returns a medium's MIME type by the name under which it is taken; None where it is not.
+
+        Where a medium has no bytes, it need not tell its type.
+        """
+        if not medium.mime_type and not medium.payload:
+            return ""
+        return self.kinds.get(medium.kind, NOT_TAKEN).accepted_type(medium.mime_type)
+
+    def _is_of_others(self, file_id: str) -> bool:
+        return bool(self.refused_file_ids) and bool(re.match(self.refused_file_ids, file_id))

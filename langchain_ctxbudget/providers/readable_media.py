@@ -1,0 +1,185 @@
+"""Media and other blocks of users and tools in a form that the provider reads.
+
+| what stands there | what is sent |
+|---|---|
+| a medium in a form that the provider reads | the very same |
+| a medium in another provider's form | the same in a form that it reads |
+| a file of text that it does not take as a file | the text |
+| a medium that it does not take | a line that says what it was |
+| a search result, a document of text, JSON, any other block that it does not read | its words |
+
+Of an assistant's media, those stay that the provider's own models have made.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from langchain_ctxbudget.content import (
+    ITEM_RESULTS,
+    Kind,
+    Medium,
+    Part,
+    Shape,
+    carrier_of,
+    fields_of,
+    media_inside,
+    parts_of,
+    shape_of,
+    text_in,
+    text_part,
+    with_parts,
+    with_told_type,
+    with_true_type,
+    written,
+)
+from langchain_ctxbudget.messages import placeholder_of, readable_text_of
+from langchain_ctxbudget.providers.media_forms import MediaForms
+from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.stretch import Change
+
+_GIVEN_TO_READ = frozenset({"document", "text-plain", "search_result", "json"})
+"""Types of blocks that no provider takes from an assistant, and no model has made."""
+_IN_ANOTHER_FORM = "sent in the form that its provider reads"
+_AS_TEXT = "sent as text"
+
+
+class _Sent(NamedTuple):
+    """What is sent of one part."""
+
+    parts: Sequence[Part]
+    change: Change | None = None
+
+
+def with_readable_media(
+    message: BaseMessage, profile: Profile
+) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message with media and blocks that its provider reads, and what was changed."""
+    forms = profile.media_forms
+    if forms is None or isinstance(message.content, str):
+        return message, ()
+    sent: list[Part] = []
+    changes: dict[Change, None] = {}
+    for part in parts_of(message):
+        if isinstance(message, AIMessage):
+            outcome = _sent_of_assistant(part, forms, profile)
+        else:
+            outcome = _sent_of_others(part, forms, in_result=isinstance(message, ToolMessage))
+        sent += outcome.parts
+        if outcome.change is not None:
+            changes[outcome.change] = None
+    if not changes:
+        return message, ()
+    return with_parts(message, sent), list(changes)
+
+
+def _sent_of_assistant(part: Part, forms: MediaForms, profile: Profile) -> _Sent:
+    """Returns what is sent of a part of an assistant's message."""
+    if part.kind is Kind.REFUSAL and not part.key and part.type not in forms.blocks:
+        return _Sent([text_part(part.text or "")], _text_change(part))
+    if part.kind is Kind.UNKNOWN and part.type in _GIVEN_TO_READ:
+        return _Sent([text_part(readable_text_of(part))], _text_change(part))
+    if not part.is_media or part.key or part.item is not None or profile.reads_own_media:
+        return _Sent([part])
+    return _line_for(part)
+
+
+def _sent_of_others(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
+    """Returns what is sent of a part of a user's message, or of a result."""
+    if part.key or part.type in ITEM_RESULTS:
+        return _Sent([part])
+    if part.type in forms.blocks and not part.is_media:
+        return _unwrapped(part)
+    if part.medium is not None:
+        medium = with_told_type(part.medium, part.block)
+        return _sent_medium(part, medium, forms, in_result=in_result)
+    if part.kind is Kind.TEXT and part.plain_text is None:
+        return _Sent([text_part(part.text or "")], _text_change(part))
+    if part.kind is Kind.UNKNOWN:
+        return _as_text(part, forms, in_result=in_result)
+    return _Sent([part])
+
+
+# Media
+
+
+def _sent_medium(part: Part, medium: Medium, forms: MediaForms, *, in_result: bool) -> _Sent:
+    """Returns what is sent of a medium: itself, the same in another form, its text, or a line."""
+    true = with_true_type(medium)
+    shapes = forms.shapes(true, in_result=in_result)
+    accepted_type = forms.accepted_type(true)
+    if shapes and accepted_type is not None:
+        if shape_of(part.block) in shapes and accepted_type == medium.mime_type:
+            return _Sent([part])
+        new_part = Part(_written(true._replace(mime_type=accepted_type), shapes, part))
+        detail = f"its {part.name} is {_IN_ANOTHER_FORM}"
+        return _Sent([*_context_of(part), new_part], Change("content_form", detail))
+    if true.kind == "file" and true.payload:
+        text = text_in(true)
+        if text is not None and text.strip():
+            heading = f"[{part.name}{f': {true.name}' if true.name else ''}]"
+            detail = f"the text of its {part.name} is {_AS_TEXT}"
+            new_part = text_part(f"{heading}\n{text}")
+            return _Sent([*_context_of(part), new_part], Change("content_form", detail))
+    return _line_for(part)
+
+
+def _written(medium: Medium, shapes: Sequence[Shape], part: Part) -> dict[str, object]:
+    """Returns a block with a medium in one of some shapes.
+
+    It is the first one, or one that can say how closely an image is to be looked at.
+    """
+    shape = shapes[0]
+    if medium.detail and Shape.CHAT in shapes:
+        shape = Shape.CHAT
+    return written(medium, shape, part.block)
+
+
+def _context_of(part: Part) -> list[Part]:
+    """Returns what the user says of a document beside it, which only Anthropic's form can hold."""
+    context = part.block.get("context") if isinstance(part.block, dict) else None
+    return [text_part(context)] if isinstance(context, str) and context.strip() else []
+
+
+def _line_for(part: Part) -> _Sent:
+    """Returns the line in place of a medium that the provider does not take."""
+    detail = f"sent with a line in place of media that the provider does not take: {part.name}"
+    return _Sent([*_context_of(part), text_part(placeholder_of(part))], Change("media", detail))
+
+
+# Other blocks
+
+
+def _unwrapped(part: Part) -> _Sent:
+    """Returns a block that the provider reads, without LangChain's wrapping."""
+    fields = fields_of(part.block)
+    if fields is part.block or isinstance(part.block, str):
+        return _Sent([part])
+    return _Sent([Part(fields)], Change("content_form", f"its {part.name} is {_IN_ANOTHER_FORM}"))
+
+
+def _as_text(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
+    """Returns the words of a block that the provider does not read, and the media inside."""
+    media = [with_true_type(medium) for medium in media_inside(part.block)]
+    readable = [medium for medium in media if _is_taken(medium, forms, in_result=in_result)]
+    if not readable:
+        return _Sent([text_part(readable_text_of(part))], _text_change(part))
+    words = text_part("\n".join([f"[{part.name}]", *part.words]))
+    pictures = [
+        Part(_written(medium, forms.shapes(medium, in_result=in_result), part))
+        for medium in readable
+    ]
+    return _Sent([words, *pictures], _text_change(part))
+
+
+def _text_change(part: Part) -> Change:
+    """Returns what the report says of a part whose words are sent as text."""
+    return Change("content_form", f"its {part.name} is {_AS_TEXT}")
+
+
+def _is_taken(medium: Medium, forms: MediaForms, *, in_result: bool) -> bool:
+    """Tells if a provider takes a medium by its carrier and under its type."""
+    if carrier_of(medium) is None or not forms.shapes(medium, in_result=in_result):
+        return False
+    return forms.accepted_type(medium) == medium.mime_type
