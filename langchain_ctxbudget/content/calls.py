@@ -224,7 +224,7 @@ def call_id_of(block: Block) -> str:
     for key in _KEYS_OF_CALL_IDS:  # OpenAI's calls have an id of their own, too
         if key in fields:
             return str(fields[key] or "")
-    if fields.get("type") in _ALL_CALLS or fields.get("type") in ITEM_RESULTS:
+    if type_of(block) in _ALL_CALLS or type_of(block) in ITEM_RESULTS:
         return str(fields.get("id") or "")
     return ""
 
