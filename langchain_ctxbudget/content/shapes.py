@@ -42,6 +42,9 @@ _TYPES_BY_BEGINNING = {
 }
 _TEXT_TYPES = re.compile(r"|text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|javascript|sql|toml)")
 """MIME types of texts; of a file that tells none, its bytes tell."""
+_NOT_PLAIN = ("\n", "\r", " ", "-", "_")
+"""What base64 in lines has, and that for addresses."""
+_PLAIN = str.maketrans("-_", "+/")
 _FIRST_CHARACTERS = 64
 """How much base64 is decoded to see how a file begins."""
 
@@ -189,13 +192,25 @@ def with_told_type(medium: Medium, block: Block) -> Medium:
 
 
 def with_true_type(medium: Medium) -> Medium:
-    """Returns a medium with the MIME type that its bytes tell, else that of its name."""
+    """Returns a medium as its bytes are: with the type that they tell, in plain base64."""
+    medium = _in_plain_base64(medium)
     mime_type = _type_in_bytes(medium) or medium.mime_type
     if not mime_type and is_pdf(medium):
         mime_type = "application/pdf"
     if not mime_type and medium.name:
         mime_type = mimetypes.guess_type(medium.name)[0] or ""
     return medium if mime_type == medium.mime_type else medium._replace(mime_type=mime_type)
+
+
+def _in_plain_base64(medium: Medium) -> Medium:
+    """Returns a medium whose base64 every provider reads: in one line, with `+` and `/`, padded."""
+    payload = medium.payload
+    if isinstance(payload, bytes):
+        return medium
+    if any(character in payload for character in _NOT_PLAIN):
+        payload = "".join(payload.split()).translate(_PLAIN)
+    payload += "=" * (-len(payload) % 4)
+    return medium if payload == medium.payload else medium._replace(payload=payload)
 
 
 def _type_in_bytes(medium: Medium) -> str:

@@ -57,7 +57,7 @@ def with_readable_media(
 ) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message with media and blocks that its provider reads, and what was changed."""
     forms = profile.media_forms
-    if forms is None or isinstance(message.content, str):
+    if forms is None or isinstance(message.content, str) or _is_screen(message):
         return message, ()
     sent: list[Part] = []
     changes: dict[Change, None] = {}
@@ -72,6 +72,11 @@ def with_readable_media(
     if not changes:
         return message, ()
     return with_parts(message, sent), list(changes)
+
+
+def _is_screen(message: BaseMessage) -> bool:
+    """Tells if a result is the screen of a computer, which is in the form of its provider."""
+    return message.additional_kwargs.get("type") in ITEM_RESULTS
 
 
 def _sent_of_assistant(part: Part, forms: MediaForms, profile: Profile) -> _Sent:
@@ -95,7 +100,8 @@ def _sent_of_others(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
         medium = with_told_type(part.medium, part.block)
         return _sent_medium(part, medium, forms, in_result=in_result)
     if part.kind is Kind.TEXT and part.plain_text is None:
-        return _Sent([text_part(part.text or "")], _text_change(part))
+        says_something = bool(part.text and part.text.strip())
+        return _Sent([text_part(part.text or "")] if says_something else [], _text_change(part))
     if part.kind is Kind.UNKNOWN:
         return _as_text(part, forms, in_result=in_result)
     return _Sent([part])
@@ -110,9 +116,10 @@ def _sent_medium(part: Part, medium: Medium, forms: MediaForms, *, in_result: bo
     shapes = forms.shapes(true, in_result=in_result)
     accepted_type = forms.accepted_type(true)
     if shapes and accepted_type is not None:
-        if shape_of(part.block) in shapes and accepted_type == medium.mime_type:
+        accepted = true._replace(mime_type=accepted_type)
+        if shape_of(part.block) in shapes and accepted == medium:
             return _Sent([part])
-        new_part = Part(_written(true._replace(mime_type=accepted_type), shapes, part))
+        new_part = Part(_written(accepted, shapes, part))
         detail = f"its {part.name} is {_IN_ANOTHER_FORM}"
         return _Sent([*_context_of(part), new_part], Change("content_form", detail))
     if true.kind == "file" and true.payload:

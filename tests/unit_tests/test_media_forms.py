@@ -31,6 +31,16 @@ IMAGES: Mapping[str, Block] = {
     "LangChain's address": {"type": "image", "url": WEB_PNG},
     "LangChain's data URL": {"type": "image", "url": PNG_URL},
     "bytes of no type": {"type": "image", "base64": PNG},
+    "bytes in lines": {
+        "type": "image",
+        "base64": f"{PNG[:76]}\n{PNG[76:]}",
+        "mime_type": "image/png",
+    },
+    "bytes for an address": {
+        "type": "image",
+        "base64": PNG.replace("+", "-").replace("/", "_").rstrip("="),
+        "mime_type": "image/png",
+    },
     "bytes of a wrong type": {"type": "image", "base64": PNG, "mime_type": "image/jpeg"},
     "earlier bytes": {
         "type": "image",
@@ -380,51 +390,20 @@ def test_a_picture_of_gemini_goes_back_to_it() -> None:
     assert sent[1] is drawn
 
 
-# Calls behind an answer, for Gemini
+# Screens
 
 
-def two_agents() -> list[BaseMessage]:
-    call = {"name": "look", "args": {}, "id": "call_1"}
-    return [
-        HumanMessage("Look.", id="0"),
-        AIMessage("The second agent looks.", id="1"),
-        AIMessage("", tool_calls=[call], id="2"),
-        ToolMessage("Nobody.", tool_call_id="call_1", id="3"),
-    ]
-
-
-def test_gemini_gets_a_turn_between_an_answer_and_calls() -> None:
-    sent, repairs = sent_with(two_agents(), PROFILES["google"])
-    assert APIS["gemini"].problems(sent) == []
-    assert [repair.kind for repair in repairs] == ["turn_order"]
-
-
-def test_what_stands_between_belongs_to_the_answer() -> None:
-    groups, _ = grouped(two_agents(), PROFILES["google"])
-    assert [group.positions for group in groups] == [(0,), (1,), (2, 3)]
-
-
-def test_others_get_an_answer_and_calls_as_they_are() -> None:
-    messages = two_agents()
-    sent, _ = sent_with(messages, PROFILES["openai"])
-    assert sent == messages
-
-
-# Broken arguments, for Responses
-
-
-def test_broken_arguments_do_not_stand_in_the_content() -> None:
-    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look"}
-    broken = AIMessage(
-        [
-            {"type": "reasoning", "id": "rs_1", "summary": []},
-            {**call, "arguments": '{"page": '},
-        ],
-        invalid_tool_calls=[{"id": "c1", "name": "look", "args": '{"page": ', "error": None}],
-        response_metadata={"model_provider": "openai"},
+def test_a_screen_of_a_wrong_type_stays_with_its_call() -> None:
+    call = {"type": "computer_call", "id": "cu_1", "call_id": "c1", "action": {"type": "wait"}}
+    screen = ToolMessage(
+        [{"type": "input_image", "image_url": f"data:image/jpeg;base64,{PNG}"}],
+        tool_call_id="c1",
+        additional_kwargs={"type": "computer_call_output"},
     )
-    messages = [HumanMessage("Look."), broken, ToolMessage("Error.", tool_call_id="c1")]
-
+    messages = [
+        HumanMessage("Look."),
+        AIMessage([call], response_metadata={"model_provider": "openai"}),
+        screen,
+    ]
     sent, _ = sent_with(messages, PROFILES["openai-responses"])
-
-    assert APIS["responses"].problems(sent) == []
+    assert sent[-1] is screen
