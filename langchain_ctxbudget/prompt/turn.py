@@ -272,6 +272,8 @@ class _Attempt:
     """The kinds of messages that are clipped."""
     keeps_media: bool | None = None
     """True if no media give way; see `Shortening`."""
+    spared: int | None = None
+    """The number of a group that stays whole."""
 
 
 class GrowingTurn:
@@ -384,11 +386,23 @@ class GrowingTurn:
             self._make_room(number)
 
     def _clip_human(self) -> None:
-        """Clips the human messages to their share of the budget."""
+        """Clips the human messages to their share of the budget, the newest only if it must be."""
         words_tokens = int(self.limits.budget_tokens * TURN_POLICY.words_share)
-        clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
+        for spared in (self._newest_human, None):
+            clipped = self._clipped(self.human, words_tokens, (HumanMessage,), spared=spared)
+            if self._tokens_of(clipped) <= words_tokens:
+                break
         for number, group in clipped.items():
             self._show(number, group)
+
+    @property
+    def _newest_human(self) -> int | None:
+        """The number of the group with the newest of several human messages; None without these."""
+        return max(self.human) if len(self.human) > 1 else None
+
+    def _tokens_of(self, groups: Mapping[int, Group]) -> int:
+        """Returns what groups cost together, in tokens."""
+        return sum(group_tokens(group, self.counter) for group in groups.values())
 
     def _show(self, number: int, group: Group) -> None:
         """Shows a group, in whole or in short, in place of what was shown of it."""
@@ -653,13 +667,17 @@ class GrowingTurn:
         *,
         focus: frozenset[str] = frozenset(),
         keeps_media: bool | None = None,
+        spared: int | None = None,
     ) -> dict[int, Group]:
         """Returns groups whose largest messages of some kinds are clipped to fit a budget.
 
-        They are over it where even the shortest forms are.
+        They are over it where even the shortest forms are. The group with the number `spared`
+        stays whole.
         """
         shortenings: dict[Place, Shortening] = {}
         for number, group in groups.items():
+            if number == spared:
+                continue
             for at, message in enumerate(group.messages):
                 if isinstance(message, kinds):
                     shortenings[number, at] = Shortening(
@@ -678,8 +696,8 @@ class GrowingTurn:
 
         Or what these need at least, in tokens. Media give way only where texts do not suffice:
         those of older results, then the user's but for the newest, then those of the newest
-        result. The user's words are clipped only then, if they may be, and an assistant's as the
-        last resort.
+        result. The user's words are clipped only then, if they may be, those of the newest message
+        last; an assistant's words are the last resort.
         """
         staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
         needed = {number: groups[number] for number in sorted(staying)}
@@ -695,6 +713,8 @@ class GrowingTurn:
         return self._first_that_fits(
             (
                 _Attempt(rest, (ToolMessage,), keeps_media=True),
+                _Attempt(rest, kinds, keeps_media=True, spared=self._newest_human),
+                _Attempt(rest, kinds, spared=self._newest_human),
                 _Attempt(rest, kinds, keeps_media=True),
                 _Attempt(rest, kinds),
                 _Attempt(rest, (*kinds, AIMessage)),
@@ -707,15 +727,17 @@ class GrowingTurn:
         wanted_tokens = limits.budget_tokens - limits.work_tokens - limits.code_tokens
         least_tokens = 0
         for attempt in attempts:
-            smallest = self._clipped(
-                attempt.groups, 0, attempt.kinds, keeps_media=attempt.keeps_media
+            clipped_to = partial(
+                self._clipped,
+                attempt.groups,
+                kinds=attempt.kinds,
+                keeps_media=attempt.keeps_media,
+                spared=attempt.spared,
             )
-            least_tokens = sum(group_tokens(group, self.counter) for group in smallest.values())
+            least_tokens = self._tokens_of(clipped_to(budget_tokens=0))
             if least_tokens <= limits.most_tokens:
                 budget_tokens = min(limits.most_tokens, max(least_tokens, wanted_tokens))
-                return self._clipped(
-                    attempt.groups, budget_tokens, attempt.kinds, keeps_media=attempt.keeps_media
-                )
+                return clipped_to(budget_tokens=budget_tokens)
         return least_tokens
 
     # Lines of files

@@ -76,13 +76,18 @@ def of_their_roles(body: Body) -> Problems:
 
 
 def user_first(body: Body) -> Problems:
-    """The user speaks first.
+    """The user speaks first, or a compaction stands first.
 
-    "messages: first message must use the "user" role", "at least one message is required".
+    "messages: first message must use the "user" role", "at least one message is required". In the
+    examples of "Compaction" (platform.claude.com, read in November 2026), an assistant's message
+    with the block begins the conversation from then on, in the place of what was compacted.
     """
     if not body["messages"]:
         yield "messages: at least one message is required"
-    elif body["messages"][0]["role"] != "user":
+        return
+    first = body["messages"][0]
+    begins_with = [block["type"] for block in blocks_of(first["content"])[:1]]
+    if first["role"] != "user" and begins_with != ["compaction"]:
         yield "messages: first message must use the 'user' role"
 
 

@@ -326,6 +326,13 @@ def test_a_faulty_request_to_anthropic_is_refused(change: Change, problem: str) 
     assert problem in problems_after(change, ANTHROPIC, anthropic_problems)
 
 
+def test_a_compaction_may_stand_first_for_anthropic() -> None:
+    compacted = {"role": "assistant", "content": [block("compaction", content="The plan.")]}
+    body = {**ASKED, "messages": [compacted, *ASKED["messages"]]}
+
+    assert anthropic_problems(body) == []
+
+
 # -- Gemini
 
 CALL = {"functionCall": {"name": "search", "args": {}}, "thoughtSignature": ""}

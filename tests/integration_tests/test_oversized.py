@@ -213,6 +213,24 @@ class TestManyGiantResults:
 # The user's message
 
 
+class TestSeveralMessagesOfAUserAreClipped:
+    """A turn has an older and a newer message, each with room, and both together without."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sent(cls) -> list[str]:
+        pipeline = new_pipeline(2_000, oversized_message="clip")
+        turn = [HumanMessage(f"{LOG[:4_000]} {word}") for word in ("older", "newer")]
+        prompt = pipeline.assemble(turn, **SCOPE)
+        return [message.text for message in prompt.messages[-2:]]
+
+    def test_the_newest_is_whole(self, sent: list[str]) -> None:
+        assert sent[1] == f"{LOG[:4_000]} newer"
+
+    def test_an_older_one_gives_way(self, sent: list[str]) -> None:
+        assert re.search(MARKER, sent[0])
+
+
 def test_a_giant_message_is_an_error_that_names_floors_and_setting() -> None:
     with pytest.raises(BudgetTooSmallError, match='oversized_message="clip"') as raised:
         new_pipeline(1_000).assemble(LOG, **SCOPE)
