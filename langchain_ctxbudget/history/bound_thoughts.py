@@ -5,11 +5,10 @@ before it has changed. A conversation is planned without those that will not be 
 cost nothing; `prompt/bound_thoughts.py` has the last word.
 """
 
-from collections.abc import Collection, Container, Mapping, Sequence
-from typing import overload
+from collections.abc import Collection, Container, Sequence
 
 from langchain_ctxbudget.history.backgrounds import Background
-from langchain_ctxbudget.history.columns import Entry
+from langchain_ctxbudget.history.columns import Entry, PartlyHeld
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.stores import CutRecord
 
@@ -28,43 +27,33 @@ def with_thoughts_at(conversation: Conversation, kept: Container[int]) -> Conver
         return conversation
 
     costs = conversation.cost_column.copy()
-    bare: dict[int, Entry] = {}
+    bare_entries: dict[int, Entry] = {}
     for position in lost:
         entry = conversation.entries[position]
-        bare[position], tokens = conversation.columns.without_thoughts(
-            position, entry, conversation.counter
-        )
+        bare, tokens = conversation.columns.without_thoughts(position, entry, conversation.counter)
+        bare_entries[position] = bare
         if costs[position]:  # else it is in no prompt
             costs[position] = tokens
     return conversation.with_parts(
         thinking=conversation,
-        without_thoughts=bare.keys(),
-        entries=_Replaced(conversation.entries, bare),
+        without_thoughts=bare_entries.keys(),
+        entries=_Replaced(conversation.entries, bare_entries),
         cost_column=costs,
         costs=costs.data,
         total_tokens=int(costs.sum()),
     )
 
 
-class _Replaced(Sequence[Entry]):
+class _Replaced(PartlyHeld[Entry]):
     """The messages of a conversation, some of them replaced."""
 
-    def __init__(self, entries: Sequence[Entry], replaced: Mapping[int, Entry]) -> None:
+    def __init__(self, entries: Sequence[Entry], replaced: dict[int, Entry]) -> None:
         self._entries = entries
-        self._replaced = replaced
+        self.held = replaced
+        self._look_up = entries.__getitem__
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @overload
-    def __getitem__(self, at: int) -> Entry: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Entry]: ...
-    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
-        if isinstance(at, slice):
-            return [self[position] for position in range(*at.indices(len(self)))]
-        position = range(len(self))[at]
-        return self._replaced.get(position) or self._entries[position]
 
 
 def bound_since(backgrounds: Collection[Background], record: CutRecord) -> set[int]:

@@ -3,7 +3,7 @@
 They only ever grow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -130,6 +130,29 @@ class EntryWithoutThoughts(Entry):
     def sent_message(self) -> BaseMessage:
         """The message as it is sent, without its thoughts."""
         return without_thoughts(super().sent_message)
+
+
+class PartlyHeld(Sequence[T]):
+    """A sequence that holds some of its items, and looks up the others."""
+
+    held: dict[int, T]
+    """Those that it holds, by position."""
+    _look_up: Callable[[int], T]
+    """Returns the item at a position at which none is held."""
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, slice):
+            return [self._item(position) for position in range(*at.indices(len(self)))]
+        if at in self.held:
+            return self.held[at]
+        return self._item(range(len(self))[at])
+
+    def _item(self, position: int) -> T:
+        return self.held.get(position) or self._look_up(position)
 
 
 class Beginning(Sequence[T]):

@@ -380,7 +380,7 @@ def begins_with_stored(conversation: OpenConversation, messages: Sequence[BaseMe
 
 def _says_stored(table: MessageTable, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what a stored one says, without decoding that one."""
-    entry = table.decoded.get(position)
+    entry = table.held.get(position)
     if entry is not None:
         return plainly_same(message, entry.message)
     return fingerprint(message) == table.fingerprint(position)

@@ -1,6 +1,6 @@
 """Results that come late: in a turn, or behind a cut, while their calls stand before it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
@@ -22,13 +22,13 @@ def late_calls(
 
     They are looked for among the messages before `end`.
     """
-    answered: dict[str, None] = {}
+    answered: set[str] = set()
     called: set[str] = set()
     for message in messages:
         if not is_text(message):
-            answered |= dict.fromkeys(answered_ids(message))
+            answered.update(answered_ids(message))
             called.update(call_ids(message))
-    late = answered.keys() - called
+    late = answered - called
     return _calls_before(conversation, late, end) if late else {}
 
 
@@ -40,24 +40,26 @@ def _calls_before(
     for position in islice(reversed(range(end)), LONGEST_WALK):
         message = conversation.entries[position].message
         for call_id in call_ids(message):
-            call = listed_call(message, call_id) if call_id in ids else None
+            if call_id not in ids or call_id in found:
+                continue
+            call = listed_call(message, call_id)
             if call is not None:
-                found.setdefault(call_id, call)
+                found[call_id] = call
         if len(found) == len(ids):
             break
     return found
 
 
 def with_calls_again(
-    messages: Sequence[BaseMessage], positions: Sequence[int | None], calls: dict[str, ToolCall]
+    messages: Sequence[BaseMessage], positions: Sequence[int | None], calls: Mapping[str, ToolCall]
 ) -> Numbered:
     """Returns messages with each of some calls once more, right before its first result."""
     shown: list[BaseMessage] = []
     places: list[int | None] = []
-    waiting = dict(calls)
+    unshown = dict(calls)
     for message, position in zip(messages, positions, strict=True):
-        for call_id in answered_ids(message) if waiting else ():
-            call = waiting.pop(call_id, None)
+        for call_id in answered_ids(message):
+            call = unshown.pop(call_id, None)
             if call is not None:
                 shown.append(AIMessage("", tool_calls=[call]))
                 places.append(None)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, pairwise, takewhile
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -27,6 +27,7 @@ from langchain_ctxbudget.history.columns import (
     Entry,
     MessageIndex,
     Numbering,
+    PartlyHeld,
     coded,
 )
 from langchain_ctxbudget.history.extractive import candidates_of
@@ -66,7 +67,7 @@ PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "dr
 """By number; what is summarised or dropped is not quoted."""
 
 
-class MessageTable(Columns, Sequence[Entry]):
+class MessageTable(Columns, PartlyHeld[Entry]):
     """The messages of a conversation, and everything derived from them."""
 
     def __init__(self) -> None:
@@ -112,9 +113,9 @@ class MessageTable(Columns, Sequence[Entry]):
         self._preserved = (UNKNOWN, "")
         """The length that `preserved` was asked for last, and its answer."""
 
-        self.decoded: dict[int, Entry] = {}
+        self.held = {}
         """The newest messages at least, and all that are in no segment."""
-        self._decoded_again = lru_cache(MOST_DECODED)(self._decode)
+        self._look_up = lru_cache(MOST_DECODED)(self._decode)
         self._inflated = lru_cache(MOST_DECODED // TEXTS_TOGETHER)(_inflate)
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored segments, a few together, by the position of the
@@ -124,20 +125,6 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @overload
-    def __getitem__(self, at: int) -> Entry: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Entry]: ...
-    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
-        if isinstance(at, slice):
-            return [self._entry(position) for position in range(*at.indices(len(self)))]
-        if at in self.decoded:
-            return self.decoded[at]
-        return self._entry(range(len(self))[at])
-
-    def _entry(self, position: int) -> Entry:
-        return self.decoded.get(position) or self._decoded_again(position)
 
     def _decode(self, position: int) -> Entry:
         """Returns the entry of a message of which only the deflated text is kept."""
@@ -262,7 +249,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self._add_row(record, entry, date)
         self.ids.append(entry.id)
         self.positions[entry.id] = position
-        self.decoded[position] = entry
+        self.held[position] = entry
         if open_calls != NO_CALLS:
             self.open_calls[position] = open_calls
         maker = compaction_by(message)
@@ -357,7 +344,7 @@ class MessageTable(Columns, Sequence[Entry]):
         other = self._beginning(length)
         for position, pinned in pins.items():
             entry = replace(self[position], pinned=pinned)
-            other.decoded[position] = entry
+            other.held[position] = entry
             other.preservations.values[position] = PRESERVATIONS.index(entry.preservation)
 
         repinned = sorted(pins)
@@ -393,9 +380,9 @@ class MessageTable(Columns, Sequence[Entry]):
             for first, texts in self._sealed.items()
             if first + TEXTS_TOGETHER <= length
         }
-        other.decoded = _before(length, self.decoded)
+        other.held = _before(length, self.held)
         for position in range(TEXTS_TOGETHER * len(other._sealed), length):
-            other.decoded[position] = self[position]
+            other.held[position] = self[position]
         return other
 
     def tree(self, span_messages: int) -> Tree:
@@ -447,31 +434,16 @@ class MessageTable(Columns, Sequence[Entry]):
         for name in CODED:
             coded_words[name], arrays["facts"][name] = coded(arrays["facts"][name], words)
 
-        names = {name: at - first for name, at in self.names.items() if first <= at < end}
-        calls = [
-            (position - first, self.open_calls[position])
-            for position in range(first, end)
-            if position in self.open_calls
-        ]
-        untimed = [
-            (position - first, value)
-            for position, value in self.untimed.items()
-            if first <= position < end
-        ]
-        compactions = [
-            (position - first, maker)
-            for position, maker in self.compactions.items()
-            if first <= position < end
-        ]
         data: dict[str, Any] = {
             "ids": self.ids[first:end],
-            "names": names,
-            "calls": calls,
-            "untimed": untimed,
+            "names": {name: at - first for name, at in self.names.items() if first <= at < end},
+            "calls": _between(first, end, self.open_calls),
+            "untimed": _between(first, end, self.untimed),
         }
+        compactions = _between(first, end, self.compactions)
         if compactions:
             data["compactions"] = compactions
-        thoughts = [position - first for position in self.thoughts if first <= position < end]
+        thoughts = [offset for offset, _ in _between(first, end, self.thoughts)]
         if thoughts:
             data["thoughts"] = thoughts
         return {**data, **coded_words}, arrays
@@ -508,10 +480,10 @@ class MessageTable(Columns, Sequence[Entry]):
             kept = self._sealed if is_full else self._begun
             kept[start] = texts[begin:stop]
 
-        most_gone = max(0, len(self.decoded) - MOST_DECODED)
-        sealed = takewhile(lambda position: position < end, self.decoded)
+        most_gone = max(0, len(self.held) - MOST_DECODED)
+        sealed = takewhile(lambda position: position < end, self.held)
         for position in list(islice(sealed, most_gone)):
-            del self.decoded[position]
+            del self.held[position]
 
     def seal_in_memory(self) -> None:
         """Keeps the texts of all messages but the last few as segments do.
@@ -522,8 +494,8 @@ class MessageTable(Columns, Sequence[Entry]):
         end = max(first, TEXTS_TOGETHER * ((len(self) - 1) // TEXTS_TOGETHER))
         if end > first:
             self.keep_sealed(first, end, packed_texts(self[first:end]))
-        for position in [position for position in self.decoded if position < end]:
-            del self.decoded[position]
+        for position in [position for position in self.held if position < end]:
+            del self.held[position]
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:
@@ -544,3 +516,9 @@ def _inflate(deflated: bytes) -> list[bytes]:
 def _before(length: int, by_position: Mapping[int, T]) -> dict[int, T]:
     """Returns what is known of the first messages."""
     return {position: value for position, value in by_position.items() if position < length}
+
+
+def _between(first: int, end: int, by_position: Mapping[int, T]) -> list[tuple[int, T]]:
+    """Returns what is known of some messages, each with its distance from the first of them."""
+    places = [position for position in range(first, end) if position in by_position]
+    return [(position - first, by_position[position]) for position in places]

@@ -208,7 +208,7 @@ def test_older_messages_are_read_from_segments_once_written() -> None:
     process.ask("Thanks!")
     process.shown()
 
-    assert len(process.conversation().table.decoded) == SEGMENT
+    assert len(process.conversation().table.held) == SEGMENT
 
 
 # -- Subjects
