@@ -35,7 +35,7 @@ def read_to_extend(plan: Plan) -> Plan:
     They have the thoughts that were made behind prompts which that prompt goes on with.
     """
     if not plan.conversation.profile.binds_thoughts:
-        return _read(plan, NOTHING)
+        return _read_whole(plan)
     kept = _answers_of_turn(plan)
     record = _last_cut(plan)
     if record is not None:
@@ -49,22 +49,27 @@ def read_to_rebuild(plan: Plan) -> Plan:
     Where prompts do not grow, those of the turn may stay: the rest may be chosen as before.
     """
     if not plan.conversation.profile.binds_thoughts:
-        return _read(plan, NOTHING)
+        return _read_whole(plan)
     return _read(plan, NOTHING if plan.grows else _answers_of_turn(plan))
 
 
+def _read_whole(plan: Plan) -> Plan:
+    """Returns a plan whose messages have all their thoughts."""
+    return replace(plan, turn=PlannedTurn(given=given_turn(plan, plan.request.turn)))
+
+
 def _read(plan: Plan, kept: Container[int]) -> Plan:
-    """Returns a plan whose messages have thoughts at some positions only, if thoughts are bound."""
-    conversation = with_thoughts_at(plan.conversation, kept)
-    plan = replace(plan, conversation=conversation)
-    turn = list(plan.request.turn)
+    """Returns a plan in which only the messages at some positions have their thoughts."""
+    plan = replace(plan, conversation=with_thoughts_at(plan.conversation, kept))
+    turn: list[BaseMessage] = []
     repairs: list[Repair] = []
-    if conversation.profile.binds_thoughts:
-        for position, message in enumerate(turn, len(conversation.entries)):
-            if position not in kept and has_thoughts(message):
-                turn[position - len(conversation.entries)] = without_thoughts(message)
-                repairs.append(UNBOUND.repair_of(message))
-    given = given_turn(plan, turn if repairs else plan.request.turn)
+    for position, message in enumerate(plan.request.turn, len(plan.conversation.entries)):
+        if position in kept or not has_thoughts(message):
+            turn.append(message)
+        else:
+            turn.append(without_thoughts(message))
+            repairs.append(UNBOUND.repair_of(message))
+    given = given_turn(plan, turn)
     given = replace(given, repairs=(*given.repairs, *repairs))
     return replace(plan, turn=PlannedTurn(given=given))
 
@@ -100,11 +105,10 @@ def with_bound_thoughts(settled: Settled) -> tuple[Settled, str]:
     noted = _noted_digests(settled)
     lost: dict[int, BaseMessage] = {}
     for message in settled.built.messages:
-        sent = message
-        if id(message) in noted and noted[id(message)] != before.digest():
-            sent = without_thoughts(message)
-            lost[id(message)] = sent
-        before.add(sent)
+        key = id(message)
+        if key in noted and noted[key] != before.digest():
+            lost[key] = without_thoughts(message)
+        before.add(lost.get(key, message))
     if lost:
         settled = _replaced(settled, lost)
     return settled, before.digest()
@@ -139,27 +143,33 @@ def _noted_digests(settled: Settled) -> dict[int, str]:
     It is a digest of the prompt that a message is the answer to; empty where none is known.
     """
     plan = settled.plan
-    end = len(plan.conversation.entries)
-    answers: dict[int, str] = {}
+    of_history: dict[int, str] = {}
     for background in plan.conversation.backgrounds.values():
-        answers |= background.answers
+        of_history |= background.answers
+    of_turn: Mapping[int, str] = {}
+    if plan.background is not None:
+        of_turn = plan.background.answers
+    first_of_turn = len(plan.conversation.entries)
+    return {
+        **_noted_in(settled.content.history, of_history, 0),
+        **_noted_in(settled.content.turn, of_turn, first_of_turn),
+    }
+
+
+def _noted_in(groups: Sequence[Group], answers: Mapping[int, str], first: int) -> dict[int, str]:
+    """Returns what was noted of the messages of groups that have thoughts: the first ones.
+
+    `first` is the position of the first message of all groups.
+    """
     noted: dict[int, str] = {}
-    for group in settled.content.history:
-        noted |= _noted_in(group, answers, 0)
-    answers = {} if plan.background is None else dict(plan.background.answers)
-    for group in settled.content.turn:
-        noted |= _noted_in(group, answers, end)
+    for group in groups:
+        message = group.messages[0]
+        if not has_thoughts(message):
+            continue
+        noted[id(message)] = ""
+        if group.start >= 0:
+            noted[id(message)] = answers.get(first + group.start, "")
     return noted
-
-
-def _noted_in(group: Group, answers: Mapping[int, str], first: int) -> dict[int, str]:
-    """Returns what was noted of the message of a group that has thoughts: its first one."""
-    message = group.messages[0]
-    if not has_thoughts(message):
-        return {}
-    if group.start < 0:
-        return {id(message): ""}
-    return {id(message): answers.get(first + group.start, "")}
 
 
 def _replaced(settled: Settled, lost: Mapping[int, BaseMessage]) -> Settled:

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolCall
 
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
@@ -254,6 +254,8 @@ class GivenTurn:
     """The repairs of its messages."""
     places: Mapping[object, int] = field(default_factory=dict)
     """The place of each message in the turn, by its key, see `key_in_turn`."""
+    calls_before: Mapping[str, ToolCall] = field(default_factory=dict)
+    """The calls in the history, by id, whose results are in the turn."""
 
     @property
     def tokens(self) -> int:

@@ -165,8 +165,6 @@ class ReadTurn:
     """The ids of its calls and items: those of later messages must differ."""
     profile: Profile = COMMON
     """What the provider accepts that it is read for."""
-    calls_before: Mapping[str, ToolCall] = field(default_factory=dict)
-    """The calls in the history, by id, whose results are in the turn."""
     is_mended: bool = False
     """True if its sequence was repaired: what comes next may be what was missing."""
 
@@ -182,9 +180,10 @@ class ReadTurn:
         Where earlier messages have changed or were repaired, or where the turn has results of
         `calls_before` it, all of the turn is read anew.
         """
-        if self._goes_on(turn, profile) and not calls_before:
+        if not calls_before and self._goes_on(turn, profile):
             return self.grown(turn, counter)
-        return ReadTurn(profile=profile, calls_before=calls_before).grown(turn, counter)
+        unread = ReadTurn(given=GivenTurn(calls_before=calls_before), profile=profile)
+        return unread.grown(turn, counter)
 
     def _goes_on(self, turn: Sequence[BaseMessage], profile: Profile) -> bool:
         """Tells whether a turn has the messages that are read, and only new groups behind them."""
@@ -204,8 +203,12 @@ class ReadTurn:
         used_ids = self.used_ids.copy()
         unread = turn[read_until:]
         positions = range(read_until, len(turn))
-        sent, places = with_calls_again(unread, positions, dict(self.calls_before))
-        groups, repairs = grouped(sent, self.profile, places, used_ids)
+        sent: Sequence[BaseMessage] = unread
+        sent_positions: Sequence[int | None] = positions
+        calls_before = self.given.calls_before
+        if calls_before:
+            sent, sent_positions = with_calls_again(unread, positions, calls_before)
+        groups, repairs = grouped(sent, self.profile, sent_positions, used_ids)
         return ReadTurn(
             given=_with_groups(
                 self.given,
@@ -217,8 +220,7 @@ class ReadTurn:
             seen_messages=self.seen_messages.grown(turn),
             used_ids=used_ids,
             profile=self.profile,
-            calls_before=self.calls_before,
-            is_mended=bool(repairs or self.calls_before),
+            is_mended=bool(repairs or calls_before),
         )
 
 
@@ -242,6 +244,7 @@ def _with_groups(
         round_costs=(*turn.round_costs, *round_costs)[-TURN_POLICY.next_rounds :],
         human_tokens=turn.human_tokens + sum(costs) - sum(round_costs),
         places={**turn.places, **places},
+        calls_before=turn.calls_before,
     )
 
 
