@@ -489,16 +489,16 @@ def _turns(
 def _sent(
     prompt: ReplayedPrompt,
     previous: Sequence[BaseMessage],
-    tools_tokens: int,
+    tools_cost: int,
     meter: Meter,
 ) -> Sent:
     """Counts a prompt, and what of it the previous one has already."""
     counter = meter.counter
     costs = [counter.count_message(message) for message in prompt.messages]
-    tokens = tools_tokens + sum(costs) + counter.count_messages([])
+    tokens = tools_cost + sum(costs) + counter.count_messages([])
     shared_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
     if previous:
-        shared_tokens += tools_tokens
+        shared_tokens += tools_cost
     return Sent(
         calls=1,
         tokens=tokens,
@@ -570,11 +570,9 @@ class ReplayResult:
         """Draws a table: what each strategy sent and cost, and what became of earlier messages."""
         heading, *rows = _table([_row(track) for track in self.tracks])
         counts = f"{self.count_mode} counts ({self.tokenizer})"
-        new = (
-            ""
-            if self.write_share == 1
-            else f"; new ones, which are cached, at {self.write_share:g}"
-        )
+        new = ""
+        if self.write_share != 1:
+            new = f"; new ones, which are cached, at {self.write_share:g}"
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
             f"cached: as in the prompt before, at {self.price_share:g} of the price{new}",

@@ -15,7 +15,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget import layers
 from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.messages import Group, fingerprint, plain_text
-from langchain_ctxbudget.prompt import Prompt
+from langchain_ctxbudget.prompt import Content, Prompt
 from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
 
 Shown: TypeAlias = dict[str, Any]
@@ -128,27 +128,37 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
     dialogue = sum(len(group.messages) for _, group in groups)
     for message in prompt.context.messages[: len(prompt.context.messages) - dialogue]:
         if message.type == "system":
-            around = (
-                part
-                for part in content.fragments
-                if layers.place_of(part.layer) is not layers.Place.HISTORY
-            )
-            name = layers.name_at(layers.Place.SYSTEM_PROMPT)
-            system_prompt = Piece(name, layers.SYSTEM_PROMPT, content.system_prompt)
-            yield [system_prompt, *_fragment_pieces(around)]
+            yield _system_pieces(content)
         else:
             yield _fragment_pieces(content.summary)
     for place, group in groups:
-        background: Sequence[Fragment] = ()
-        if place is layers.Place.HISTORY:
-            background = content.backgrounds.get(group.start, ())
-        elif content.question_position in group.positions:
-            background = (*content.volatile, *content.turn_work)
-        name = JOINED.join(message.id or message.type for message in group.messages)
-        for number, message in enumerate(group.messages):
-            own = Piece(layers.name_at(place), name, plain_text(message))
-            # The background stands in front of the first message of its group.
-            yield [*_fragment_pieces(background), own] if number == 0 else [own]
+        yield from _group_pieces(place, group, content)
+
+
+def _system_pieces(content: Content) -> list[Piece]:
+    """Returns what a system message holds."""
+    name = layers.name_at(layers.Place.SYSTEM_PROMPT)
+    system_prompt = Piece(name, layers.SYSTEM_PROMPT, content.system_prompt)
+    around = (
+        part
+        for part in content.fragments
+        if layers.place_of(part.layer) is not layers.Place.HISTORY
+    )
+    return [system_prompt, *_fragment_pieces(around)]
+
+
+def _group_pieces(place: layers.Place, group: Group, content: Content) -> Iterator[list[Piece]]:
+    """Yields what each message of a group holds; the first one has the background in front."""
+    background: Sequence[Fragment] = ()
+    if place is layers.Place.HISTORY:
+        background = content.backgrounds.get(group.start, ())
+    elif content.question_position in group.positions:
+        background = (*content.volatile, *content.turn_work)
+    in_front = _fragment_pieces(background)
+    name = JOINED.join(message.id or message.type for message in group.messages)
+    for message in group.messages:
+        yield [*in_front, Piece(layers.name_at(place), name, plain_text(message))]
+        in_front = []
 
 
 def _fragment_pieces(fragments: Iterable[Fragment]) -> list[Piece]:

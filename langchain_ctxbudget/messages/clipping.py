@@ -207,10 +207,10 @@ def clip_message(
 ) -> BaseMessage | None:
     """Returns a message in short so that it costs at most `budget_tokens`.
 
-    Its texts are joined and clipped as one, also those inside search results and documents. Media
-    cannot be shown in part: they stay whole, or lines such as `[image left out]` replace them, the
-    first ones first. Calls always stay. Thoughts, and ids of items of the Responses API, stay only
-    where nothing else is changed that they belong to.
+    Its texts in a row are joined and clipped as one, also those inside search results and
+    documents. Media cannot be shown in part: they stay whole, or lines such as `[image left out]`
+    replace them, the first ones first. Calls always stay. Thoughts, and ids of items of the
+    Responses API, stay only where nothing else is changed that they belong to.
 
     Args:
         message: What is too large; it is not changed.
@@ -269,21 +269,21 @@ class _MessageClipping:
         or where the own ones leave no room.
         """
         runs = _runs(parts)
-        own_texts = [_joined(part for part in run if part.in_place_of is None) for run in runs]
-        inner_texts = [_joined(part for part in run if part.in_place_of) for run in runs]
+        own_texts = [run.own_text for run in runs]
+        inner_texts = [run.inner_text for run in runs]
         if not any(own_texts) or not any(inner_texts):
             return None
-        whole = _with_texts(self.message, list(map(_joined, runs)), parts)
+        whole = _with_texts(self.message, [run.text for run in runs], parts)
         if self.count_message(whole) <= self.budget_tokens:
             return whole
 
+        clip = partial(clip_text, count=self.count, reference=self.reference)
+
         def clipped_to(tokens: int) -> list[str] | None:
-            clip = partial(clip_text, count=self.count, reference=self.reference)
-            inner = _clipped_together(inner_texts, tokens, self.count, clip)
-            if inner is None:
+            clipped = _clipped_together(inner_texts, tokens, self.count, clip)
+            if clipped is None:
                 return None
-            pairs = zip(own_texts, inner, strict=True)
-            return ["\n".join(filter(None, pair)) for pair in pairs]
+            return list(map(_on_lines, own_texts, clipped))
 
         return self._largest_that_fits(own_texts, parts, clipped_to)
 
@@ -298,15 +298,13 @@ class _MessageClipping:
         lines = sum(len(text.splitlines()) for text in texts)
         line_worth = worth if len(texts) == 1 and len(worth) == lines else ()
         references = (self.reference, None) if self.reference else (None,)
+        no_texts = [""] * len(texts)
         for reference in references:
             clip = partial(
                 clip_text, count=self.count, reference=reference, focus=focus, worth=line_worth
             )
-
-            def clipped_to(tokens: int, clip: ClipText = clip) -> list[str] | None:
-                return _clipped_together(texts, tokens, self.count, clip)
-
-            clipped = self._largest_that_fits([""] * len(texts), parts, clipped_to)
+            clipped_to = partial(_clipped_together, texts, count=self.count, clip=clip)
+            clipped = self._largest_that_fits(no_texts, parts, clipped_to)
             if clipped is not None:
                 return clipped
         return None
@@ -317,19 +315,17 @@ class _MessageClipping:
         A message without own texts has those inside its other parts.
         """
         runs = _runs(parts)
-        if not _joined(part for part in parts if part.in_place_of is None):
-            return list(map(_joined, runs))
+        if not any(run.own_text for run in runs):
+            return [run.text for run in runs]
         texts: list[str] = []
         lines_left = POLICY.told_blocks
         for run in runs:
-            own_text = _joined(part for part in run if part.in_place_of is None)
-            others = [part.in_place_of for part in run if part.in_place_of is not None]
-            lines = [placeholder_of(part, self.media_reference) for part in others]
+            lines = [placeholder_of(part, self.media_reference) for part in run.replaced]
             more = len(lines) - lines_left
             if more > 0:
                 lines = [*lines[:lines_left], f"[{more} more left out]"]
             lines_left = max(0, -more)
-            texts.append("\n".join(filter(None, (own_text, *lines))))
+            texts.append(_on_lines(run.own_text, *lines))
         return texts
 
     def _largest_that_fits(
@@ -430,15 +426,51 @@ class _MessageClipping:
 # Parts of a message that is clipped
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Texts of a message that stand in a row: its own, and those in place of other parts."""
+
+    parts: Sequence[Part]
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return _joined(self.parts)
+
+    @property
+    def own_text(self) -> str:
+        """The message's own ones."""
+        return _joined(part for part in self.parts if part.in_place_of is None)
+
+    @property
+    def inner_text(self) -> str:
+        """Those in place of other parts."""
+        return _joined(part for part in self.parts if part.in_place_of is not None)
+
+    @property
+    def replaced(self) -> list[Part]:
+        """These other parts."""
+        return [part.in_place_of for part in self.parts if part.in_place_of is not None]
+
+
+def _runs(parts: Sequence[Part]) -> list[_Run]:
+    """Returns the texts among parts, as runs of those that stand in a row."""
+    return [_Run(list(run)) for is_run, run in _stretches(parts) if is_run]
+
+
+def _stretches(parts: Sequence[Part]) -> Iterator[tuple[bool, Iterator[Part]]]:
+    """Yields parts in a row that are texts, or that are none, and whether they are."""
+    return groupby(parts, lambda part: part.plain_text is not None)
+
+
 def _joined(parts: Iterable[Part]) -> str:
     """Returns the texts among parts, each on a line of its own."""
-    return "\n".join(part.plain_text for part in parts if part.plain_text)
+    return _on_lines(*(part.plain_text or "" for part in parts))
 
 
-def _runs(parts: Sequence[Part]) -> list[list[Part]]:
-    """Returns the texts among parts, each list those that stand in a row."""
-    groups = groupby(parts, lambda part: part.plain_text is not None)
-    return [list(run) for is_text, run in groups if is_text]
+def _on_lines(*texts: str) -> str:
+    """Returns texts, each on a line of its own; empty ones have none."""
+    return "\n".join(filter(None, texts))
 
 
 def _clipped_together(
@@ -471,12 +503,13 @@ def _with_texts(message: BaseMessage, texts: Sequence[str], parts: Sequence[Part
         return message.model_copy(update={"content": "".join(texts)})
     shown: list[Part] = []
     texts_left = iter(texts)
-    for is_text, run in groupby(parts, lambda part: part.plain_text is not None):
-        text = next(texts_left, "") if is_text else ""
+    for is_run, stretch in _stretches(parts):
+        if not is_run:
+            shown.extend(stretch)
+            continue
+        text = next(texts_left, "")
         if text:
             shown.append(text_part(text))
-        elif not is_text:
-            shown.extend(run)
     changed = with_parts(message, shown)
     # An item of the Responses API that was changed has another id than the one that its reasoning
     # led to.

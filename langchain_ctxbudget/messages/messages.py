@@ -330,21 +330,28 @@ def excerpt(message: BaseMessage) -> BaseMessage:
 
     A short one stays as it is.
     """
-    parts = parts_of(message)
-    own_parts = [part for part in parts if part.kind in _OWN_WORDS]
+    own_parts = [part for part in parts_of(message) if part.kind in _OWN_WORDS]
     text = one_line(" ".join(part.text or "" for part in own_parts))
-    if len(text) > EXCERPT_CHARACTERS:
+    is_long = len(text) > EXCERPT_CHARACTERS
+    if is_long:
         text = f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
-    elif only_text_of(message) is not None:
-        return message
-    if only_text_of(message) is not None:
-        return message.model_copy(update={"content": text})
+    if only_text_of(message) is None:
+        return _with_text_and_calls(message, text or "[Earlier: an attachment]")
+    return message.model_copy(update={"content": text}) if is_long else message
 
-    shown = [part for part in parts if part in own_parts[:1] or part.kind is Kind.CALL]
-    beginning = text_part(text or "[Earlier: an attachment]")
-    if own_parts:
-        shown[shown.index(own_parts[0])] = beginning
-    else:
-        shown.insert(0, beginning)
+
+def _with_text_and_calls(message: BaseMessage, text: str) -> BaseMessage:
+    """Returns a message with a text in place of its own words, its calls, and nothing else.
+
+    The text stands where its words begin, or at the beginning.
+    """
+    shown: list[Part] = []
+    place = None
+    for part in parts_of(message):
+        if part.kind is Kind.CALL:
+            shown.append(part)
+        elif part.kind in _OWN_WORDS and place is None:
+            place = len(shown)
+    shown.insert(place or 0, text_part(text))
     # What is left of an item is not what its reasoning led to.
     return without_items(with_parts(message, shown))

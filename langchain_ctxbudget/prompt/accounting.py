@@ -284,33 +284,47 @@ def _stability(settled: Settled) -> report.Stability:
     if plan.grows:
         turns_to_rebuild, rebuilt_tokens = next_rebuild(plan, total_tokens)
 
-    shared_tokens, same = common_prefix(
-        built.messages, costs, last.messages if last else (), plan.counter
-    )
+    last_messages = last.messages if last else ()
+    shared_tokens, same = common_prefix(built.messages, costs, last_messages, plan.counter)
     stable_share = prompt_share = None
     if last is not None:
-        stable_share = prompt_share = 1.0
-        if same < built.stable:
-            stable_share = min(shared_tokens, stable_tokens) / stable_tokens
-        if messages_tokens:
-            prompt_share = shared_tokens / messages_tokens
-
-    cached_tokens = all_cached_tokens = 0
-    if last is not None and plan.cached_prompt is not None:
-        cached_tokens = shared_tokens + (extras_tokens if shared_tokens else 0)
-        all_cached_tokens = min(all_tokens, last.whole_tokens)
-    terms = plan.request.cache_terms
+        stable_share = _share(min(shared_tokens, stable_tokens), stable_tokens)
+        prompt_share = _share(shared_tokens, messages_tokens)
     return report.Stability(
         stable_zone_tokens=stable_tokens,
         shared_tokens=None if last is None else shared_tokens,
         stable_zone_share=stable_share,
         prompt_share=prompt_share,
         compaction_step=_is_rewritten(settled, same),
-        effective_tokens=round(terms.cost(total_tokens, cached_tokens)),
-        whole_effective_tokens=round(terms.cost(all_tokens, all_cached_tokens)),
+        effective_tokens=_effective_tokens(plan, total_tokens, shared_tokens),
+        whole_effective_tokens=_whole_effective_tokens(plan, all_tokens),
         saved_tokens=max(0, all_tokens - total_tokens),
         mode=plan.growth.mode.value,
         cause=plan.growth.cause.value if plan.growth.cause else "",
         turns_to_step=turns_to_rebuild,
         step_tokens=rebuilt_tokens,
     )
+
+
+def _share(shared_tokens: int, tokens: int) -> float:
+    """Returns the share of tokens that the last prompt had, too: from 0 to 1, also of none."""
+    return shared_tokens / tokens if tokens else 1.0
+
+
+def _effective_tokens(plan: Plan, total_tokens: int, shared_tokens: int) -> int:
+    """Returns what a prompt costs that begins with some tokens of the last one, in new tokens.
+
+    Tools and response format stand in front of them.
+    """
+    cached_tokens = 0
+    if shared_tokens and plan.cached_prompt is not None:
+        cached_tokens = shared_tokens + sum(plan.extras.values())
+    return round(plan.request.cache_terms.cost(total_tokens, cached_tokens))
+
+
+def _whole_effective_tokens(plan: Plan, all_tokens: int) -> int:
+    """Returns what a prompt with everything that was said would cost, in new tokens."""
+    cached_tokens = 0
+    if plan.cached_prompt is not None:
+        cached_tokens = min(all_tokens, plan.cached_prompt.whole_tokens)
+    return round(plan.request.cache_terms.cost(all_tokens, cached_tokens))

@@ -6,7 +6,7 @@ layout `"system_first"` at the system message's end.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -106,9 +106,10 @@ class Content:
 
         The provider ignores whatever stands before it.
         """
-        first = self.history[:1]
-        has_it = any(group.start in (self.compaction or ()) for group in first)
-        return first if has_it else ()
+        if self.compaction is None or not self.history:
+            return ()
+        first = self.history[0]
+        return (first,) if first.start in self.compaction else ()
 
     @property
     def summary(self) -> tuple[Fragment, ...]:
@@ -139,48 +140,63 @@ def without_media_at(
         stored: how many messages stand before the turn, so that the lines name the reference under
             which the recall tool shows a medium; None where there is no such tool.
     """
-    first_of_turn = None if stored is None else stored + 1
-    first_of_history = None if stored is None else 1
     bare = dict(content.bare)
-    at = 0
-    for group in content.history:
-        first = group.start
-        if first in bare and at in left_out:
-            bare[first] = without_media(bare[first], only=left_out[at])
-        at += len(group.messages)
+    for number, group in _numbered(content.history):
+        if group.start in bare and number in left_out:
+            bare[group.start] = without_media(bare[group.start], only=left_out[number])
+    history = _numbered(content.history)
+    turn = _numbered(content.turn, first=len(messages_of(content.history)))
+    first_of_history = None
+    first_of_turn = None
+    if stored is not None:
+        first_of_history = 1
+        first_of_turn = stored + 1
     return replace(
         content,
-        history=_groups_without_media(content.history, left_out, 0, first_of_history),
-        turn=_groups_without_media(content.turn, left_out, at, first_of_turn),
+        history=_groups_without_media(history, left_out, first_of_history),
+        turn=_groups_without_media(turn, left_out, first_of_turn),
         bare=bare,
     )
 
 
+def _numbered(groups: Iterable[Group], first: int = 0) -> Iterator[tuple[int, Group]]:
+    """Yields groups, each with the number of its first message."""
+    number = first
+    for group in groups:
+        yield number, group
+        number += len(group.messages)
+
+
 def _groups_without_media(
-    groups: Sequence[Group],
+    groups: Iterable[tuple[int, Group]],
     left_out: Mapping[int, Collection[int]],
-    begin: int,
     first_reference: int | None,
 ) -> tuple[Group, ...]:
-    """Returns groups, whose first message has the number `begin`, without some of their media.
+    """Returns numbered groups without some of their media.
 
     `first_reference` is the number under which the recall tool has the message at position 0.
     """
-    at = begin
     shown: list[Group] = []
-    for group in groups:
-        messages: list[BaseMessage] = []
-        has_positions = len(group.positions) == len(group.messages)  # none stands in for another
-        for offset, message in enumerate(group.messages):
-            numbers = left_out.get(at, ())
-            reference = None
-            if first_reference is not None and has_positions and isinstance(message, ToolMessage):
-                reference = f"#{first_reference + group.positions[offset]}"
-            bare = without_media(message, reference, only=numbers) if numbers else message
-            messages.append(bare)
-            at += 1
+    for number, group in groups:
+        messages = list(group.messages)
+        for at, message in enumerate(group.messages):
+            if number + at in left_out:
+                reference = _recall_name(group, at, first_reference)
+                messages[at] = without_media(message, reference, only=left_out[number + at])
         shown.append(replace(group, messages=tuple(messages)))
     return tuple(shown)
+
+
+def _recall_name(group: Group, at: int, first_reference: int | None) -> str | None:
+    """Returns the name under which the recall tool shows the media of a message; None if it cannot.
+
+    It can show those of results, where no message of their group stands in for another.
+    """
+    has_positions = len(group.positions) == len(group.messages)
+    is_result = isinstance(group.messages[at], ToolMessage)
+    if first_reference is None or not has_positions or not is_result:
+        return None
+    return f"#{first_reference + group.positions[at]}"
 
 
 def fragments_of(backgrounds: Iterable[Background]) -> list[Fragment]:

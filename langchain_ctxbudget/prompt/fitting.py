@@ -137,7 +137,7 @@ def fit_prompt(plan: Plan) -> Settled:
 def _within_media_limits(plan: Plan) -> tuple[Plan, assembly.Content]:
     """Returns a plan and its content without media beyond what the provider takes in a request."""
     content = plan.content
-    messages = [*assembly.messages_of((*content.history, *content.turn))]
+    messages = assembly.messages_of((*content.history, *content.turn))
     left_out = media_left_out(messages, content.profile.media.limits)
     if not left_out:
         return plan, content

@@ -112,7 +112,7 @@ class Stability:
     reports."""
     cause: str = ""
     """Why: `has_room`, `nothing_said`, `full`, `unpaid`, `not_growing`, `first`, `cold`,
-    `turn_outgrown`, `other_model`, `other_tools` or `edited`."""
+    `turn_outgrown`, `other_model`, `other_tools`, `compacted` or `edited`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

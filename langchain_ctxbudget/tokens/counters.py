@@ -391,12 +391,6 @@ class CalibratedCounter(TokenCounter):
         """Texts that the other counter has tokenized."""
         return self.inner.calls
 
-    def count_message(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message with its framing, without the priming of the reply."""
-        if not self.has_media_behind:
-            return self._count_one(message)
-        return sum(map(self._count_one, with_media_behind(message)))
-
     def _count_one(self, message: BaseMessage) -> int:
         rest = self.inner.count_alone(message)
         tokens = 0

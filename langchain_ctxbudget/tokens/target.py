@@ -72,23 +72,12 @@ class ModelTarget:
             InvalidSettingsError: The model or the counter is of another kind, or there is no
                 profile of that name.
         """
-        if token_counter is not None and not isinstance(token_counter, counters.TokenCounter):
-            raise InvalidSettingsError(
-                f"token_counter must be a TokenCounter, not {type(token_counter).__name__}"
-            )
-        if not _is_model(model):
-            raise InvalidSettingsError(
-                f"model must be a chat model, also a bound one, its name, or None, not {model!r}; "
-                "of a chain pass its model"
-            )
+        _require_counter(token_counter)
+        _require_model(model)
         self.model = model
         self.given_counter = token_counter
-        self.given_profile: Profile | None = None
+        self.given_profile = _chosen_profile(provider, model)
         """The profile that the application has chosen; None where the model tells it."""
-        if isinstance(provider, Profile):
-            self.given_profile = provider
-        elif provider is not None:
-            self.given_profile = as_asked_to_think(profile_named(provider), model)
         self.profile = self.given_profile or profile_of(model)
         """What the model's provider accepts, refuses, counts and charges."""
         self.tokenizer = token_counter or counters.counter_for(model)
@@ -166,6 +155,23 @@ class ModelTarget:
         return self._window
 
 
+def _require_counter(token_counter: object) -> None:
+    """Raises an error if something that is given is no counter."""
+    if token_counter is not None and not isinstance(token_counter, counters.TokenCounter):
+        raise InvalidSettingsError(
+            f"token_counter must be a TokenCounter, not {type(token_counter).__name__}"
+        )
+
+
+def _require_model(model: Model) -> None:
+    """Raises an error if this is no chat model, nor a bound one, nor its name, nor None."""
+    if not _is_model(model):
+        raise InvalidSettingsError(
+            f"model must be a chat model, also a bound one, its name, or None, not {model!r}; "
+            "of a chain pass its model"
+        )
+
+
 def _is_model(model: Model) -> bool:
     """Tells whether this is a chat model, also a bound one, its name, or None."""
     if model is None:
@@ -173,3 +179,10 @@ def _is_model(model: Model) -> bool:
     if isinstance(model, str):
         return bool(model.strip())
     return hasattr(unwrapped(model), "get_num_tokens")
+
+
+def _chosen_profile(provider: str | Profile | None, model: Model) -> Profile | None:
+    """Returns the profile that an application has chosen, or the one of that name."""
+    if provider is None or isinstance(provider, Profile):
+        return provider
+    return as_asked_to_think(profile_named(provider), model)
