@@ -11,34 +11,41 @@ from langchain_ctxbudget.content.blocks import (
     with_text_in_front,
 )
 from langchain_ctxbudget.content.calls import (
+    CALL_BLOCKS,
     ITEM_CALLS,
     ITEM_RESULTS,
+    KEYS_OF_CALL_IDS,
     answered_ids,
     call_id_of,
     call_ids,
-    in_one_form,
+    ids_of_sent_calls,
+    is_item_result,
     is_raw,
     is_result,
     is_text,
     item_call_ids,
     listed_calls,
     only_answers,
-    raw_text,
-    with_calls,
-    with_calls_as,
-    without_trailing_thoughts,
 )
 from langchain_ctxbudget.content.compactions import compaction_by
 from langchain_ctxbudget.content.forms import (
-    as_ordinary_result,
-    as_screen,
+    in_one_form,
     listed_call,
-    result_of,
+    raw_text,
+    with_calls,
+    with_calls_as,
     with_listed,
     without_items,
 )
 from langchain_ctxbudget.content.items import item_ids, loses_items
-from langchain_ctxbudget.content.measures import Measures, Size, decoded, is_pdf, measures_of
+from langchain_ctxbudget.content.measures import (
+    PDF_TYPE,
+    Measures,
+    Size,
+    decoded,
+    is_pdf,
+    measures_of,
+)
 from langchain_ctxbudget.content.media import (
     Medium,
     MediumKind,
@@ -51,13 +58,13 @@ from langchain_ctxbudget.content.parts import (
     has_media,
     has_more_than_text,
     media_count,
-    has_thoughts,
     only_text_of,
     parts_of,
     text_part,
     with_parts,
     without_thoughts,
 )
+from langchain_ctxbudget.content.results import as_ordinary_result, as_screen, result_of
 from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
 from langchain_ctxbudget.content.shapes import (
     Carrier,
@@ -69,11 +76,20 @@ from langchain_ctxbudget.content.shapes import (
     with_true_type,
     written,
 )
+from langchain_ctxbudget.content.thoughts import (
+    THOUGHTS,
+    has_thoughts,
+    without_trailing_thoughts,
+)
 from langchain_ctxbudget.content.tool_references import referenced_tools
 
 __all__ = [
+    "CALL_BLOCKS",
     "ITEM_CALLS",
     "ITEM_RESULTS",
+    "KEYS_OF_CALL_IDS",
+    "PDF_TYPE",
+    "THOUGHTS",
     "Block",
     "Carrier",
     "Kind",
@@ -97,7 +113,9 @@ __all__ = [
     "has_media",
     "has_more_than_text",
     "has_thoughts",
+    "ids_of_sent_calls",
     "in_one_form",
+    "is_item_result",
     "is_pdf",
     "is_raw",
     "is_result",

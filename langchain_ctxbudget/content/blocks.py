@@ -1,11 +1,14 @@
 """Content blocks as LangChain and the providers write them: the raw form of a part."""
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
 Block = str | dict[str, Any]
+_CITATIONS = ("annotations", "citations")
+"""Keys of a text under which its sources stand, of LangChain and OpenAI, and of Anthropic."""
 
 
 def blocks_of(message: BaseMessage) -> list[Block]:
@@ -46,6 +49,15 @@ def text_of(block: Block) -> str | None:
         return None
     text = block.get("text")
     return text if isinstance(text, str) else None
+
+
+def citations_of(block: Block) -> Iterator[Mapping[str, Any]]:
+    """Yields the sources of a text, each as the fields that its provider gives it."""
+    fields = fields_of(block)
+    for key in _CITATIONS:
+        citations = fields.get(key)
+        if isinstance(citations, list):
+            yield from (citation for citation in citations if isinstance(citation, dict))
 
 
 def with_text_in_front(message: BaseMessage, text: str) -> BaseMessage:

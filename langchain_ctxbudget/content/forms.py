@@ -1,65 +1,159 @@
-"""Calls and results put into another form: listed in `tool_calls`, in a message of their own.
+"""Calls of tools in another form: listed in `tool_calls`, under other ids and names, as text.
 
-A call that is an item of OpenAI's Responses API is read by that API alone. Everybody reads listed
-calls, and results in tool messages.
+Everybody reads listed calls. A call that is an item of OpenAI's Responses API is read by that API
+alone, which reads custom calls twice if they are listed, too.
+
+| as it is given | as it is sent |
+|---|---|
+| `invalid_tool_calls` (arguments that are no JSON object: some servers refuse it) | `tool_calls` |
+| blocks `custom_tool_call`, which one provider reads, and reads twice | in `tool_calls` alone |
+| a call that is not in `tool_calls`, a result in place of a `ToolMessage` | its JSON as text |
+| a call that is an item, without the id of that item | `tool_calls` |
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 
-from langchain_ctxbudget.content import items
 from langchain_ctxbudget.content.blocks import (
     Block,
     blocks_of,
     fields_of,
     json_text,
-    text_block,
     type_of,
 )
 from langchain_ctxbudget.content.calls import (
+    CALL_BLOCKS,
+    CUSTOM_CALL,
     ITEM_CALLS,
-    ITEM_RESULTS,
-    UNREADABLE,
     call_id_of,
+    is_raw,
     is_result,
+    listed_calls,
 )
-from langchain_ctxbudget.content.media import SCREEN
-from langchain_ctxbudget.content.parts import Part, parts_of
+from langchain_ctxbudget.content.items import without_ids_of_items
+from langchain_ctxbudget.content.media import without_media_inside
+from langchain_ctxbudget.content.results import block_of_value, with_text_result
 
+UNREADABLE = "unreadable_arguments"
+"""The only argument of a call whose arguments are no JSON object: what was written there."""
 _NO_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "index", "pending_safety_checks"})
-"""Keys of such a call that do not say what is to be done."""
+"""Keys of an item that do not say what is to be done."""
 _KEYS_OF_ARGUMENTS = ("input", "args", "arguments")
-_ADDRESSES = ("data:", "http:", "https:")
-_CHECKS = "acknowledged_safety_checks"
 
 
-# Calls
+def in_one_form(message: BaseMessage) -> BaseMessage:
+    """Returns a message with its calls, or its result, in the form that every provider reads."""
+    if isinstance(message, ToolMessage):
+        return with_text_result(message)
+    return with_calls(message)
+
+
+def raw_text(block: Block) -> Block:
+    """Returns a block as text: its own text, or its JSON without the bytes of media."""
+    return block_of_value(without_media_inside(fields_of(block)))
+
+
+# Calls that LangChain lists
+
+
+def with_calls(message: BaseMessage) -> BaseMessage:
+    """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
+
+    A message that has them there already is returned as it is. A call whose arguments cannot be
+    read loses its block, as its provider would read them there.
+    """
+    if not isinstance(message, AIMessage):
+        return message
+    broken = {call["id"] for call in message.invalid_tool_calls}
+    if broken:
+        message = _with_valid_calls(message)
+    blocks = blocks_of(message)
+    rest = [block for block in blocks if not _is_in_calls_alone(block, message, broken)]
+    if len(rest) == len(blocks):
+        return message
+    return without_ids_of_items(message.model_copy(update={"content": rest}))
+
+
+def _is_in_calls_alone(block: Block, message: BaseMessage, broken: Collection[str | None]) -> bool:
+    """Tells if a call stands in `tool_calls` alone: a custom one, or one with broken arguments."""
+    kind = type_of(block)
+    if kind == CUSTOM_CALL:
+        return not is_raw(block, message)
+    return kind in CALL_BLOCKS and call_id_of(block) in broken
+
+
+def _with_valid_calls(message: AIMessage) -> AIMessage:
+    """Returns a message whose invalid calls are valid: their text is their only argument."""
+    calls = list(message.tool_calls)
+    for call in message.invalid_tool_calls:
+        arguments = {UNREADABLE: call["args"] or ""}
+        calls.append(
+            ToolCall(name=call["name"] or "", args=arguments, id=call["id"], type="tool_call")
+        )
+    return message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
+
+
+def with_calls_as(message: AIMessage, ids: Sequence[str], names: Sequence[str]) -> BaseMessage:
+    """Returns a message whose calls have other ids, and those that are listed other names.
+
+    Blocks of calls and ids of items, which still say the former ones, are left out.
+
+    Args:
+        message: The message; it is not changed.
+        ids: The new ids, in the order of `ids_of_sent_calls`.
+        names: The new names of the calls that are listed.
+    """
+    listed = listed_calls(message)
+    calls = [
+        {**call, "id": call_id, "name": name}
+        for call, call_id, name in zip(listed, ids, names, strict=False)
+    ]
+    changes: dict[str, Any] = {"tool_calls": calls}
+    if not isinstance(message.content, str):
+        changes["content"] = _with_calls_of_items(message.content, ids[len(listed) :]) or ""
+    return without_ids_of_items(message.model_copy(update=changes))
+
+
+def _with_calls_of_items(blocks: Sequence[Block], ids: Sequence[str]) -> list[Block]:
+    """Returns blocks without those of listed calls, and with other ids for calls that are items."""
+    content: list[Block] = []
+    further_ids = iter(ids)
+    for block in blocks:
+        kind = type_of(block)
+        if kind in ITEM_CALLS:
+            content.append({**fields_of(block), "call_id": next(further_ids)})
+        elif kind not in CALL_BLOCKS:
+            content.append(block)
+    return content
+
+
+# Calls that it does not list
 
 
 def with_listed(message: AIMessage, blocks: Sequence[Block]) -> BaseMessage:
-    """Returns a message with the calls in some of its blocks in `tool_calls`.
+    """Returns a message that lists the calls in some of its blocks.
 
     These go out of the content, and so do the ids of other items.
     """
     calls = [*message.tool_calls, *map(_listed, blocks)]
     rest = [block for block in message.content if block not in blocks]
     listed = message.model_copy(update={"tool_calls": calls, "content": rest or ""})
-    return items.without_items(listed)
+    return without_ids_of_items(listed)
 
 
 def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
     """Returns a message without ids of items, reasoning, and the provider's own calls sent before.
 
-    A call that may not stand without its id is listed.
+    A call that may not stand without the id of its item is listed.
 
     Args:
         message: Any message; it is not changed.
         sent: Ids of items that were sent before.
     """
-    bare = items.without_items(message, sent)
+    bare = without_ids_of_items(message, sent)
     if bare is message or not isinstance(bare, AIMessage):
         return bare
     nameless = [
@@ -85,147 +179,44 @@ def listed_call(message: BaseMessage, call_id: str) -> ToolCall | None:
 
 def _listed(block: Block) -> ToolCall:
     """Returns a call as LangChain lists it."""
-    fields = fields_of(block)
     kind = type_of(block)
     if kind in ITEM_CALLS:
         name = ITEM_CALLS[kind].name
-        arguments: object = {
-            key: value for key, value in fields.items() if key not in _NO_ARGUMENTS
-        }
     else:
-        name = str(fields.get("name") or "")
-        arguments = next((fields[key] for key in _KEYS_OF_ARGUMENTS if key in fields), {})
+        name = str(fields_of(block).get("name") or "")
     return ToolCall(
-        name=name, args=_as_object(arguments), id=call_id_of(block) or None, type="tool_call"
+        name=name,
+        args=_as_object(_arguments_in(block)),
+        id=call_id_of(block) or None,
+        type="tool_call",
     )
+
+
+def _arguments_in(block: Block) -> object:
+    """Returns the arguments of a call, of an item what it says is to be done."""
+    fields = fields_of(block)
+    if type_of(block) in ITEM_CALLS:
+        return {key: value for key, value in fields.items() if key not in _NO_ARGUMENTS}
+    for key in _KEYS_OF_ARGUMENTS:
+        if key in fields:
+            return fields[key]
+    return {}
 
 
 def _as_object(arguments: object) -> dict[str, Any]:
     """Returns arguments as an object; a text that is none becomes the only argument."""
     if isinstance(arguments, str):
-        try:
-            read = json.loads(arguments, strict=False)
-        except ValueError:
-            read = None
-        arguments = read if isinstance(read, dict) else {UNREADABLE: arguments}
-    return arguments if isinstance(arguments, dict) else {UNREADABLE: json_text(arguments)}
+        read = _object_in(arguments)
+        return {UNREADABLE: arguments} if read is None else read
+    if isinstance(arguments, dict):
+        return arguments
+    return {UNREADABLE: json_text(arguments)}
 
 
-# Results
-
-
-def result_of(block: Block, message: BaseMessage) -> ToolMessage:
-    """Returns a result that is a block of another message as a message of its own."""
-    fields = fields_of(block)
-    content = next((fields[key] for key in ("content", "output") if fields.get(key)), "")
-    status = fields.get("status")
-    if isinstance(content, Mapping):
-        content = [content]
-    if isinstance(content, list) and not _are_blocks(content):
-        content = json_text(content)
-    if not content and isinstance(status, str):
-        content = status
-    is_error = fields.get("is_error") is True or status == "failed"
-    return ToolMessage(
-        [dict(part) for part in content] if isinstance(content, list) else str(content),
-        tool_call_id=call_id_of(block),
-        status="error" if is_error else "success",
-        additional_kwargs=_screen_fields(fields),
-        id=message.id,
-    )
-
-
-def _are_blocks(values: Sequence[object]) -> bool:
-    """Tells if values are blocks of a content."""
-    return all(isinstance(value, Mapping) and "type" in value for value in values)
-
-
-def _screen_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what stands beside the content of a computer's screen; of other results, nothing."""
-    if fields.get("type") != SCREEN:
-        return {}
-    beside = {"type": SCREEN}
-    return {**beside, _CHECKS: fields[_CHECKS]} if _CHECKS in fields else beside
-
-
-# Screens
-
-
-def as_screen(result: ToolMessage) -> ToolMessage | None:
-    """Returns a result as `langchain-openai` sends the screen of a computer.
-
-    None where it has no picture: the Responses API takes nothing else for a screen.
-    """
-    pictures = [picture for part in parts_of(result) if (picture := _picture_of(part))]
-    if not pictures:
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Returns the object that a text of JSON is; None for any other text."""
+    try:
+        value = json.loads(text, strict=False)
+    except ValueError:
         return None
-    is_sent = isinstance(result.content, str) or "input_image" in map(type_of, result.content)
-    if result.additional_kwargs.get("type") == SCREEN and is_sent:
-        return result
-    beside = {**result.additional_kwargs, **_screen_fields_in(result), "type": SCREEN}
-    return result.model_copy(update={"content": pictures[:1], "additional_kwargs": beside})
-
-
-def as_ordinary_result(result: ToolMessage) -> ToolMessage:
-    """Returns a result as that of any tool; one that is in this form already as it is."""
-    kind = result.additional_kwargs.get("type")
-    has_items = any(type_of(part.block) in ITEM_RESULTS for part in parts_of(result))
-    if kind not in ITEM_RESULTS and not has_items:
-        return result
-    beside = {
-        key: value
-        for key, value in result.additional_kwargs.items()
-        if key != _CHECKS and (key != "type" or value not in ITEM_RESULTS)
-    }
-    content: str | list[Block] = result.content
-    if has_items or not isinstance(content, str) or content.startswith(_ADDRESSES):
-        content = [_ordinary_block(part) for part in parts_of(result)]
-    return result.model_copy(update={"content": content, "additional_kwargs": beside})
-
-
-def _screen_fields_in(result: ToolMessage) -> dict[str, Any]:
-    """Returns what stands beside a screen, where the screen is a block of a result."""
-    for part in parts_of(result):
-        if part.type == SCREEN:
-            return _screen_fields(fields_of(part.block))
-    return {}
-
-
-def _ordinary_block(part: Part) -> Block:
-    """Returns a part of a result as everybody reads it."""
-    picture = _picture_of(part)
-    if picture and "image_url" in picture:
-        return {"type": "image_url", "image_url": {"url": picture["image_url"]}}
-    if part.text is not None:
-        return text_block(part.text)
-    if part.type in ITEM_RESULTS:
-        return text_block("\n".join(part.words))
-    return part.block
-
-
-def _picture_of(part: Part) -> dict[str, Any]:
-    """Returns the picture that a part is as the Responses API reads it; empty for other parts."""
-    if part.medium is None or part.medium.kind != "image":
-        return {}
-    fields = fields_of(part.block)
-    output = fields.get("output")
-    if part.type == SCREEN and isinstance(output, Mapping):
-        fields = dict(output)
-    address = _address_in(fields)
-    if not address and part.medium.payload:
-        address = f"data:{part.medium.mime_type or 'image/png'};base64,{part.medium.base64}"
-    if address:
-        return {"type": "input_image", "image_url": address}
-    file_id = fields.get("file_id")
-    return {"type": "input_image", "file_id": file_id} if file_id else {}
-
-
-def _address_in(fields: Mapping[str, Any]) -> str:
-    """Returns where a picture is, or its bytes in a data URL; empty where neither is said."""
-    for key in ("image_url", "url", "source"):
-        value = fields.get(key)
-        if isinstance(value, Mapping):
-            value = value.get("url")
-        if isinstance(value, str) and value.startswith(_ADDRESSES):
-            return value
-    return ""
+    return value if isinstance(value, dict) else None

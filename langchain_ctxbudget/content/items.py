@@ -67,7 +67,7 @@ def _item_id(fields: Mapping[str, Any]) -> object:
     return fields.get("id")
 
 
-def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
+def without_ids_of_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
     """Returns a message without ids of items, reasoning, and the provider's own calls sent before.
 
     Args:

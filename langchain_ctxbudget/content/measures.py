@@ -37,6 +37,8 @@ class Measures(NamedTuple):
 
 
 _NOTHING = Measures()
+_CHARACTERS_OF_FORMAT = 64
+"""How much base64 is decoded to see which format an image has."""
 _FIRST_CHARACTERS = 65_536
 """How much base64 is decoded first: most headers are much shorter."""
 _MOST_CHARACTERS = 4_000_000
@@ -48,6 +50,8 @@ _WEBP_HEADER = 30
 _MARK = 0xFF
 """The byte with which every marker of a JPEG begins."""
 _PDF_PAGE = re.compile(rb"/Type\s*/Page\b")
+PDF_TYPE = "application/pdf"
+"""The MIME type of a PDF."""
 _PDF = b"%PDF"
 _PDF_IN_BASE64 = "JVBERi"
 _known: LRUCache[tuple[int, int], Measures] = LRUCache(1_024)
@@ -72,7 +76,7 @@ def measures_of(medium: Medium) -> Measures:
 
 def is_pdf(medium: Medium) -> bool:
     """Tells if a file is a PDF, by its type, its name or its first bytes."""
-    if medium.mime_type == "application/pdf" or medium.name.lower().endswith(".pdf"):
+    if medium.mime_type == PDF_TYPE or medium.name.lower().endswith(".pdf"):
         return True
     if isinstance(medium.payload, bytes):
         return medium.payload.startswith(_PDF)
@@ -103,6 +107,24 @@ def _measured(medium: Medium) -> Measures:
 # Images
 
 
+class _ImageFormat(NamedTuple):
+    """A format of images."""
+
+    mime_type: str
+    beginning: re.Pattern[bytes]
+    """How its bytes begin."""
+    size_in: Callable[[bytes], Size | None]
+    """Reads the size of an image from its bytes."""
+
+
+def image_type_of(medium: Medium) -> str:
+    """Returns the MIME type of an image by its first bytes; empty where they do not tell."""
+    if medium.kind != "image" or not medium.payload:
+        return ""
+    image_format = _format_of(decoded(medium.payload[:_CHARACTERS_OF_FORMAT]))
+    return "" if image_format is None else image_format.mime_type
+
+
 def _size_in(payload: str | bytes) -> Size | None:
     """Returns the size of an image by its first bytes, or by more of them where it stands later."""
     for most in (_FIRST_CHARACTERS, _MOST_CHARACTERS):
@@ -114,10 +136,16 @@ def _size_in(payload: str | bytes) -> Size | None:
 
 def image_size(data: bytes) -> Size | None:
     """Reads the size of a PNG, JPEG, GIF or WebP image from its header; None where it cannot be."""
-    for beginning, read in _HEADERS.items():
-        if data.startswith(beginning):
-            size = read(data)
-            return size if size is not None and min(size) > 0 else None
+    image_format = _format_of(data)
+    size = None if image_format is None else image_format.size_in(data)
+    return size if size is not None and min(size) > 0 else None
+
+
+def _format_of(data: bytes) -> _ImageFormat | None:
+    """Returns the format of an image by how its bytes begin; None for any other bytes."""
+    for image_format in _IMAGE_FORMATS:
+        if image_format.beginning.match(data):
+            return image_format
     return None
 
 
@@ -135,7 +163,7 @@ def _gif_size(data: bytes) -> Size | None:
 
 def _webp_size(data: bytes) -> Size | None:
     """Returns the size of a WebP image in one of its three forms."""
-    if len(data) < _WEBP_HEADER or data[8:12] != b"WEBP":
+    if len(data) < _WEBP_HEADER:
         return None
     match data[12:16]:
         case b"VP8 ":
@@ -175,13 +203,12 @@ def _jpeg_size(data: bytes) -> Size | None:
     return None
 
 
-_HEADERS: dict[bytes, Callable[[bytes], Size | None]] = {
-    b"\x89PNG\r\n\x1a\n": _png_size,
-    b"\xff\xd8": _jpeg_size,
-    b"GIF8": _gif_size,
-    b"RIFF": _webp_size,
-}
-"""What reads the size of an image that begins so."""
+_IMAGE_FORMATS = (
+    _ImageFormat("image/png", re.compile(rb"\x89PNG\r\n\x1a\n"), _png_size),
+    _ImageFormat("image/jpeg", re.compile(rb"\xff\xd8\xff"), _jpeg_size),
+    _ImageFormat("image/gif", re.compile(rb"GIF8"), _gif_size),
+    _ImageFormat("image/webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL), _webp_size),
+)
 
 
 # PDFs and recordings

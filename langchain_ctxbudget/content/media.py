@@ -42,7 +42,7 @@ _ADDRESSES = ("url", "image_url", "file_url", "video_url", "document_url", "file
 _MIME_TYPES = ("mime_type", "media_type")
 _NAMES = ("filename", "title", "name", "document_name")
 _DETAILS = ("detail", "media_resolution")
-NO_WORDS = frozenset(
+_NO_WORDS = frozenset(
     {
         "type",
         "id",
@@ -62,9 +62,11 @@ NO_WORDS = frozenset(
         "container_id",
     }
 )
-"""Keys of a block under which nothing stands that a reader would read."""
+"""Keys of a block under which a name, a number or a setting stands: no words and no payload."""
 _ENCRYPTED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout"})
 """Keys under which payloads stand, however short."""
+UNREAD = _NO_WORDS | _ENCRYPTED
+"""Keys of a block under which a reader would read nothing."""
 _DEEPEST = 16
 """Blocks are not read further down than this."""
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
@@ -117,7 +119,7 @@ def medium_of(block: Block) -> Medium | None:
     nested = [fields[key] for key in _NESTED if isinstance(fields.get(key), Mapping)]
     medium = _medium_in([fields, *nested], kind)
     if block_type != "image":
-        medium = medium._replace(detail=_first_text([fields, *nested], _DETAILS))
+        medium = medium._replace(detail=first_text([fields, *nested], _DETAILS))
     if block_type == "media":
         return medium._replace(kind=_kind_of(medium.mime_type))
     return medium
@@ -126,20 +128,20 @@ def medium_of(block: Block) -> Medium | None:
 def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
     """Returns a medium by what a block, and the objects in it, say of it."""
     payload = _first(places, _PAYLOADS)
-    address = _first_text(places, _ADDRESSES)
-    mime_type = _first_text(places, _MIME_TYPES)
+    address = first_text(places, _ADDRESSES)
+    mime_type = first_text(places, _MIME_TYPES)
     for text in (payload, address):
         if isinstance(text, str) and text.startswith("data:"):
             header, _, payload = text.partition(",")
             mime_type = _type_in_header(header) or mime_type
 
-    output_format = _first_text(places, ("output_format",))
+    output_format = first_text(places, ("output_format",))
     if not mime_type and output_format:  # of an image that was generated
         mime_type = f"{kind}/{output_format}"
     return Medium(
         kind=kind,
         mime_type=mime_type,
-        name=_first_text(places, _NAMES),
+        name=first_text(places, _NAMES),
         payload=payload or "",
         size_bytes=_byte_count(payload),
         address="" if address.startswith("data:") else address,
@@ -150,7 +152,7 @@ def _medium_in(places: Sequence[Mapping[str, Any]], kind: MediumKind) -> Medium:
 def _file_id_in(places: Sequence[Mapping[str, Any]]) -> str:
     """Returns the id of a file; before version 1, LangChain had it as `id`."""
     is_earlier = any(place.get("source_type") == "id" for place in places)
-    return _first_text(places, ("file_id", "id") if is_earlier else ("file_id",))
+    return first_text(places, ("file_id", "id") if is_earlier else ("file_id",))
 
 
 def _type_in_header(header: str) -> str:
@@ -188,7 +190,7 @@ def _first(places: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str | by
     return None
 
 
-def _first_text(places: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+def first_text(places: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
     """Returns the first value under one of some keys where it is a text, else an empty one."""
     value = _first(places, keys)
     return value if isinstance(value, str) else ""
@@ -274,11 +276,13 @@ def words_inside(block: Block) -> list[str]:
     fields = fields_of(block)
     if fields.get("type") == "json" and "json" in fields:
         return [json_text(fields["json"])]
-    texts = texts_inside(fields, NO_WORDS | _ENCRYPTED)
+    texts = texts_inside(fields, UNREAD)
     return [text for text in texts if text.strip() and not is_payload(text)]
 
 
-def texts_inside(value: object, hidden: frozenset[str] = NO_WORDS, depth: int = 0) -> Iterator[str]:
+def texts_inside(
+    value: object, hidden: frozenset[str] = _NO_WORDS, depth: int = 0
+) -> Iterator[str]:
     """Yields every text in a block, but for those under hidden keys, in order."""
     if isinstance(value, str):
         yield value

@@ -21,6 +21,7 @@ from langchain_ctxbudget.content.beside import (
 )
 from langchain_ctxbudget.content.blocks import (
     Block,
+    citations_of,
     fields_of,
     says_something,
     text_block,
@@ -30,11 +31,10 @@ from langchain_ctxbudget.content.blocks import (
 from langchain_ctxbudget.content.calls import (
     CALL_BLOCKS,
     ITEM_CALLS,
-    ITEM_RESULTS,
-    RESULT_BLOCKS,
-    THOUGHTS,
     call_id_of,
+    is_call,
     is_raw,
+    is_result,
 )
 from langchain_ctxbudget.content.compactions import COMPACTION_TYPES, maker_of, summary_of
 from langchain_ctxbudget.content.items import Item, item_of
@@ -46,6 +46,7 @@ from langchain_ctxbudget.content.media import (
     texts_inside,
     words_inside,
 )
+from langchain_ctxbudget.content.thoughts import has_thoughts, is_thought
 
 
 class Kind(StrEnum):
@@ -113,8 +114,8 @@ _PROVIDERS_OF_TYPES = {
 _MEDIA_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
 """Types of media among those that LangChain lets a tool answer with; it makes a text of any other
 block."""
-_CITATIONS = ("annotations", "citations")
-"""Keys of a text under which its sources stand, of LangChain and OpenAI, and of Anthropic."""
+_GIVEN_TO_READ = frozenset({"document", "text-plain", "search_result", "json"})
+"""Types of blocks in which somebody gives a model something to read; no model writes them."""
 _PLAIN_KEYS = frozenset({"type", "text", "id", "index"})
 
 
@@ -149,7 +150,7 @@ class Part:
             return Kind.TEXT
         if self.medium is not None:
             return Kind(self.medium.kind)
-        return _kind_of_type(self.type)
+        return _kind_of_other(self.block)
 
     @property
     def label(self) -> str:
@@ -188,13 +189,8 @@ class Part:
         """The sources of a text, each as one line: title, address, what is cited of it."""
         if isinstance(self.block, str):
             return ()
-        lines: dict[str, None] = {}
-        for key in _CITATIONS:
-            sources = self.block.get(key)
-            for source in sources if isinstance(sources, list) else ():
-                if isinstance(source, dict):
-                    lines[", ".join(words_inside(source))] = None
-        return [line for line in lines if line]
+        lines = [", ".join(words_inside(dict(source))) for source in citations_of(self.block)]
+        return list(dict.fromkeys(filter(None, lines)))
 
     @cached_property
     def payload_characters(self) -> int:
@@ -231,6 +227,14 @@ class Part:
     def is_media(self) -> bool:
         """True for a picture, a sound, a video or a file."""
         return self.medium is not None
+
+    @property
+    def is_given_to_read(self) -> bool:
+        """True for a document, a search result or JSON: a model reads such things, and writes none.
+
+        It may be a medium, as a document of bytes is.
+        """
+        return self.type in _GIVEN_TO_READ
 
     @property
     def may_be_result(self) -> bool:
@@ -287,14 +291,15 @@ class Part:
         return self.type.endswith((*_SERVER_CALLS, *_SERVER_RESULTS))
 
 
-def _kind_of_type(block_type: str) -> Kind:
+def _kind_of_other(block: Block) -> Kind:
     """Returns the kind of a part that is neither a text nor a medium."""
-    if block_type in THOUGHTS:
+    if is_thought(block):
         return Kind.REASONING
-    if block_type in CALL_BLOCKS or block_type in ITEM_CALLS:
+    if is_call(block):
         return Kind.CALL
-    if block_type in RESULT_BLOCKS or block_type in ITEM_RESULTS:
+    if is_result(block):
         return Kind.RESULT
+    block_type = type_of(block)
     if block_type.endswith(_SERVER_RESULTS):
         return Kind.SERVER_RESULT
     if block_type.endswith(_SERVER_CALLS):
@@ -347,18 +352,11 @@ def with_parts(message: BaseMessage, parts: Iterable[Part]) -> BaseMessage:
     return message.model_copy(update=changes)
 
 
-def has_thoughts(message: BaseMessage) -> bool:
-    """Tells if a message has reasoning of a model in its content."""
-    if isinstance(message.content, str):
-        return False
-    return any(type_of(block) in THOUGHTS for block in message.content)
-
-
 def without_thoughts(message: BaseMessage) -> BaseMessage:
     """Returns a message without the reasoning in its content."""
     if not has_thoughts(message):
         return message
-    return with_parts(message, [part for part in parts_of(message) if part.type not in THOUGHTS])
+    return with_parts(message, [part for part in parts_of(message) if not is_thought(part.block)])
 
 
 def has_media(message: BaseMessage) -> bool:

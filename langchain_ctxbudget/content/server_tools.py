@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from langchain_ctxbudget.content.blocks import Block, fields_of, json_text
-from langchain_ctxbudget.content.media import NO_WORDS, is_payload
+from langchain_ctxbudget.content.blocks import Block, citations_of, fields_of, json_text
+from langchain_ctxbudget.content.media import UNREAD, first_text, is_payload
 
 _NAMES = ("name", "tool_name")
 _NAMES_OF_SERVERS = ("server_name", "server_label")
@@ -26,18 +26,13 @@ _NAMES_OF_TYPES = {
     "server_tool_result": "a tool",
 }
 """What tools are called where the type of a block does not tell it."""
-_PART_OF_TYPES = ("_tool_result", "_call", "_result")
+_ENDINGS_OF_TYPES = ("_tool_result", "_call", "_result")
 _NAMES_OF_ADDRESSES = ("url", "uri", "link")
 _NAMES_OF_TITLES = ("title", "filename", "display_name")
-_UNREAD = (
-    "encrypted_content",
-    "encrypted_index",
-    "file_id",
-    "container_id",
-    "page_age",
-    "retrieved_at",
-)
-"""Keys under which nothing stands that a reader would read."""
+_HIDDEN = UNREAD | {"page_age", "retrieved_at"}
+"""Keys of an outcome that a reader is not told."""
+_HIDDEN_IN_SOURCES = _HIDDEN.union(_NAMES_OF_ADDRESSES, _NAMES_OF_TITLES)
+"""The same in a source, whose address and title stand in a line already."""
 _RESULT = "[Result]"
 _LONGEST_LINE = 200
 """Characters of a request that stands in a line with the name of the tool."""
@@ -60,29 +55,31 @@ def readable_server_tool(block: Block) -> str:
 
 def cited_sources(block: Block) -> list[str]:
     """Returns the web pages and files that a text cites, each in a line: `- title (address)`."""
-    fields = fields_of(block)
-    citations = fields.get("annotations") or fields.get("citations")
-    if not isinstance(citations, list):
-        return []
-    lines = [_source_line(citation) for citation in citations if isinstance(citation, Mapping)]
-    return list(filter(None, lines))
+    return list(filter(None, map(_source_line, citations_of(block))))
 
 
 def _name_in(fields: Mapping[str, Any]) -> str:
     """Returns what a tool is called: by its name and its server, or by the type of the block."""
-    names = [fields[key] for key in (*_NAMES, *_NAMES_OF_SERVERS) if fields.get(key)]
     extras = fields.get("extras")
-    if isinstance(extras, Mapping):
-        names += [extras[key] for key in (*_NAMES, *_NAMES_OF_SERVERS) if extras.get(key)]
+    further_fields = extras if isinstance(extras, Mapping) else {}
+    names = [*_names_in(fields), *_names_in(further_fields)]
     if names:
-        return " of ".join(map(str, names[:2]))
-    name = str(fields.get("type", "tool"))
-    if isinstance(extras, Mapping) and extras.get("block_type"):
-        name = str(extras["block_type"])
-    if name in _NAMES_OF_TYPES:
-        return _NAMES_OF_TYPES[name]
-    for end in _PART_OF_TYPES:
-        name = name.removesuffix(end)
+        return " of ".join(names[:2])
+    return _name_by_type(str(further_fields.get("block_type") or fields.get("type", "tool")))
+
+
+def _names_in(fields: Mapping[str, Any]) -> list[str]:
+    """Returns the names of a tool and of its server, as far as they are told."""
+    return [str(fields[key]) for key in (*_NAMES, *_NAMES_OF_SERVERS) if fields.get(key)]
+
+
+def _name_by_type(block_type: str) -> str:
+    """Returns what a tool is called that tells no name, by the type of its block."""
+    if block_type in _NAMES_OF_TYPES:
+        return _NAMES_OF_TYPES[block_type]
+    name = block_type
+    for ending in _ENDINGS_OF_TYPES:
+        name = name.removesuffix(ending)
     return name
 
 
@@ -151,27 +148,32 @@ def _outcome_in(fields: Mapping[str, Any]) -> list[object]:
 
 def _lines_of(value: object) -> Iterator[str]:
     """Yields what a reader would read of an outcome, a source in a line: `- title (address)`."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, Mapping):
+        yield from _lines_of_fields(value)
+    elif isinstance(value, list | tuple):
         for inner in value:
             yield from _lines_of(inner)
-    elif isinstance(value, Mapping):
-        source = _source_line(value)
-        if source:
-            yield source
-        named = (*_NAMES_OF_ADDRESSES, *_NAMES_OF_TITLES) if source else ()
-        for key, inner in value.items():
-            if key not in named and key not in _UNREAD and key not in NO_WORDS:
-                yield from _lines_of(inner)
     elif isinstance(value, str) and value.strip() and not is_payload(value):
         yield value
 
 
-def _source_line(value: Mapping[str, Any]) -> str:
+def _lines_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a reader would read of an object in an outcome."""
+    source = _source_line(fields)
+    if source:
+        yield source
+    hidden = _HIDDEN_IN_SOURCES if source else _HIDDEN
+    for key, value in fields.items():
+        if key not in hidden:
+            yield from _lines_of(value)
+
+
+def _source_line(fields: Mapping[str, Any]) -> str:
     """Returns a web page or a file in a line; empty where it is neither."""
-    titles = [value[key] for key in _NAMES_OF_TITLES if isinstance(value.get(key), str)]
-    addresses = [value[key] for key in _NAMES_OF_ADDRESSES if isinstance(value.get(key), str)]
-    title = titles[0] if titles else ""
-    address = addresses[0] if addresses else ""
+    title = first_text([fields], _NAMES_OF_TITLES)
+    address = first_text([fields], _NAMES_OF_ADDRESSES)
     if title and address:
         return f"- {title} ({address})"
-    return f"- {title or address}" if title or address else ""
+    if not title and not address:
+        return ""
+    return f"- {title or address}"

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from langchain_ctxbudget.content.blocks import Block
-from langchain_ctxbudget.content.measures import decoded, is_pdf
+from langchain_ctxbudget.content.measures import PDF_TYPE, decoded, image_type_of, is_pdf
 from langchain_ctxbudget.content.media import Medium
 
 
@@ -33,20 +33,15 @@ class Carrier(Enum):
     FILE_ID = "the id under which a provider keeps it"
 
 
-_KEPT_KEYS = ("cache_control", "media_resolution", "media_processing")
-"""Keys of a block that say something of the medium to a provider, in LangChain's own shape."""
-_TYPES_BY_BEGINNING = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-}
+_KEPT = ("cache_control",)
+"""Keys of a block that say something to a provider beside the medium, in every shape."""
+_KEPT_IN_STANDARD = (*_KEPT, "media_resolution", "media_processing")
+"""Those in LangChain's own shape."""
 _TEXT_TYPES = re.compile(r"|text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|javascript|sql|toml)")
 """MIME types of texts; of a file that tells none, its bytes tell."""
 _NOT_PLAIN = ("\n", "\r", " ", "-", "_")
 """What base64 in lines has, and that for addresses."""
 _PLAIN = str.maketrans("-_", "+/")
-_FIRST_CHARACTERS = 64
-"""How much base64 is decoded to see how a file begins."""
 
 
 def carrier_of(medium: Medium) -> Carrier | None:
@@ -194,9 +189,9 @@ def with_told_type(medium: Medium, block: Block) -> Medium:
 def with_true_type(medium: Medium) -> Medium:
     """Returns a medium as its bytes are: with the type that they tell, in plain base64."""
     medium = _in_plain_base64(medium)
-    mime_type = _type_in_bytes(medium) or medium.mime_type
+    mime_type = image_type_of(medium) or medium.mime_type
     if not mime_type and is_pdf(medium):
-        mime_type = "application/pdf"
+        mime_type = PDF_TYPE
     if not mime_type and medium.name:
         mime_type = mimetypes.guess_type(medium.name)[0] or ""
     return medium if mime_type == medium.mime_type else medium._replace(mime_type=mime_type)
@@ -213,19 +208,6 @@ def _in_plain_base64(medium: Medium) -> Medium:
     return medium if payload == medium.payload else medium._replace(payload=payload)
 
 
-def _type_in_bytes(medium: Medium) -> str:
-    """Returns the MIME type of an image by its first bytes; empty where they do not tell."""
-    if medium.kind != "image" or not medium.payload:
-        return ""
-    beginning = decoded(medium.payload[:_FIRST_CHARACTERS])
-    if beginning.startswith(b"RIFF") and beginning[8:12] == b"WEBP":
-        return "image/webp"
-    for start, mime_type in _TYPES_BY_BEGINNING.items():
-        if beginning.startswith(start):
-            return mime_type
-    return ""
-
-
 def text_in(medium: Medium) -> str | None:
     """Returns the text of a file whose bytes are a text; None for any other."""
     if not _TEXT_TYPES.fullmatch(medium.mime_type):
@@ -240,18 +222,19 @@ def text_in(medium: Medium) -> str | None:
 # Written in a shape
 
 
-def written(medium: Medium, shape: Shape, block: Block) -> dict[str, Any]:
+def written(medium: Medium, shape: Shape, block: Block = "") -> dict[str, Any]:
     """Returns a block with a medium in a shape.
 
     Args:
         medium: The medium; a block in this shape can hold what the block had of it.
         shape: One of the shapes that are written: not `EARLIER`, `CONVERSE` or `OTHER`.
-        block: The block that it stands in, for what else that says of it.
+        block: The block that it stood in; what else that says of it to a provider is kept.
     """
-    fields = block if isinstance(block, dict) else {}
     new_block = _WRITERS[shape](medium)
-    kept = _KEPT_KEYS if shape is Shape.STANDARD else _KEPT_KEYS[:1]
-    return {**new_block, **{key: fields[key] for key in kept if key in fields}}
+    if isinstance(block, str):
+        return new_block
+    kept = _KEPT_IN_STANDARD if shape is Shape.STANDARD else _KEPT
+    return {**new_block, **{key: block[key] for key in kept if key in block}}
 
 
 def _standard(medium: Medium) -> dict[str, Any]:
