@@ -1,7 +1,13 @@
 """Messages: their content, the groups that stay together, clipping and fences. Pure."""
 
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
+from langchain_ctxbudget.messages.clipping import (
+    Count,
+    clip_message,
+    clip_text,
+    water_level,
+    with_joined_texts,
+)
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
 from langchain_ctxbudget.messages.fingerprints import (
     SeenMessages,

@@ -209,8 +209,9 @@ def clip_message(
 
     Its texts in a row are joined and clipped as one, also those inside search results and
     documents. Media cannot be shown in part: they stay whole, or lines such as `[image left out]`
-    replace them, the first ones first. Calls always stay. Thoughts, and ids of items of the
-    Responses API, stay only where nothing else is changed that they belong to.
+    replace them: those that are too large even alone, then the first ones. Calls always stay.
+    Thoughts, and ids of items of the Responses API, stay only where nothing else is changed that
+    they belong to.
 
     Args:
         message: What is too large; it is not changed.
@@ -248,6 +249,12 @@ def clip_message(
         if clipped is not None:
             return clipped
     return None
+
+
+def with_joined_texts(message: BaseMessage) -> BaseMessage:
+    """Returns a message in which texts in a row are one text, each on lines of its own."""
+    parts = parts_of(message)
+    return _with_texts(message, [run.text for run in _runs(parts)], parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,10 +383,13 @@ class _MessageClipping:
 
     def _forms_without_media(self, parts: Sequence[Part]) -> Iterator[list[Part]]:
         """Yields parts with as few lines in place of media as fit, then with lines for all."""
-        places = [at for at, part in enumerate(parts) if part.is_media]
-        costs = [self._cost_of(parts[at]) for at in places]
+        costs = {at: self._cost_of(part) for at, part in enumerate(parts) if part.is_media}
         excess_tokens = self._least_tokens(parts) - self.budget_tokens
-        saved_tokens = accumulate(costs, initial=0)  # without the lines in place of media
+        most_tokens = sum(costs.values()) - excess_tokens
+        # Those that do not fit even alone go first, and take no others with them.
+        places = sorted(costs, key=lambda at: costs[at] <= most_tokens)
+        in_order = [costs[at] for at in places]
+        saved_tokens = accumulate(in_order, initial=0)  # without the lines in place of media
         fewest = sum(tokens < excess_tokens for tokens in saved_tokens)
         for number in range(fewest, len(places)):
             form = self._without_media(parts, places[:number])

@@ -327,8 +327,11 @@ class GrowingTurn:
         """What each round costs whole."""
         self.groups_when_shortened = 0
         """How many groups there were when older ones gave way last; 0 if none has."""
-        self.has_left_out = False
-        """True if rounds are left out, which a line will tell."""
+        self.left_out: set[int] = set()
+        """Rounds that are left out, which a line will tell."""
+        self.left_out_for_media: dict[int, Group] = {}
+        """Those of them for which there was no room beside the media of a newer round, as they were
+        shown before. They come back when these media give way."""
         self.fully_shortened: set[int] = set()
         """Rounds that cannot be shortened any more."""
         self.stale = StaleResults(dict(self.limits.tool_kinds))
@@ -414,6 +417,7 @@ class GrowingTurn:
         self.total_tokens += tokens - self.costs.get(number, 0)
         self.shown_groups[number] = group
         self.costs[number] = tokens
+        self.left_out.discard(number)
 
     def _leave_out(self, number: int, _excess_tokens: int = 0) -> int:
         """Shows nothing of a round any more, and returns what it cost."""
@@ -422,7 +426,7 @@ class GrowingTurn:
         tokens = self.costs.pop(number)
         self.total_tokens -= tokens
         del self.shown_groups[number]
-        self.has_left_out = True
+        self.left_out.add(number)
         return tokens
 
     @property
@@ -441,7 +445,7 @@ class GrowingTurn:
         if newest < last_at_rebuild:
             return
         budget_tokens = limits.budget_tokens - limits.work_tokens - self.code_tokens
-        if self.has_left_out:
+        if self.left_out:
             budget_tokens -= TURN_POLICY.note_tokens
         ahead_tokens = TURN_POLICY.next_rounds_tokens(
             self.round_costs, limits.budget_tokens - self._human_tokens
@@ -476,6 +480,9 @@ class GrowingTurn:
     def _give_way(self, newest: int, ahead_tokens: int) -> None:
         """Shortens rounds until there is room for the next ones: the newest, then older ones."""
         self.groups_when_shortened = newest + 1
+        for number, group in self.left_out_for_media.items():
+            self._show(number, group)
+        shown_before = dict(self.shown_groups)
         older = sorted(
             number for number in self.shown_groups if number != newest and number not in self.human
         )
@@ -485,11 +492,15 @@ class GrowingTurn:
 
         limits = self.limits
         budget_tokens = limits.budget_tokens - limits.work_tokens - self.code_tokens - ahead_tokens
-        if older or self.has_left_out:
+        if older or self.left_out:
             budget_tokens -= TURN_POLICY.note_tokens
         self._shorten_newest(newest, older, budget_tokens, newest_code_tokens)
         target_tokens = max(budget_tokens, self._human_tokens + self.costs[newest])
         self._shorten_older(older, newest, target_tokens, ahead_tokens)
+        self.left_out_for_media = {}
+        if any(map(has_media, self.whole[newest].messages)):
+            gone = shown_before.keys() - self.shown_groups.keys()
+            self.left_out_for_media = {number: shown_before[number] for number in gone}
 
         if self.code_tokens:  # lines of files get what the rounds leave
             self.code_tokens += max(0, target_tokens - self.total_tokens)
@@ -514,19 +525,34 @@ class GrowingTurn:
     ) -> None:
         """Shortens older rounds until the turn is down to a target: stale ones, then the oldest.
 
-        Rounds for which there is no room even in short are left out.
+        Media for which there is no room in any case give way before all of them. Rounds for which
+        there is no room even in short are left out.
         """
         staying = _newest_and_last_call(self.shown_groups, [*older, newest])
         in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
         may_go = [number for number in in_order if number not in staying]
         self._leave_out_until_rest_can_fit(older, may_go, target_tokens)
 
+        hopeless = self._with_hopeless_media(older, target_tokens)
+        in_order.sort(key=lambda number: number not in hopeless)
         excess_tokens = give_way(
             _in_this_order(in_order, self._shrink), self.total_tokens - target_tokens
         )
         # Some texts are hardly shorter in short. What they cost more is taken from the next rounds
         # (`ahead_tokens`), as long as that is enough.
         give_way(_in_this_order(may_go, self._leave_out), excess_tokens - ahead_tokens)
+
+    def _with_hopeless_media(self, older: Sequence[int], target_tokens: int) -> set[int]:
+        """Returns the older rounds whose media have no room though all others are in short."""
+        shown = [number for number in older if number in self.shown_groups]
+        with_media = [
+            number for number in shown if any(map(has_media, self.shown_groups[number].messages))
+        ]
+        if not with_media:
+            return set()
+        saved = {number: self.costs[number] - self._least_tokens(number) for number in shown}
+        room_tokens = target_tokens - (self.total_tokens - sum(saved.values()))
+        return {number for number in with_media if saved[number] > room_tokens}
 
     def _shrink(self, number: int, excess_tokens: int) -> int:
         """Shows a round in short, and returns by how many tokens it is smaller."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from langchain_ctxbudget.history import Conversation, Costs
+from langchain_ctxbudget.prompt.large_media import KeptForms
 from langchain_ctxbudget.prompt.turn import TURN_POLICY, GrowingTurn, ReadTurn, TurnLimits
 from langchain_ctxbudget.worker import keep_newest
 
@@ -21,6 +22,8 @@ class TurnMemory:
 
     read: ReadTurn = field(default_factory=ReadTurn)
     """The turn as it was read last."""
+    without_media: KeptForms = field(default_factory=KeptForms)
+    """Its groups as they are shown without media for which there is no room."""
     _fitted: dict[TurnState, GrowingTurn] = field(default_factory=dict)
 
     def take(self, state: TurnState) -> GrowingTurn | None:

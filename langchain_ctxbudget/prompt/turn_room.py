@@ -15,6 +15,7 @@ from langchain_ctxbudget.history import Conversation, late_calls, work_state
 from langchain_ctxbudget.layers import group_tokens
 from langchain_ctxbudget.prompt.assembly import has_human
 from langchain_ctxbudget.prompt.fitting import JOIN_TOKENS, advice, floors
+from langchain_ctxbudget.prompt.large_media import TurnMedia
 from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn, Plan, PlannedTurn, TurnWork
 from langchain_ctxbudget.prompt.turn import (
     TURN_POLICY,
@@ -92,6 +93,8 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
     what was done in them. Raises an error if not even what must stay of the turn fits.
     """
     prompt_tokens = plan.limit_tokens - identity_tokens - framing_tokens - sum(plan.extras.values())
+    whole = plan.turn.given
+    plan = replace(plan, turn=replace(plan.turn, given=_with_fitting_media(plan, prompt_tokens)))
     room = _room_of_turn(plan, prompt_tokens)
     limits = _limits_of_turn(plan, room, prompt_tokens)
     given = plan.turn.given
@@ -102,6 +105,7 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
         needs = floors(identity_tokens, fitted, plan.extras, framing_tokens)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needs, advice(plan))
 
+    fitted = replace(fitted, clipped=fitted.clipped | _changed(whole, given))
     tokens = sum(group_tokens(group, plan.counter) for group in fitted.groups)
     note, note_tokens = _note(plan, fitted, prompt_tokens - tokens)
     tokens += note_tokens
@@ -124,6 +128,30 @@ def planned_turn(plan: Plan, identity_tokens: int, framing_tokens: int) -> Plann
         free_tokens=free_tokens,
         stage=room.stage,
     )
+
+
+def _with_fitting_media(plan: Plan, prompt_tokens: int) -> GivenTurn:
+    """Returns the turn with lines in place of media for which its prompt can never have room."""
+    given = plan.turn.given
+    conversation = plan.conversation
+    names = _recall_names(given, len(conversation.entries))
+    media = TurnMedia(
+        given=given,
+        counter=plan.counter,
+        room_tokens=prompt_tokens,
+        clips_words=plan.request.settings.oversized_message == "clip",
+        recall_name=names if conversation.has_recall_tool else lambda _: None,
+        kept=memory_of(conversation).without_media,
+    )
+    return media.fitting()
+
+
+def _changed(whole: GivenTurn, shown: GivenTurn) -> frozenset[int]:
+    """Returns the positions of the groups that are shown otherwise than they were given."""
+    if shown is whole:
+        return frozenset()
+    pairs = zip(whole.groups, shown.groups, strict=True)
+    return frozenset(group.start for group, as_shown in pairs if as_shown is not group)
 
 
 # The room

@@ -265,7 +265,7 @@ def test_the_newest_pictures_of_parallel_calls_stay() -> None:
         [question, AIMessage("", tool_calls=calls), *results], **SCOPE
     )
 
-    last_blocks = [kinds_of(message)[1] for message in context.messages[-5:]]
+    last_blocks = [kinds_of(message)[-1] for message in context.messages[-5:]]
     assert last_blocks == ["text", "text", "image", "image", "image"]
     check_has(context, "Screen 0", "Screen 1", "Screen 2", "Screen 3", "Screen 4")
 
@@ -277,7 +277,7 @@ def test_a_result_keeps_the_last_of_its_pictures_that_fit() -> None:
         [HumanMessage("Look."), *round_with(0, *blocks)], **SCOPE
     )
 
-    assert kinds_of(context.messages[-1]) == ["text", "image", "image"]
+    assert kinds_of(context.messages[-1]) == ["text", "image", "image", "image"]
     assert context.messages[-1].text.startswith("Screen 0")
 
 
