@@ -64,7 +64,12 @@ from langchain_ctxbudget.content.parts import (
     with_parts,
     without_thoughts,
 )
-from langchain_ctxbudget.content.results import as_ordinary_result, as_screen, result_of
+from langchain_ctxbudget.content.results import (
+    as_ordinary_result,
+    as_screen,
+    block_of_result,
+    result_of,
+)
 from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
 from langchain_ctxbudget.content.shapes import (
     Carrier,
@@ -102,6 +107,7 @@ __all__ = [
     "answered_ids",
     "as_ordinary_result",
     "as_screen",
+    "block_of_result",
     "blocks_of",
     "call_id_of",
     "call_ids",

@@ -19,7 +19,8 @@ CUSTOM_RESULT = "custom_tool_call_output"
 CALL_BLOCKS = (*STANDARD_CALLS, "tool_use", "function_call", CUSTOM_CALL)
 """Types of blocks that are calls of functions, which LangChain lists (its own, Anthropic's,
 OpenAI's)."""
-RESULT_BLOCKS = ("tool_result", "function_call_output", CUSTOM_RESULT)
+TEXT_RESULT = "function_call_output"
+RESULT_BLOCKS = ("tool_result", TEXT_RESULT, CUSTOM_RESULT)
 """Types of blocks that are the results of such calls."""
 KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
 """Keys under which blocks of any type name a call."""

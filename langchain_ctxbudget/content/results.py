@@ -20,6 +20,7 @@ from langchain_ctxbudget.content.blocks import (
 from langchain_ctxbudget.content.calls import (
     CUSTOM_RESULT,
     ITEM_RESULTS,
+    TEXT_RESULT,
     call_id_of,
     is_item_result,
 )
@@ -67,6 +68,21 @@ def result_of(block: Block, message: BaseMessage) -> ToolMessage:
         additional_kwargs=_screen_fields(fields),
         id=message.id,
     )
+
+
+def block_of_result(result: ToolMessage) -> Block:
+    """Returns a result as a block of another message, in a form that can hold any result.
+
+    `result_of` makes the same message of it again; no checks of a computer's screen are kept.
+    """
+    block: dict[str, Any] = {
+        "type": TEXT_RESULT,
+        "call_id": result.tool_call_id,
+        "output": result.content,
+    }
+    if result.status == "error":
+        block["is_error"] = True
+    return block
 
 
 def _content_in(fields: Mapping[str, Any]) -> str | list[Any]:

@@ -6,8 +6,9 @@ A message is clipped before it takes the room of all others.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.content import only_answers
 from langchain_ctxbudget.history.conversation import Conversation
 
 Cost = Callable[[int], int]
@@ -72,7 +73,7 @@ def message_in_prompt(
         media_from: From this position on, media stay besides what the message may cost otherwise,
             as they cannot be shown in part.
     """
-    is_result = isinstance(conversation.entries[position].message, ToolMessage)
+    is_result = only_answers(conversation.entries[position].message)
     if is_result and position < cleared:
         return conversation.clipped_message(position, CLIPPING.least_tokens // 2)
 

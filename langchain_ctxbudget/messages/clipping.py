@@ -12,15 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby
+from typing import Protocol
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
     Kind,
     Part,
+    answered_ids,
+    block_of_result,
+    is_result,
     item_ids,
     only_text_of,
     parts_of,
+    result_of,
     text_part,
     with_parts,
     without_items,
@@ -211,7 +216,7 @@ def clip_message(
     documents. Media cannot be shown in part: they stay whole, or lines such as `[image left out]`
     replace them: those that are too large even alone, then the first ones. Calls always stay.
     Thoughts, and ids of items of the Responses API, stay only where nothing else is changed that
-    they belong to.
+    they belong to. Results of calls that are blocks of the message stay the results of these.
 
     Args:
         message: What is too large; it is not changed.
@@ -231,6 +236,18 @@ def clip_message(
     if count_message(message) <= budget_tokens:
         return message
     is_result = isinstance(message, ToolMessage)
+    if isinstance(message, HumanMessage) and answered_ids(message):
+        clip = partial(
+            clip_message,
+            count_message=count_message,
+            count=count,
+            reference=reference,
+            focus=focus,
+            worth=worth,
+            keeps_media=keeps_media,
+            names_media=False,  # the recall tool shows media of tool messages alone
+        )
+        return _ClippedResults(message, count_message, clip).within(budget_tokens)
     if keeps_media is None:
         keeps_media = not is_result
     clipping = _MessageClipping(
@@ -431,6 +448,64 @@ class _MessageClipping:
         alone = with_parts(self.message, [part])
         empty = with_parts(self.message, [])
         return self.count_message(alone) - self.count_message(empty)
+
+
+# Results that are blocks of a message
+
+
+class ClipMessage(Protocol):
+    """Returns a message in at most so many tokens, None where that cannot be."""
+
+    def __call__(self, message: BaseMessage, *, budget_tokens: int) -> BaseMessage | None:
+        """See `clip_message`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ClippedResults:
+    """A message that has results of calls as blocks: clipped, they are results all the same."""
+
+    message: BaseMessage
+    count_message: Callable[[BaseMessage], int]
+    clip: ClipMessage
+
+    def within(self, budget_tokens: int) -> BaseMessage | None:
+        """Returns the message with its largest results clipped; None where it does not fit.
+
+        Words beside them stay whole if they leave half of the room.
+        """
+        words = self._words_within(budget_tokens // 2)
+        results = [result_of(part.block, self.message) for part in self._parts_with_results]
+        costs = [self.count_message(result) for result in results]
+        results_tokens = budget_tokens - self.count_message(with_parts(self.message, words))
+        while results_tokens > 0:
+            level = water_level(costs, results_tokens)
+            shorter = [
+                self._clipped(result, cost, level)
+                for result, cost in zip(results, costs, strict=True)
+            ]
+            shown = with_parts(self.message, [*shorter, *words])
+            excess_tokens = self.count_message(shown) - budget_tokens
+            if excess_tokens <= 0:
+                return shown
+            results_tokens -= excess_tokens
+        return None
+
+    @property
+    def _parts_with_results(self) -> list[Part]:
+        return [part for part in parts_of(self.message) if is_result(part.block)]
+
+    def _words_within(self, budget_tokens: int) -> list[Part]:
+        """Returns the parts beside the results; clipped where they are over a budget."""
+        words = [part for part in parts_of(self.message) if not is_result(part.block)]
+        clipped = self.clip(with_parts(self.message, words), budget_tokens=budget_tokens)
+        return words if clipped is None else parts_of(clipped)
+
+    def _clipped(self, result: ToolMessage, cost: int, most_tokens: int) -> Part:
+        """Returns a result that is clipped; a marker stands for one that is too long even so."""
+        clipped = self.clip(result, budget_tokens=most_tokens)
+        if clipped is None:
+            clipped = result.model_copy(update={"content": _marker(cost, None).strip()})
+        return Part(block_of_result(result.model_copy(update={"content": clipped.content})))
 
 
 # Parts of a message that is clipped

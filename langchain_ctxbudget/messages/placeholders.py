@@ -3,16 +3,19 @@
 from collections.abc import Collection
 from math import ceil
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
     Kind,
     Medium,
     Part,
+    block_of_result,
+    is_result,
     loses_items,
     measures_of,
     parts_of,
     readable_server_tool,
+    result_of,
     text_part,
     with_parts,
     without_items,
@@ -81,13 +84,22 @@ def without_media(
             shown.append(part)
             continue
         if only is None or number in only:
-            shown.append(text_part(placeholder_of(part, reference)))
+            shown.append(_line_for(part, message, reference))
         else:
             shown.append(part)
         number += 1
     changed = with_parts(message, shown)
     # An item that is not there any more is not what its reasoning led to.
     return without_items(changed) if loses_items(message, changed) else changed
+
+
+def _line_for(part: Part, message: BaseMessage, reference: str | None) -> Part:
+    """Returns the line in place of a medium; where that is the result of a call, the line is."""
+    line = placeholder_of(part, reference)
+    if isinstance(message, ToolMessage) or not is_result(part.block):
+        return text_part(line)
+    result = result_of(part.block, message)
+    return Part(block_of_result(result.model_copy(update={"content": line})))
 
 
 def _file_name(name: str) -> str:

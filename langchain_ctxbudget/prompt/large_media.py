@@ -17,6 +17,7 @@ from langchain_ctxbudget.prompt.plan import GivenTurn
 from langchain_ctxbudget.prompt.shortening import (
     RecallName,
     Shortening,
+    is_of_kinds,
     shortened_together,
     without_oldest_human_media,
 )
@@ -172,7 +173,7 @@ class TurnMedia:
         shortenings = {
             (0, at): Shortening(message=message, counter=self.counter, keeps_media=True)
             for at, message in enumerate(group.messages)
-            if isinstance(message, kind)
+            if is_of_kinds(message, (kind,))
         }
         smallest_tokens = TURN_POLICY.smallest_clip_tokens
         shown = shortened_together({0: group}, shortenings, 0, smallest_tokens, self.counter)

@@ -6,7 +6,7 @@ from functools import partial
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.content import has_media, media_count, parts_of, with_parts
+from langchain_ctxbudget.content import has_media, media_count, only_answers, parts_of, with_parts
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.messages import Group, clip_message, water_level, without_media
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
@@ -18,6 +18,15 @@ Place = tuple[int, int]
 
 RecallName = Callable[[BaseMessage], str | None]
 """Returns the reference under which the recall tool gives a message."""
+
+
+Kinds = tuple[type[BaseMessage], ...]
+"""Kinds of messages. Of the kind of tool messages is whatever is nothing but results."""
+
+
+def is_of_kinds(message: BaseMessage, kinds: Kinds) -> bool:
+    """Tells if a message is of some kinds."""
+    return isinstance(message, kinds) or (ToolMessage in kinds and only_answers(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class Shortening:
         return self.message
 
     def _staying_media_tokens(self) -> int:
-        if isinstance(self.message, ToolMessage) and not self.keeps_media:
+        if only_answers(self.message) and not self.keeps_media:
             return 0
         media = [part for part in parts_of(self.message) if part.is_media]
         if not media:
@@ -140,7 +149,7 @@ def without_older_media(
     places: list[Place] = []
     for number, group in groups.items():
         for at, message in enumerate(group.messages):
-            if isinstance(message, ToolMessage) and has_media(message):
+            if only_answers(message) and has_media(message):
                 places.append((number, at))
     shown = dict(groups)
     stages = [dict(shown)]

@@ -18,7 +18,7 @@ import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.content import call_ids, has_media, has_more_than_text
+from langchain_ctxbudget.content import call_ids, has_media, has_more_than_text, only_answers
 from langchain_ctxbudget.history import (
     TurnWorkState,
     WorkState,
@@ -37,9 +37,11 @@ from langchain_ctxbudget.prompt.assembly import has_human, messages_of
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
 from langchain_ctxbudget.prompt.plan import FittedTurn, GivenTurn
 from langchain_ctxbudget.prompt.shortening import (
+    Kinds,
     Place,
     RecallName,
     Shortening,
+    is_of_kinds,
     shortened_together,
     without_older_media,
     without_oldest_human_media,
@@ -56,8 +58,6 @@ from langchain_ctxbudget.providers import (
 )
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
-
-Kinds = tuple[type[BaseMessage], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,7 +584,7 @@ class GrowingTurn:
         """Returns what an older round costs once its results are in short."""
         least_tokens = self.costs[number]
         for message in self.shown_groups[number].messages:
-            if isinstance(message, ToolMessage):
+            if only_answers(message):
                 tokens = self.counter.count_message(message)
                 shorter_tokens = min(tokens, TURN_POLICY.old_result_tokens)
                 if has_media(message):
@@ -708,7 +708,7 @@ class GrowingTurn:
             if number == spared:
                 continue
             for at, message in enumerate(group.messages):
-                if isinstance(message, kinds):
+                if is_of_kinds(message, kinds):
                     shortenings[number, at] = Shortening(
                         message=message,
                         counter=self.counter,

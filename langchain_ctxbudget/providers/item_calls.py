@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
 
     result: ToolMessage
     is_item: bool
-    """True if it is a block in another message."""
+    """True if it is a block in another message, in the form of an item."""
 
 
 def with_calls_as_read(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
@@ -96,7 +96,8 @@ def _answers_in(messages: Sequence[BaseMessage]) -> dict[str, _Answer]:
             answers[message.tool_call_id] = _Answer(message, is_item=False)
         elif answered_ids(message):
             for block in filter(is_result, blocks_of(message)):
-                answers[call_id_of(block)] = _Answer(result_of(block, message), is_item=True)
+                is_item = type_of(block) in ITEM_RESULTS
+                answers[call_id_of(block)] = _Answer(result_of(block, message), is_item)
     return answers
 
 
@@ -150,8 +151,7 @@ def _with_results_as_read(
     results: list[BaseMessage] = []
     for block in blocks_of(message):
         call_id = call_id_of(block)
-        is_screen = type_of(block) == ITEM_CALLS["computer_call"].result_type and call_id in items
-        if is_result(block) and (call_id in listed or is_screen):
+        if is_result(block) and (call_id in listed or _is_made_a_message(block, items)):
             results.append(_as_read(result_of(block, message), items))
         elif type_of(block) in ITEM_RESULTS and call_id not in items:
             rest.append(raw_text(block))
@@ -162,6 +162,17 @@ def _with_results_as_read(
     if rest:
         results.append(message.model_copy(update={"content": rest}))
     return results
+
+
+def _is_made_a_message(result: Block, items: set[str]) -> bool:
+    """Tells if a result of a call that is an item has to stand in a message of its own.
+
+    A screen does, and what is no item itself.
+    """
+    if call_id_of(result) not in items:
+        return False
+    is_screen = type_of(result) == ITEM_CALLS["computer_call"].result_type
+    return is_screen or type_of(result) not in ITEM_RESULTS
 
 
 def _as_read(result: ToolMessage, items: set[str]) -> ToolMessage:
