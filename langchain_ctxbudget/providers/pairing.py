@@ -17,6 +17,7 @@ from langchain_ctxbudget.content import (
 from langchain_ctxbudget.providers.call_ids import with_thoughts_of_calls
 from langchain_ctxbudget.providers.names import name_of_call
 from langchain_ctxbudget.providers.profile import Profile
+from langchain_ctxbudget.providers.result_media import with_name_to_show
 from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretch, UsedIds
 
 REPLACED_RESULT = "replaced_result"
@@ -94,6 +95,7 @@ def _round_of(
     message, item_changes = _with_unused_items(message, used)
     changes += item_changes
 
+    names = {call["id"]: call["name"] for call in listed_calls(message)}
     round_of_calls = [Placed(message, placed.position)]
     for original_id, call_id, result in zip(original_ids, ids, results, strict=True):
         if result is None and original_id in items:
@@ -103,7 +105,9 @@ def _round_of(
             detail = f"a stand-in answers call {original_id!r}"
             changes.append(Change("missing_result", detail))
         else:
-            round_of_calls.append(Placed(_answering(result.message, call_id), result.position))
+            answer = _answering(result.message, call_id)
+            named = with_name_to_show(answer, names.get(call_id, ""), profile)
+            round_of_calls.append(Placed(named, result.position))
     return round_of_calls, changes
 
 

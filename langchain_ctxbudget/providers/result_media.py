@@ -25,6 +25,16 @@ def shows_media_behind(profile: Profile) -> bool:
     return forms is not None and forms.in_results is MediaInResults.BEHIND
 
 
+def with_name_to_show(result: BaseMessage, call_name: str, profile: Profile) -> BaseMessage:
+    """Returns a result with the name that the message behind it tells: its own, or its call's.
+
+    Only a result whose media stand behind it is named, before it is counted.
+    """
+    if result.name or not shows_media_behind(profile) or not has_media(result):
+        return result
+    return result.model_copy(update={"name": call_name})
+
+
 def with_media_behind(result: BaseMessage) -> list[BaseMessage]:
     """Returns a result and the message that shows its media; any other message alone."""
     is_result = isinstance(result, ToolMessage) and not isinstance(result.content, str)

@@ -109,6 +109,18 @@ def test_a_result_says_that_its_picture_follows() -> None:
     assert shown.text == "[From the result of look]"
 
 
+@pytest.mark.parametrize(("name", "shown_name"), [(None, "look"), ("own", "own")])
+def test_a_result_without_a_name_has_that_of_its_call(name: str | None, shown_name: str) -> None:
+    pipeline = new_pipeline(8_000)
+    turn = [HumanMessage("Look."), *round_with(1, PICTURE)]
+    turn[-1].name = name
+
+    context = pipeline.assemble(turn, **SCOPE)
+
+    assert context.messages[-1].text == f"[From the result of {shown_name}]"
+    check(pipeline, context, 8_000)
+
+
 def test_it_is_told_in_the_report() -> None:
     context = new_pipeline(8_000).assemble(
         [HumanMessage("Look."), *round_with(1, PICTURE)], **SCOPE
