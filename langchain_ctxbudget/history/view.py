@@ -14,7 +14,7 @@ from langchain_ctxbudget.history.backgrounds import Background
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.late_results import late_calls, with_calls_again
 from langchain_ctxbudget.messages import Count, Group, one_line
-from langchain_ctxbudget.providers import UNBOUND, Repair
+from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
@@ -131,12 +131,12 @@ def _item_repairs(
 
 def _thought_repairs(conversation: Conversation, positions: Iterable[int]) -> list[Repair]:
     """Returns the repairs of messages that lose their thoughts."""
-    entries = conversation.entries
-    return [
-        UNBOUND.repair_of(entries[position].message)
-        for position in positions
-        if position in conversation.without_thoughts
-    ]
+    repairs: list[Repair] = []
+    for position in positions:
+        if position in conversation.without_thoughts:
+            message = conversation.entries[position].message
+            repairs += providers.repairs_of_lost_thoughts(message, conversation.profile)
+    return repairs
 
 
 def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCosts:

@@ -19,7 +19,7 @@ from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.fitting import Settled
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import given_turn
-from langchain_ctxbudget.providers import UNBOUND, Repair
+from langchain_ctxbudget.providers import UNBOUND, Repair, repairs_of_lost_thoughts
 from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.tokens import schemas_text
 
@@ -68,7 +68,7 @@ def _read(plan: Plan, kept: Container[int]) -> Plan:
             turn.append(message)
         else:
             turn.append(without_thoughts(message))
-            repairs.append(UNBOUND.repair_of(message))
+            repairs += repairs_of_lost_thoughts(message, plan.conversation.profile)
     given = given_turn(plan, turn)
     given = replace(given, repairs=(*given.repairs, *repairs))
     return replace(plan, turn=PlannedTurn(given=given))

@@ -13,6 +13,7 @@ from langchain_ctxbudget.providers.cache_marks import (
 from langchain_ctxbudget.providers.cache_terms import CacheTerms, LongerLifetime
 from langchain_ctxbudget.providers.call_ids import ids_of_calls, sent_call_id, without_call_ids
 from langchain_ctxbudget.providers.common import COMMON
+from langchain_ctxbudget.providers.foreign import repairs_of_lost_thoughts
 from langchain_ctxbudget.providers.google import GOOGLE
 from langchain_ctxbudget.providers.item_calls import with_calls_as_shown
 from langchain_ctxbudget.providers.media_limits import (
@@ -125,6 +126,7 @@ __all__ = [
     "profile_of",
     "regrouped",
     "repair_of",
+    "repairs_of_lost_thoughts",
     "request_mark_of",
     "sent_call_id",
     "shows_media_behind",

@@ -22,6 +22,7 @@ from langchain_ctxbudget.content import (
     Kind,
     Part,
     cited_sources,
+    has_thoughts,
     parts_of,
     readable_server_tool,
     text_part,
@@ -30,7 +31,7 @@ from langchain_ctxbudget.content import (
 from langchain_ctxbudget.messages import placeholder_of
 from langchain_ctxbudget.providers.models import authors_of
 from langchain_ctxbudget.providers.profile import OwnItems, Profile
-from langchain_ctxbudget.providers.stretch import Change
+from langchain_ctxbudget.providers.stretch import UNBOUND, Change, Repair
 
 _OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, Kind.COMPACTION})
 """Kinds of parts that are no items of one provider, or that other requirements see to."""
@@ -54,6 +55,18 @@ def with_own_items(message: BaseMessage, profile: Profile) -> tuple[BaseMessage,
         content_only, further_changes = _with_own_content(message, profile.items)
         return content_only, [*changes, *further_changes]
     return _with_own_content(message, profile.items)
+
+
+def repairs_of_lost_thoughts(message: BaseMessage, profile: Profile) -> list[Repair]:
+    """Returns the repairs of a message that is sent without thoughts where these are bound.
+
+    Those of another provider are lost for that reason alone.
+    """
+    own, changes = with_own_items(message, profile)
+    lost = [change for change in changes if change is _NO_REASONING]
+    if has_thoughts(own):
+        lost.append(UNBOUND)
+    return [change.repair_of(message) for change in lost]
 
 
 def _without_reasoning_beside(

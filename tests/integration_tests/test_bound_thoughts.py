@@ -299,6 +299,25 @@ SETTINGS: Sequence[dict[str, Any]] = (
 )
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_foreign_thoughts_are_told_as_that(*, is_stored: bool) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    metadata = {"model_provider": "openai"}
+    call = {"name": "search", "args": {}, "id": "c1"}
+    answer = AIMessage(
+        [thought, {"type": "text", "text": "Hm."}], tool_calls=[call], response_metadata=metadata
+    )
+    messages = [HumanMessage("Hello."), answer, ToolMessage("Row 1.", tool_call_id="c1")]
+    talk = Talk()
+    if is_stored:
+        talk.pipeline.add_messages(messages, **SCOPE)
+        messages = [HumanMessage("And now?")]
+
+    prompt = talk.prompt(messages)
+
+    assert [repair.kind for repair in prompt.report.repairs] == ["foreign_reasoning"]
+
+
 @pytest.mark.parametrize("seed", few_are_quick([*range(1, 60)]))
 def test_no_thought_stands_behind_anything_else(seed: int) -> None:
     random = Random(seed)
