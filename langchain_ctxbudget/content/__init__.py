@@ -70,7 +70,11 @@ from langchain_ctxbudget.content.results import (
     block_of_result,
     result_of,
 )
-from langchain_ctxbudget.content.server_tools import cited_sources, readable_server_tool
+from langchain_ctxbudget.content.server_tools import (
+    cited_sources,
+    readable_server_tool,
+    server_tool_in_words,
+)
 from langchain_ctxbudget.content.shapes import (
     Carrier,
     Shape,
@@ -143,6 +147,7 @@ __all__ = [
     "referenced_tools",
     "result_of",
     "says_something",
+    "server_tool_in_words",
     "shape_of",
     "text_block",
     "text_in",

@@ -40,6 +40,7 @@ from langchain_ctxbudget.content.compactions import COMPACTION_TYPES, maker_of, 
 from langchain_ctxbudget.content.items import Item, item_of
 from langchain_ctxbudget.content.media import (
     SCREEN,
+    UNREAD,
     Medium,
     is_payload,
     medium_of,
@@ -198,9 +199,10 @@ class Part:
         return sum(len(text) for text in texts_inside(fields_of(self.block)) if is_payload(text))
 
     @property
-    def has_payload(self) -> bool:
-        """True if anything in it is data that nobody reads."""
-        return self.payload_characters > 0
+    def data_characters(self) -> int:
+        """The same without what is encrypted, of which nobody knows how much it says."""
+        texts = texts_inside(fields_of(self.block), UNREAD)
+        return sum(len(text) for text in texts if is_payload(text))
 
     @property
     def extras(self) -> Sequence[str]:

@@ -24,7 +24,11 @@ _NAMES_OF_TYPES = {
     "executable_code": "code_execution",
     "server_tool_call": "a tool",
     "server_tool_result": "a tool",
+    "mcp_tool_use": "a tool",
+    "mcp_tool_result": "a tool",
 }
+_LISTINGS = {"mcp_list_tools": "list of tools"}
+"""What blocks are called that say which tools a server has."""
 """What tools are called where the type of a block does not tell it."""
 _ENDINGS_OF_TYPES = ("_tool_result", "_call", "_result")
 _NAMES_OF_ADDRESSES = ("url", "uri", "link")
@@ -53,6 +57,25 @@ def readable_server_tool(block: Block) -> str:
     return f"{call}\n{_RESULT}\n{outcome}" if outcome else call
 
 
+def server_tool_in_words(block: Block, *, is_result: bool) -> str:
+    """Returns what a reader calls a call of a provider's own tool, or what came of it.
+
+    It is such as `web search`, or `results of a web search`.
+    """
+    fields = fields_of(block)
+    if fields.get("type") in _LISTINGS:
+        return _name_in(fields)
+    if any(fields.get(key) for key in _NAMES_OF_SERVERS):  # the name is that of a function
+        return f"{'results' if is_result else 'call'} of {_name_in(fields)}"
+    name = _name_in(fields).replace("_", " ")
+    if not is_result:
+        return name
+    if name.startswith(("a ", "an ")):
+        return f"results of {name}"
+    article = "an" if name[0] in "aeiou" else "a"
+    return f"results of {article} {name}"
+
+
 def cited_sources(block: Block) -> list[str]:
     """Returns the web pages and files that a text cites, each in a line: `- title (address)`."""
     return list(filter(None, map(_source_line, citations_of(block))))
@@ -63,6 +86,9 @@ def _name_in(fields: Mapping[str, Any]) -> str:
     extras = fields.get("extras")
     further_fields = extras if isinstance(extras, Mapping) else {}
     names = [*_names_in(fields), *_names_in(further_fields)]
+    listing = _LISTINGS.get(str(fields.get("type")))
+    if listing:
+        names = [listing, *names]
     if names:
         return " of ".join(names[:2])
     return _name_by_type(str(further_fields.get("block_type") or fields.get("type", "tool")))
@@ -88,6 +114,8 @@ def _name_by_type(block_type: str) -> str:
 
 def _request_in(fields: Mapping[str, Any]) -> object:
     """Returns what a call asks for; None for a block that only holds what came of one."""
+    if fields.get("type") in _LISTINGS:
+        return _names_of_tools(fields)
     for key in _REQUESTS:
         if key in fields:
             return _parsed(fields[key])
@@ -96,6 +124,15 @@ def _request_in(fields: Mapping[str, Any]) -> object:
         return asked
     block_type = str(fields.get("type", ""))
     return {} if block_type.endswith(("_call", "_use")) else None
+
+
+def _names_of_tools(fields: Mapping[str, Any]) -> str:
+    """Returns the names of the tools that a server has, in a line."""
+    tools = fields.get("tools")
+    if not isinstance(tools, list):
+        return ""
+    described = (tool for tool in tools if isinstance(tool, Mapping))
+    return ", ".join(str(tool["name"]) for tool in described if tool.get("name"))
 
 
 def _parsed(request: object) -> object:

@@ -315,7 +315,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         self.digests.extend(np.frombuffer(bytes.fromhex(entry.digest), "V16"))
         self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
         self.safe.extend([entry.safe_cut])
-        self.says.extend([bool(entry.text)])
+        self.says.extend([bool(entry.text) and not messages.is_only_media(entry.message)])
         self.human.extend([is_human])
 
     def told_untimed(self) -> list[str]:

@@ -18,6 +18,7 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
+from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
 
 
@@ -74,7 +75,7 @@ class RetrievalLayer(PromptLayer):
             max(0, tokens - heading_tokens),
             shown={*shown, *history.quoted},
             shown_ids={part.id for part in quoted_before},
-            in_short=history.shortened.difference(history.quoted),
+            in_short=_in_short(view).difference(history.quoted),
             prices=_prices(view, pool),
             # The last half of the quotes is sent only once, so that the next prompt can grow.
             transient_tokens=tokens // 2 if is_cold_rebuild else 0,
@@ -93,6 +94,24 @@ class RetrievalLayer(PromptLayer):
         numbers = {Rung.MEDIUM: 3, Rung.HEAVY: 2, Rung.EXTREME: 1}
         number = numbers.get(rung)
         return () if number is None else [Staying(number=number)]
+
+
+def _in_short(view: View) -> frozenset[int]:
+    """Returns the positions of messages whose words do not all stand in the prompt."""
+    history = view.history
+    if not history.shortened:
+        return history.shortened
+    entries = view.conversation.entries
+    worded: list[int] = []
+    for group in history.groups:
+        # Messages that stand in for missing results have no positions.
+        if len(group.positions) != len(group.messages):
+            continue
+        for position, message in zip(group.positions, group.messages, strict=True):
+            is_in_short = position in history.shortened
+            if is_in_short and keeps_words(message, entries[position].sent_message):
+                worded.append(position)
+    return history.shortened.difference(worded)
 
 
 def _most_tokens(view: View, pool: Pool, tokens: int) -> int:

@@ -25,6 +25,7 @@ from langchain_ctxbudget.messages.messages import (
     date_of,
     excerpt,
     instruction,
+    is_only_media,
     model_of,
     own_words,
     plain_text,
@@ -38,6 +39,7 @@ from langchain_ctxbudget.messages.messages import (
 )
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.placeholders import (
+    keeps_words,
     placeholder_of,
     readable_text_of,
     without_media,

@@ -287,14 +287,13 @@ class _MessageClipping:
     """The reference that lines in place of media name."""
 
     def with_own_words(self, parts: Sequence[Part]) -> BaseMessage | None:
-        """Returns the message with its own texts whole, and behind them those for other parts.
+        """Returns the message with its own texts whole, and those for other parts clipped.
 
-        These are clipped; all stand in their order where they fit. None where there are not both,
-        or where the own ones leave no room.
+        None where there are not both, or where the own ones leave no room.
         """
         runs = _runs(parts)
         own_texts = [run.own_text for run in runs]
-        inner_texts = [run.inner_text for run in runs]
+        inner_texts = [text for run in runs for text in run.inner_texts]
         if not any(own_texts) or not any(inner_texts):
             return None
         whole = _with_texts(self.message, [run.text for run in runs], parts)
@@ -307,7 +306,8 @@ class _MessageClipping:
             clipped = _clipped_together(inner_texts, tokens, self.count, clip)
             if clipped is None:
                 return None
-            return list(map(_on_lines, own_texts, clipped))
+            texts = iter(clipped)
+            return [run.with_inner_texts(texts) for run in runs]
 
         return self._largest_that_fits(own_texts, parts, clipped_to)
 
@@ -528,9 +528,20 @@ class _Run:
         return _joined(part for part in self.parts if part.in_place_of is None)
 
     @property
-    def inner_text(self) -> str:
-        """Those in place of other parts."""
-        return _joined(part for part in self.parts if part.in_place_of is not None)
+    def inner_texts(self) -> list[str]:
+        """Those in place of other parts, each with its neighbours that are such texts, too."""
+        return [_joined(parts) for is_own, parts in self._stretches() if not is_own]
+
+    def with_inner_texts(self, texts: Iterator[str]) -> str:
+        """Returns all of them, with the next of other texts in place of each inner one."""
+        shown: list[str] = []
+        for is_own, parts in self._stretches():
+            shown.append(_joined(parts) if is_own else next(texts))
+        return _on_lines(*shown)
+
+    def _stretches(self) -> Iterator[tuple[bool, Iterator[Part]]]:
+        """Yields parts in a row that are the message's own texts, or none, and whether they are."""
+        return groupby(self.parts, lambda part: part.in_place_of is None)
 
     @property
     def replaced(self) -> list[Part]:

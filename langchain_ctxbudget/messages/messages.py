@@ -1,9 +1,9 @@
 """Messages: who said what when, which ones are accepted, and how one is shown to a model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import takewhile
-from typing import Literal, cast, get_args
+from itertools import groupby, takewhile
+from typing import Literal, NamedTuple, cast, get_args
 
 from langchain_core.messages import (
     AIMessage,
@@ -19,12 +19,14 @@ from langchain_core.messages.utils import message_chunk_to_message
 
 from langchain_ctxbudget.content import (
     Kind,
+    MediumKind,
     Part,
     in_one_form,
     json_text,
     listed_calls,
     only_text_of,
     parts_of,
+    readable_server_tool,
     text_part,
     with_parts,
     without_items,
@@ -49,6 +51,13 @@ _MARKS = "-#[]* "
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 _OWN_WORDS = frozenset({Kind.TEXT, Kind.REFUSAL})
 """Kinds of parts that hold what somebody says."""
+_SEVERAL: Mapping[MediumKind, str] = {
+    "image": "images",
+    "audio": "sounds",
+    "video": "videos",
+    "file": "files",
+}
+"""What several media of a kind are called."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
 # Who said it, and when
 
@@ -123,8 +132,12 @@ def plain_text(message: BaseMessage) -> str:
     """
     formed = in_one_form(message)
     lines: list[str] = []
-    for part in parts_of(formed):
-        lines += _lines_of(part)
+    for medium, parts in groupby(parts_of(formed), _named_medium):
+        if medium is not None:
+            lines.append(_mention_of(medium, len(list(parts))))
+            continue
+        for part in parts:
+            lines += _lines_of(part)
     for call in listed_calls(formed):
         arguments = json_text(call["args"])
         lines.append(f"[called {call['name']}({arguments})]")
@@ -137,12 +150,43 @@ def _lines_of(part: Part) -> list[str]:
         return [part.text, *(f"[source: {source}]" for source in part.citations)]
     if part.is_listed_call or part.kind is Kind.REASONING:
         return []  # listed calls are told on their own, thoughts not at all
-    if part.is_media:
-        name = part.medium.name if part.medium else ""
-        return [f"[{part.label}: {one_line(name)}]" if name else f"[{part.label}]"]
+    if part.kind in (Kind.SERVER_CALL, Kind.SERVER_RESULT):
+        return [readable_server_tool(part.block)]
     if part.is_function_call:
         return [f"[{part.label}]"]
     return [f"[{part.label}]", *part.words]
+
+
+class _NamedMedium(NamedTuple):
+    """What is told of a medium where it is only mentioned."""
+
+    kind: MediumKind
+    name: str
+
+
+def _named_medium(part: Part) -> _NamedMedium | None:
+    """Returns what is told of a medium; None for any other part."""
+    if part.text is not None or part.medium is None:
+        return None
+    return _NamedMedium(part.medium.kind, one_line(part.medium.name))
+
+
+def _mention_of(medium: _NamedMedium, number: int) -> str:
+    """Returns the line that mentions media in a row of one kind and name: `[3 images]`."""
+    what = medium.kind if number == 1 else f"{number} {_SEVERAL[medium.kind]}"
+    return f"[{what}: {medium.name}]" if medium.name else f"[{what}]"
+
+
+def is_only_media(message: BaseMessage) -> bool:
+    """Tells if a message is nothing but media, none of which has a name."""
+    if only_text_of(message) is not None or listed_calls(message):
+        return False
+    for part in parts_of(message):
+        medium = _named_medium(part)
+        says_something = part.says_something if medium is None else bool(medium.name)
+        if says_something:
+            return False
+    return True
 
 
 def own_words(message: BaseMessage) -> str:

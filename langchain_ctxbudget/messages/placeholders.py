@@ -13,9 +13,11 @@ from langchain_ctxbudget.content import (
     is_result,
     loses_items,
     measures_of,
+    only_text_of,
     parts_of,
     readable_server_tool,
     result_of,
+    server_tool_in_words,
     text_part,
     with_parts,
     without_items,
@@ -23,6 +25,7 @@ from langchain_ctxbudget.content import (
 from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
 _KILOBYTE = 1_000
+_OF_SERVER_TOOLS = (Kind.SERVER_CALL, Kind.SERVER_RESULT)
 
 
 def placeholder_of(part: Part, reference: str | None = None) -> str:
@@ -37,8 +40,8 @@ def placeholder_of(part: Part, reference: str | None = None) -> str:
         size = _size(medium.size_bytes)
         details = [_file_name(medium.name), medium.mime_type, size, _extent(medium)]
     else:
-        kind = part.name
-        details = [_size(part.payload_characters)]
+        kind = _name_in_words(part)
+        details = [_size(part.data_characters)]
     line = f"{kind} left out"
     description = ", ".join(filter(None, details))
     if description:
@@ -57,14 +60,28 @@ def readable_text_of(part: Part, reference: str | None = None) -> str:
         return part.plain_text
     if part.is_media:
         return placeholder_of(part, reference)
-    if part.kind in (Kind.SERVER_CALL, Kind.SERVER_RESULT):
+    if part.kind in _OF_SERVER_TOOLS:
         return readable_server_tool(part.block) or placeholder_of(part)
     if not part.words:
         return placeholder_of(part)
     lines = [f"[{part.name}]", *part.words]
-    if part.has_payload:
-        lines.append(placeholder_of(part))
+    if part.data_characters:
+        lines.append(f"[data left out: {_size(part.data_characters)}]")
     return "\n".join(lines)
+
+
+def keeps_words(shown: BaseMessage, whole: BaseMessage) -> bool:
+    """Tells if a message in short has all words of the whole one: it has lost media or thoughts."""
+    if only_text_of(whole) is not None:
+        return shown.content == whole.content
+    shown_text = "\n".join(map(readable_text_of, parts_of(shown)))
+    worded = (part for part in parts_of(whole) if _has_words_to_keep(part))
+    return all(readable_text_of(part) in shown_text for part in worded)
+
+
+def _has_words_to_keep(part: Part) -> bool:
+    """Tells if a part has words that may be missing in short; calls always stay."""
+    return not part.is_media and part.kind not in (Kind.REASONING, Kind.CALL)
 
 
 def without_media(
@@ -100,6 +117,13 @@ def _line_for(part: Part, message: BaseMessage, reference: str | None) -> Part:
         return text_part(line)
     result = result_of(part.block, message)
     return Part(block_of_result(result.model_copy(update={"content": line})))
+
+
+def _name_in_words(part: Part) -> str:
+    """Returns what a reader calls a part that is no medium, such as `results of a web search`."""
+    if part.kind in _OF_SERVER_TOOLS:
+        return server_tool_in_words(part.block, is_result=part.kind is Kind.SERVER_RESULT)
+    return part.name.replace("_", " ")
 
 
 def _file_name(name: str) -> str:

@@ -380,8 +380,41 @@ OWN_WORDS = {"type": "text", "text": "I looked it up: " + "the rent rises. " * 9
 def test_own_words_stay_whole_beside_those_of_a_search_result(content):
     clipped = clip_media(result(content), 150)
 
-    assert clipped.text.startswith(OWN_WORDS["text"])
+    assert OWN_WORDS["text"].strip() in clipped.text
     assert TIKTOKEN.count_message(clipped) <= 150
+
+
+def test_own_words_and_others_keep_their_order():
+    behind = {"type": "text", "text": "So it does not fall."}
+
+    clipped = clip_media(result([OWN_WORDS, FOUND, behind]), 200)
+
+    places = [clipped.text.index(text) for text in ("I looked", "[search_result]", "So it")]
+    assert places == sorted(places)
+
+
+ENCRYPTED = "EqQB" + "x7Qz" * 4_500
+SEARCH = [
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "foxes"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "s1",
+        "content": [
+            {
+                "type": "web_search_result",
+                "title": "Foxes",
+                "url": "https://example.org",
+                "encrypted_content": ENCRYPTED,
+            }
+        ],
+    },
+]
+
+
+def test_a_line_in_place_of_a_search_says_what_a_reader_calls_it():
+    clipped = clip_media(AIMessage([*SEARCH, text_block(5_000)]), 100)
+
+    assert clipped.text.endswith("[web search left out]\n[results of a web search left out]")
 
 
 def test_thoughts_give_way_before_text():

@@ -111,6 +111,12 @@ def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
             "[file left out: a) .pdf, 1.8 MB]",
         ),
         ({"type": "hologram", "data": DATA}, "[hologram left out: 12 KB]"),
+        (
+            {"type": "mcp_call", "server_label": "desk", "name": "get_note", "arguments": "{}"},
+            "[call of get_note of desk left out]",
+        ),
+        ({"type": "server_tool_result", "tool_call_id": "s1"}, "[results of a tool left out]"),
+        ({"type": "compaction", "encrypted_content": DATA}, "[compaction left out]"),
         ({}, "[content left out]"),
     ],
 )
@@ -125,6 +131,11 @@ def test_the_line_names_the_reference_under_which_it_is_shown_again() -> None:
         placeholder_of(Part({"type": "hologram", "data": DATA}), "#12")
         == "[hologram left out: 12 KB]"
     )
+
+
+def test_words_beside_data_are_not_told_as_left_out() -> None:
+    block = {"type": "hologram", "title": "A vase", "data": DATA}
+    assert readable_text_of(Part(block)) == "[hologram]\nA vase\n[data left out: 12 KB]"
 
 
 RESULT = {

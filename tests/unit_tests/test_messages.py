@@ -46,7 +46,7 @@ def test_a_user_cannot_pass_for_the_assistant(name):
         (HumanMessage(" hi "), "hi"),
         (
             HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]),
-            "a\nb\n[image_url]\n[content]",
+            "a\nb\n[image]\n[content]",
         ),
         (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
         (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[tool_use]"),
@@ -57,12 +57,36 @@ def test_a_user_cannot_pass_for_the_assistant(name):
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
         (
             AIMessage(
+                [
+                    {
+                        "type": "server_tool_use",
+                        "id": "s1",
+                        "name": "web_search",
+                        "input": {"query": "foxes"},
+                    }
+                ]
+            ),
+            "[web_search: foxes]",
+        ),
+        (HumanMessage(["a", *[IMAGE] * 12]), "a\n[12 images]"),
+        (
+            AIMessage(
                 [{"type": "reasoning", "summary": []}, {"type": "text", "text": "It is blue."}]
             ),
             "It is blue.",
         ),
     ],
-    ids=["text", "blocks", "call", "call in a block", "result in a block", "no text", "thought"],
+    ids=[
+        "text",
+        "blocks",
+        "call",
+        "call in a block",
+        "result in a block",
+        "no text",
+        "server tool",
+        "images",
+        "thought",
+    ],
 )
 def test_plain_text_says_what_a_message_says(message, text):
     assert messages.plain_text(message) == text
