@@ -1,4 +1,4 @@
-"""A quote says what does not stand in the prompt yet; that a medium is lost is no reason for one."""
+"""A quote says what does not stand in the prompt yet; a lost medium is no reason for one."""
 
 from typing import Any
 
