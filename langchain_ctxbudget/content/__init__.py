@@ -61,6 +61,7 @@ from langchain_ctxbudget.content.parts import (
     only_text_of,
     parts_of,
     text_part,
+    with_cited_texts_joined,
     with_parts,
     without_thoughts,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "type_of",
     "with_calls",
     "with_calls_as",
+    "with_cited_texts_joined",
     "with_listed",
     "with_parts",
     "with_text_in_front",

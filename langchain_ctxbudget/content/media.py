@@ -40,7 +40,8 @@ _NESTED = ("image_url", "source", "file", "input_audio", "audio", "video_url", "
 _PAYLOADS = ("base64", "data", "file_data", "result")
 _ADDRESSES = ("url", "image_url", "file_url", "video_url", "document_url", "file_uri")
 _MIME_TYPES = ("mime_type", "media_type")
-_NAMES = ("filename", "title", "name", "document_name")
+_NAMES = ("filename", "title", "name", "document_name", "revised_prompt")
+"""The last one says what an image shows that a tool of OpenAI's has made."""
 _DETAILS = ("detail", "media_resolution")
 _NO_WORDS = frozenset(
     {
@@ -276,8 +277,15 @@ def words_inside(block: Block) -> list[str]:
     fields = fields_of(block)
     if fields.get("type") == "json" and "json" in fields:
         return [json_text(fields["json"])]
-    texts = texts_inside(fields, UNREAD)
+    in_order = dict(sorted(fields.items(), key=_is_object))
+    texts = texts_inside(in_order, UNREAD)
     return [text for text in texts if text.strip() and not is_payload(text)]
+
+
+def _is_object(field: tuple[str, object]) -> bool:
+    """Tells if the value of a field holds others: these are read behind, say, its title."""
+    _, value = field
+    return isinstance(value, Mapping | list | tuple)
 
 
 def texts_inside(

@@ -329,6 +329,34 @@ def parts_of(message: BaseMessage) -> list[Part]:
     return [Part(content), *beside] if content or not beside else beside
 
 
+def with_cited_texts_joined(parts: Iterable[Part]) -> list[Part]:
+    """Returns parts with one text in place of texts in a row that have sources.
+
+    A provider cuts an answer into several texts, in the middle of a sentence, where it cites.
+    """
+    joined: list[Part] = []
+    for part in parts:
+        if joined and _is_one_text(joined[-1], part):
+            joined[-1] = _one_text(joined[-1], part)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _is_one_text(before: Part, part: Part) -> bool:
+    """Tells if two parts are texts, and one of them has sources."""
+    if before.kind is not Kind.TEXT or part.kind is not Kind.TEXT or part.key or before.key:
+        return False
+    return any(citations_of(before.block)) or any(citations_of(part.block))
+
+
+def _one_text(before: Part, part: Part) -> Part:
+    """Returns two texts as one, with the sources of both."""
+    sources = [*citations_of(before.block), *citations_of(part.block)]
+    text = f"{before.text or ''}{part.text or ''}"
+    return Part({**text_block(text), "citations": sources})
+
+
 def only_text_of(message: BaseMessage) -> str | None:
     """Returns the content of a message that is one text; None for a message with other parts."""
     if not isinstance(message.content, str):

@@ -191,7 +191,7 @@ def _lines_of(value: object) -> Iterator[str]:
         for inner in value:
             yield from _lines_of(inner)
     elif isinstance(value, str) and value.strip() and not is_payload(value):
-        yield value
+        yield value.strip("\n")
 
 
 def _lines_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:

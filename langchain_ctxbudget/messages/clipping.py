@@ -27,6 +27,7 @@ from langchain_ctxbudget.content import (
     parts_of,
     result_of,
     text_part,
+    with_cited_texts_joined,
     with_parts,
     without_items,
 )
@@ -382,7 +383,7 @@ class _MessageClipping:
 
         What gives way has become a text, too.
         """
-        parts = parts_of(self.message)
+        parts = with_cited_texts_joined(parts_of(self.message))
         without_thoughts = [part for part in parts if part.kind is not Kind.REASONING]
         has_thoughts = len(without_thoughts) < len(parts)
         # An item of the Responses API and what led to it: both stay, or none.

@@ -28,6 +28,7 @@ from langchain_ctxbudget.content import (
     parts_of,
     readable_server_tool,
     text_part,
+    with_cited_texts_joined,
     with_parts,
     without_items,
 )
@@ -132,7 +133,7 @@ def plain_text(message: BaseMessage) -> str:
     """
     formed = in_one_form(message)
     lines: list[str] = []
-    for medium, parts in groupby(parts_of(formed), _named_medium):
+    for medium, parts in groupby(_parts_read(formed), _named_medium):
         if medium is not None:
             lines.append(_mention_of(medium, len(list(parts))))
             continue
@@ -142,6 +143,12 @@ def plain_text(message: BaseMessage) -> str:
         arguments = json_text(call["args"])
         lines.append(f"[called {call['name']}({arguments})]")
     return "\n".join(filter(None, map(str.strip, lines)))
+
+
+def _parts_read(message: BaseMessage) -> list[Part]:
+    """Returns the parts of a message as a reader reads them: a text is not cut where it cites."""
+    parts = parts_of(message)
+    return with_cited_texts_joined(parts) if len(parts) > 1 else parts
 
 
 def _lines_of(part: Part) -> list[str]:
@@ -197,7 +204,7 @@ def own_words(message: BaseMessage) -> str:
     is_human = isinstance(message, HumanMessage)
     if is_human and message.additional_kwargs.get("lc_source"):
         return ""
-    own_parts = [part for part in parts_of(message) if part.kind in _OWN_WORDS]
+    own_parts = [part for part in _parts_read(message) if part.kind in _OWN_WORDS]
     texts = [(part.text or "").strip() for part in own_parts]
     text = "\n".join(filter(None, texts))
     if is_human:
@@ -374,7 +381,7 @@ def excerpt(message: BaseMessage) -> BaseMessage:
 
     A short one stays as it is.
     """
-    own_parts = [part for part in parts_of(message) if part.kind in _OWN_WORDS]
+    own_parts = [part for part in _parts_read(message) if part.kind in _OWN_WORDS]
     text = one_line(" ".join(part.text or "" for part in own_parts))
     is_long = len(text) > EXCERPT_CHARACTERS
     if is_long:

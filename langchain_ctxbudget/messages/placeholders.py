@@ -19,6 +19,7 @@ from langchain_ctxbudget.content import (
     result_of,
     server_tool_in_words,
     text_part,
+    with_cited_texts_joined,
     with_parts,
     without_items,
 )
@@ -74,8 +75,8 @@ def keeps_words(shown: BaseMessage, whole: BaseMessage) -> bool:
     """Tells if a message in short has all words of the whole one: it has lost media or thoughts."""
     if only_text_of(whole) is not None:
         return shown.content == whole.content
-    shown_text = "\n".join(map(readable_text_of, parts_of(shown)))
-    worded = (part for part in parts_of(whole) if _has_words_to_keep(part))
+    shown_text = "\n".join(map(readable_text_of, with_cited_texts_joined(parts_of(shown))))
+    worded = (part for part in with_cited_texts_joined(parts_of(whole)) if _has_words_to_keep(part))
     return all(readable_text_of(part) in shown_text for part in worded)
 
 

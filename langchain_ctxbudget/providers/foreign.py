@@ -181,10 +181,17 @@ def _with_sources(sent: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
     if not lines:
         return list(sent)
     last = sent[searches[-1]]
-    text = "\n".join([last.text or "", *dict.fromkeys(lines)])
+    found = [line for line in (last.text or "").split("\n") if not _is_titled(line, lines)]
+    text = "\n".join([*found, *dict.fromkeys(lines)])
     with_sources = list(sent)
     with_sources[searches[-1]] = text_part(text, in_place_of=last.in_place_of)
     return with_sources
+
+
+def _is_titled(line: str, sources: Sequence[str]) -> bool:
+    """Tells if a line has only the address of a page that one of some sources tells with title."""
+    address = line.removeprefix("- ")
+    return line != address and any(source.endswith(f" ({address})") for source in sources)
 
 
 def _is_search(part: Part) -> bool:

@@ -298,6 +298,26 @@ def test_the_stored_message_is_as_it_was(author: str, target: str) -> None:
     assert stored.content == ANSWERS[author].content
 
 
+def test_a_page_that_is_found_and_cited_is_told_once() -> None:
+    page = {"type": "url", "url": "https://tides.example"}
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "tides", "sources": [page]},
+    }
+    citation = {"type": "url_citation", "url": "https://tides.example", "title": "Tides"}
+    said = {"type": "text", "text": SAID, "annotations": [citation]}
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 8_000}, model=MODELS["anthropic"], store=InMemoryStore()
+    )
+    pipeline.add_messages([HumanMessage("Tides?"), answer("openai", [search, said])], **SCOPE)
+
+    [sent, _] = pipeline.assemble("And low water?", **SCOPE).messages[-2:]
+
+    assert sent.text.count("https://tides.example") == 1
+
+
 def test_an_answer_without_a_provider_goes_by_the_form_of_its_blocks() -> None:
     pipeline = ContextPipeline(model=MODELS["openai"], store=InMemoryStore())
     untold = ANSWERS["anthropic"].model_copy(update={"response_metadata": {}})

@@ -411,6 +411,16 @@ SEARCH = [
 ]
 
 
+def test_a_text_that_is_cut_where_it_cites_stays_one():
+    source = {"title": "Foxes", "url": "https://example.org"}
+    texts = ["It is ", "red", ", as the page says."]
+    answer = [{"type": "text", "text": text, "citations": [source]} for text in texts]
+
+    clipped = clip_media(AIMessage([*SEARCH, *answer]), 60)
+
+    assert clipped.text.endswith("\nIt is red, as the page says.")
+
+
 def test_a_line_in_place_of_a_search_says_what_a_reader_calls_it():
     clipped = clip_media(AIMessage([*SEARCH, text_block(5_000)]), 100)
 

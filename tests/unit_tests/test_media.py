@@ -110,6 +110,10 @@ def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
             {"type": "file", "base64": DATA * 200, "filename": "a]\n.pdf"},
             "[file left out: a) .pdf, 1.8 MB]",
         ),
+        (
+            {"type": "image_generation_call", "result": DATA, "revised_prompt": "A red cat"},
+            "[image left out: A red cat, 9 KB]",
+        ),
         ({"type": "hologram", "data": DATA}, "[hologram left out: 12 KB]"),
         (
             {"type": "mcp_call", "server_label": "desk", "name": "get_note", "arguments": "{}"},
@@ -150,6 +154,14 @@ RESULT = {
     ("block", "text"),
     [
         (RESULT, f"[search_result]\n{ADDRESS}\nRents\nThey rise."),
+        (
+            {"type": "document", "source": {"type": "text", "data": "A clause."}, "title": "Lease"},
+            "[document]\nLease\nA clause.",
+        ),
+        (
+            {"type": "code_execution_result", "code_execution_result": "55\n", "outcome": 1},
+            "[Result of code_execution]\n55",
+        ),
         ({"type": "json", "json": {"rent": 700}}, '[json]\n{"rent": 700}'),
         (
             {

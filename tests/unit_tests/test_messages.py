@@ -71,6 +71,16 @@ def test_a_user_cannot_pass_for_the_assistant(name):
         (HumanMessage(["a", *[IMAGE] * 12]), "a\n[12 images]"),
         (
             AIMessage(
+                [
+                    {"type": "text", "text": "It is "},
+                    {"type": "text", "text": "blue", "citations": [{"title": "Whales"}]},
+                    {"type": "text", "text": "."},
+                ]
+            ),
+            "It is blue.\n[source: Whales]",
+        ),
+        (
+            AIMessage(
                 [{"type": "reasoning", "summary": []}, {"type": "text", "text": "It is blue."}]
             ),
             "It is blue.",
@@ -85,6 +95,7 @@ def test_a_user_cannot_pass_for_the_assistant(name):
         "no text",
         "server tool",
         "images",
+        "cited",
         "thought",
     ],
 )
