@@ -17,6 +17,8 @@ _REQUESTS = ("input", "args", "arguments", "action")
 """Keys under which a call keeps what it asks for."""
 _ASKED = ("queries", "query", "code", "command", "url", "pattern", "executable_code")
 """Keys whose values say by themselves what was asked for: the first of them that is there."""
+_DETAILS = ("path", "file_text", "old_str", "new_str", "insert_text", "view_range", "pattern")
+"""Keys whose values say more of it: of a file that is edited, of a page that is searched."""
 _OUTCOMES = ("output", "outputs", "results", "result", "content", "error", "code_execution_result")
 """Keys under which a block keeps what came of a call."""
 _SOURCES = "sources"
@@ -162,9 +164,16 @@ def _asked_text(request: object) -> str:
     for key in _ASKED:
         value = request.get(key)
         if value:
-            return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            asked = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            return ", ".join([asked, *_details_of(request, key)])
     pairs = [f"{key}: {_short(value)}" for key, value in request.items() if key != "type"]
     return ", ".join(pairs)
+
+
+def _details_of(request: Mapping[str, Any], asked_key: str) -> list[str]:
+    """Returns what a request says besides what stands under a key: `pattern: fox`."""
+    keys = [key for key in _DETAILS if request.get(key) and key != asked_key]
+    return [f"{key}: {_short(request[key])}" for key in keys]
 
 
 def _short(value: object) -> str:

@@ -124,6 +124,8 @@ OPENAI = Profile(
     call_ids=CallIds(longest=40),
     # It has no reasoning and no server tools in messages.
     items=OwnItems(authors=frozenset({"openai"})),
+    # `_convert_message_to_dict` of `langchain-openai` 1.7.4 (read in November 2026).
+    sends_sounds_by_id=True,
     media=_MEDIA,
     media_forms=MEDIA_FORMS,
     # "At the start of a request, the model still sees the name and description of whatever is

@@ -164,6 +164,8 @@ class Profile:
     """Whose compactions its models read: what stands before one is ignored. Empty: nobody's."""
     reads_own_media: bool = False
     """True if its models read the media again that they have made, in an assistant's message."""
+    sends_sounds_by_id: bool = False
+    """True if its package sends a spoken answer again, by the id of its sound."""
     framing: Framing = field(default_factory=Framing)
     media: MediaRules = field(default_factory=MediaRules)
     media_forms: MediaForms | None = EVERY_FORM

@@ -25,6 +25,7 @@ from langchain_ctxbudget.content import (
     carrier_of,
     fields_of,
     media_inside,
+    only_text_of,
     parts_of,
     shape_of,
     text_in,
@@ -57,7 +58,7 @@ def with_readable_media(
 ) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message with media and blocks that its provider reads, and what was changed."""
     forms = profile.media_forms
-    if forms is None or isinstance(message.content, str) or _is_screen(message):
+    if forms is None or only_text_of(message) is not None or _is_screen(message):
         return message, ()
     sent: list[Part] = []
     changes: dict[Change, None] = {}
@@ -85,7 +86,11 @@ def _sent_of_assistant(part: Part, forms: MediaForms, profile: Profile) -> _Sent
         return _Sent([text_part(part.text or "")], _text_change(part))
     if part.kind is Kind.UNKNOWN and part.type in _GIVEN_TO_READ:
         return _Sent([text_part(readable_text_of(part))], _text_change(part))
-    if not part.is_media or part.key or part.item is not None or profile.reads_own_media:
+    if not part.is_media:
+        return _Sent([part])
+    if part.key:
+        return _Sent([part]) if profile.sends_sounds_by_id else _line_for(part)
+    if part.item is not None or profile.reads_own_media:
         return _Sent([part])
     return _line_for(part)
 

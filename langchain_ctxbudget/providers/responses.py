@@ -71,6 +71,8 @@ OPENAI_RESPONSES = replace(
     # November 2026).
     call_ids=CallIds(longest=64),
     items=OwnItems(authors=frozenset({"openai"}), types=_ITEMS),
+    # `_construct_responses_api_input` of `langchain-openai` 1.7.4 passes no sound of an answer on.
+    sends_sounds_by_id=False,
     media_forms=MEDIA_FORMS,
     # "You can drop items that came before the most recent compaction item": OpenAI's guide
     # "Compaction" (read in November 2026). Chat Completions has no such items.

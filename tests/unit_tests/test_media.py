@@ -162,6 +162,21 @@ RESULT = {
             {"type": "code_execution_result", "code_execution_result": "55\n", "outcome": 1},
             "[Result of code_execution]\n55",
         ),
+        (
+            {
+                "type": "web_search_call",
+                "action": {"type": "find_in_page", "url": "https://a.example", "pattern": "fox"},
+            },
+            "[web_search: https://a.example, pattern: fox]",
+        ),
+        (
+            {
+                "type": "server_tool_use",
+                "name": "text_editor_code_execution",
+                "input": {"command": "create", "path": "a.py", "file_text": "print(1)"},
+            },
+            "[text_editor_code_execution: create, path: a.py, file_text: print(1)]",
+        ),
         ({"type": "json", "json": {"rent": 700}}, '[json]\n{"rent": 700}'),
         (
             {

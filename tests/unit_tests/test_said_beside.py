@@ -67,6 +67,19 @@ def test_a_sound_without_a_transcript_is_sent_by_its_id() -> None:
     assert pipeline.assemble("Go on", **SCOPE).messages[-2].additional_kwargs == beside
 
 
+@pytest.mark.parametrize("provider", ["anthropic", "google", "openai-responses"])
+def test_a_sound_without_a_transcript_is_a_line_for_others(provider: str) -> None:
+    beside = {"audio": {"id": "audio_1", "data": DATA}}
+    pipeline = ContextPipeline(provider=provider, store=InMemoryStore())
+    pipeline.add_messages(
+        [HumanMessage("Tell me"), AIMessage("", additional_kwargs=beside)], **SCOPE
+    )
+
+    sent = pipeline.assemble("Go on", **SCOPE).messages[-2]
+
+    assert sent.text.startswith("[audio left out")
+
+
 def test_a_long_transcript_is_clipped() -> None:
     audio = {"id": "audio_1", "data": DATA, "transcript": "The plan is green. " * 400}
     counter = TiktokenCounter()
