@@ -1,4 +1,4 @@
-"""Calls and results: each result right behind its call, each call with a result, no id twice."""
+"""Pairs calls with results: each result stands right behind its call, and no id is used twice."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
+    ids_of_sent_calls,
     is_text,
-    item_call_ids,
     item_ids,
     listed_calls,
     with_calls_as,
@@ -22,6 +22,8 @@ from langchain_ctxbudget.providers.stretch import Change, Placed, Repair, Stretc
 
 REPLACED_RESULT = "replaced_result"
 """The kind of the repair of a result that a newer one of the same call stands in place of."""
+_ORPHAN = Change("orphan_result", "left out: nothing calls for it")
+_REPLACED = Change(REPLACED_RESULT, "left out: the call has a newer result")
 NO_RESULT = "[No result was recorded for this call.]"
 
 
@@ -35,42 +37,29 @@ class _CallPlace(NamedTuple):
 
 
 def with_own_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
-    """Moves results right behind their call, in the order of the calls.
+    """Returns messages in which the results of calls stand right behind these, in their order.
 
-    What has no call is left out, and a stand-in answers for what is missing. An id that is used
-    again is replaced.
+    A result without a call is left out, and a stand-in answers a call without a result. An id that
+    was used before is replaced.
     """
     pairs = _pairs_in(stretch.messages)
-    answers = pairs.answers
     sent: list[Placed] = []
     repairs: list[Repair] = []
     for place, placed in enumerate(stretch.placed):
         if isinstance(placed.message, ToolMessage):
-            continue  # it stands behind its call
+            continue  # it is sent behind its call
         if is_text(placed.message):
             sent.append(placed)
             continue
-        results = _results_of(place, stretch.placed, answers)
+        results = _results_of(place, stretch.placed, pairs.answers)
         round_of_calls, changes = _round_of(placed, results, stretch.used, profile)
         sent += round_of_calls
         repairs += [change.repair_of(placed.message) for change in changes]
 
-    for place in pairs.orphans:
-        result = stretch.placed[place].message
-        repairs.append(Repair("orphan_result", result.id or "", "left out: nothing calls for it"))
-    for place in pairs.replaced:
-        result = stretch.placed[place].message
-        detail = "left out: the call has a newer result"
-        repairs.append(Repair(REPLACED_RESULT, result.id or "", detail))
+    messages = stretch.messages
+    repairs += [_ORPHAN.repair_of(messages[place]) for place in pairs.orphans]
+    repairs += [_REPLACED.repair_of(messages[place]) for place in pairs.replaced]
     return Stretch(sent, stretch.used), repairs
-
-
-def _ids_of_calls(message: BaseMessage) -> list[str]:
-    """Returns the ids of a message's calls: of listed ones, then of those that are items."""
-    if is_text(message):
-        return []
-    listed = [call["id"] or "" for call in listed_calls(message)]
-    return listed + item_call_ids(message)
 
 
 def _results_of(
@@ -78,7 +67,7 @@ def _results_of(
 ) -> list[Placed | None]:
     """Returns the result of every call of a message; None for a call without one."""
     results: list[Placed | None] = []
-    for number in range(len(_ids_of_calls(placed[place].message))):
+    for number in range(len(ids_of_sent_calls(placed[place].message))):
         result_place = answers.get(_CallPlace(place, number))
         results.append(None if result_place is None else placed[result_place])
     return results
@@ -88,7 +77,7 @@ def _round_of(
     placed: Placed, results: Sequence[Placed | None], used: UsedIds, profile: Profile
 ) -> tuple[list[Placed], list[Change]]:
     """Returns a message with the results of its calls, and what was changed in them."""
-    original_ids = _ids_of_calls(placed.message)
+    original_ids = ids_of_sent_calls(placed.message)
     ids = [_unused_call_id(call_id, used, profile) for call_id in original_ids]
     items = original_ids[len(listed_calls(placed.message)) :]
     message, changes = _with_accepted_calls(placed.message, ids, profile)
@@ -116,7 +105,7 @@ def _with_accepted_calls(
 ) -> tuple[BaseMessage, list[Change]]:
     """Returns a message whose calls have these ids, and names that the provider accepts."""
     listed = listed_calls(message)
-    original_ids = _ids_of_calls(message)
+    original_ids = ids_of_sent_calls(message)
     original_names = [call["name"] for call in listed]
     names = [name_of_call(call, profile) for call in listed]
 
@@ -179,43 +168,71 @@ class _Pairs(NamedTuple):
 def _pairs_in(messages: Sequence[BaseMessage]) -> _Pairs:
     """Returns which result answers which call.
 
-    Ids may repeat: a result answers the newest open call before it; else it stands in place of the
-    last result with its id; else it answers the first call after it that is still open.
+    Ids may repeat. A result answers the newest open call before it. Without one, it replaces the
+    last result with its id. If there is none either, it answers the first call behind it that is
+    still open.
     """
     if all(map(is_text, messages)):
         return _Pairs({}, [], [])
-    open_calls: defaultdict[str, list[_CallPlace]] = defaultdict(list)
-    answered_last: dict[str, _CallPlace] = {}
-    early_results: list[int] = []
-    replaced: list[int] = []
-    answers: dict[_CallPlace, int] = {}
+    pairing = _Pairing()
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            call_id = message.tool_call_id
-            if open_calls[call_id]:
-                answered_last[call_id] = open_calls[call_id].pop()
-                answers[answered_last[call_id]] = position
-            elif call_id in answered_last:
-                replaced.append(answers[answered_last[call_id]])
-                answers[answered_last[call_id]] = position
-            else:
-                early_results.append(position)
-        ids = _ids_of_calls(message)
-        for number in reversed(range(len(ids))):
-            open_calls[ids[number]].append(_CallPlace(position, number))
-
-    orphans: list[int] = []
-    for position in early_results:
-        waiting = open_calls[_answered_id(messages[position])]
-        if waiting:  # all after the last of these results, or they would have matched
-            first = min(waiting)
-            waiting.remove(first)
-            answers[first] = position
+            pairing.add_result(message.tool_call_id, position)
         else:
-            orphans.append(position)
-    return _Pairs(answers, orphans, replaced)
+            pairing.add_calls(ids_of_sent_calls(message), position)
+    orphans = pairing.add_early_results()
+    return _Pairs(pairing.answers, orphans, pairing.replaced)
 
 
-def _answered_id(message: BaseMessage) -> str:
-    """Returns the id of the call that a result answers; empty for any other message."""
-    return message.tool_call_id if isinstance(message, ToolMessage) else ""
+class _Pairing:
+    """Pairs results with calls, while it goes through messages in order."""
+
+    def __init__(self) -> None:
+        self.answers: dict[_CallPlace, int] = {}
+        self.replaced: list[int] = []
+        self._open_calls: defaultdict[str, list[_CallPlace]] = defaultdict(list)
+        """The calls without a result so far, by their ids; the one that is answered next, last."""
+        self._answered_last: dict[str, _CallPlace] = {}
+        """The call of each id that was answered last."""
+        self._early_results: list[_EarlyResult] = []
+
+    def add_calls(self, call_ids: Sequence[str], position: int) -> None:
+        """Adds the calls of the message at a position.
+
+        Of two calls of it with one id, a result answers the first one first.
+        """
+        for number in reversed(range(len(call_ids))):
+            self._open_calls[call_ids[number]].append(_CallPlace(position, number))
+
+    def add_result(self, call_id: str, position: int) -> None:
+        """Adds the result at a position: it answers a call before it, or waits for another."""
+        if self._open_calls[call_id]:
+            call = self._open_calls[call_id].pop()
+            self._answered_last[call_id] = call
+            self.answers[call] = position
+        elif call_id in self._answered_last:
+            call = self._answered_last[call_id]
+            self.replaced.append(self.answers[call])
+            self.answers[call] = position
+        else:
+            self._early_results.append(_EarlyResult(call_id, position))
+
+    def add_early_results(self) -> list[int]:
+        """Pairs results that stand before their calls, and returns the positions of the others."""
+        orphans: list[int] = []
+        for result in self._early_results:
+            waiting = self._open_calls[result.call_id]
+            if waiting:  # all behind the last of these results, or they would have been paired
+                first = min(waiting)
+                waiting.remove(first)
+                self.answers[first] = result.position
+            else:
+                orphans.append(result.position)
+        return orphans
+
+
+class _EarlyResult(NamedTuple):
+    """A result without a call before it."""
+
+    call_id: str
+    position: int
