@@ -1,7 +1,8 @@
-"""Contents of messages: blocks that providers read, and none that says nothing.
+"""Puts the content of a message into blocks that every provider reads, and leaves out empty ones.
 
-OpenAI and Anthropic refuse media of an assistant. Those that a model of Google or the Responses API
-made stay, as these read them again, and so do media in the results of tools.
+OpenAI and Anthropic refuse media in an assistant's message, so a text stands in their place. Media
+stay that a model of Google or of the Responses API has made, since these read them again. Media in
+the results of tools stay, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +58,7 @@ _MEDIA = frozenset(
 _NOT_SENT = frozenset({"id", "index", "annotations"})
 """Keys of a text that not every provider takes."""
 _RESPONSES_IMAGE = "ig_"
-
-
+"""How the ids of images begin that the Responses API has made."""
 _NO_EMPTY_PARTS = Change("empty_content", "sent without the parts of its content that are empty")
 _CHANGES_OF_WORDS = {
     "audio": Change("media", "its sound is sent as the transcript"),
@@ -92,25 +92,41 @@ def _with_words_in_content(message: BaseMessage) -> tuple[BaseMessage, list[Chan
     if only_text_of(message) is not None:
         return message, []
     parts = parts_of(message)
-    beside = [part for part in parts if part.key in _CHANGES_OF_WORDS and part.plain_text]
-    if not beside:
+    changes = [_CHANGES_OF_WORDS[part.key] for part in parts if _is_said_beside(part)]
+    if not changes:
         return message, []
+    shown = _with_words_shown(parts)
+    worded = with_parts(message, shown)
+    if isinstance(message.content, str):
+        worded = worded.model_copy(update={"content": _joined_text(shown)})
+    return worded, changes
+
+
+def _is_said_beside(part: Part) -> bool:
+    """Tells if a part holds words that stand beside the content: a refusal, or a transcript."""
+    return part.key in _CHANGES_OF_WORDS and bool(part.plain_text)
+
+
+def _with_words_shown(parts: Sequence[Part]) -> list[Part]:
+    """Returns parts with a text for all words beside the content that it does not say already."""
     said = [part.plain_text for part in parts if not part.key]
     shown: list[Part] = []
     for part in parts:
-        if part not in beside:
+        if not _is_said_beside(part):
             shown.append(part)
         elif part.plain_text not in said:
             shown.append(text_part(part.plain_text or ""))
-    worded = with_parts(message, shown)
-    if isinstance(message.content, str):
-        texts = [part.plain_text or "" for part in shown if not part.key]
-        worded = worded.model_copy(update={"content": "\n".join(filter(None, texts))})
-    return worded, [_CHANGES_OF_WORDS[part.key] for part in beside]
+    return shown
+
+
+def _joined_text(parts: Sequence[Part]) -> str:
+    """Returns the texts of a content as one, each beginning a line."""
+    texts = [part.plain_text for part in parts if not part.key]
+    return "\n".join(text for text in texts if text)
 
 
 def _with_readable_text(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
-    """Returns a message that is a text; without white space that stands beside calls alone."""
+    """Returns a message whose content is a text; white space that only stands beside calls goes."""
     text = str(message.content)
     if text and not text.strip() and listed_calls(message):
         return message.model_copy(update={"content": ""}), [_NO_EMPTY_PARTS]
@@ -118,7 +134,7 @@ def _with_readable_text(message: BaseMessage) -> tuple[BaseMessage, list[Change]
 
 
 def _with_readable_blocks(message: BaseMessage) -> tuple[BaseMessage, list[Change]]:
-    """Returns a message that is a list of blocks, with blocks that its provider reads."""
+    """Returns a message whose content is a list of blocks, with blocks that providers read."""
     blocks = blocks_of(message)
     changes: list[Change] = []
     if not blocks and isinstance(message, ToolMessage):
@@ -138,7 +154,10 @@ def _without_empty_blocks(blocks: Sequence[Block], _message: BaseMessage) -> lis
 
 
 def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
-    """Makes texts of calls and results that stand in the content alone; ids of items go then."""
+    """Returns blocks with texts in place of calls and results that stand in the content alone.
+
+    Where there are any, ids of items are left out: an item may need the call that is a text now.
+    """
     content: list[Block] = []
     has_raw = False
     for block in blocks:
@@ -153,18 +172,23 @@ def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> li
 
 
 def _without_raw_form(block: Block, message: BaseMessage) -> list[Block]:
-    """Returns a call as its JSON; a result as what is in it, under a line that tells what it is."""
+    """Returns what a reader would read of a call or a result that stands in the content alone.
+
+    A call becomes its JSON. A result becomes a line that names its type, and what is in it.
+    """
     if not is_result(block):
         return [raw_text(block)]
-    inner = [
-        part.block if part.is_media else text_block(readable_text_of(part))
-        for part in parts_of(result_of(block, message))
-    ]
-    return [text_block(f"[{type_of(block)}]"), *inner]
+    shown: list[Block] = [text_block(f"[{type_of(block)}]")]
+    for part in parts_of(result_of(block, message)):
+        if part.is_media:
+            shown.append(part.block)
+        else:
+            shown.append(text_block(readable_text_of(part)))
+    return shown
 
 
 def _without_refused_media(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
-    """Puts a text in place of every medium that providers refuse: that of an assistant."""
+    """Returns the blocks of a message with a text for each medium, if it is an assistant's."""
     if not isinstance(message, AIMessage):
         return list(blocks)
     if profile_of_author(message).reads_own_media:
@@ -185,9 +209,9 @@ def _without_medium(block: Block) -> Block:
 
 
 def _with_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
-    """Makes a block of each text, with the keys that every provider takes.
+    """Returns blocks that are all objects; a text has only keys that every provider takes.
 
-    Texts of an assistant in a row are joined, as each would be a message of its own to Responses.
+    Texts of an assistant in a row are joined, since the Responses API would make a message of each.
     """
     formed = list(map(_as_object, blocks))
     if isinstance(message, AIMessage):
@@ -202,7 +226,7 @@ def _as_object(block: Block) -> dict[str, Any]:
 
 
 def _with_texts_joined(blocks: Sequence[dict[str, Any]]) -> list[Block]:
-    """Joins texts in a row that have nothing but their words."""
+    """Returns blocks in which texts in a row are one, if they have nothing but their words."""
     joined: list[Block] = []
     for is_plain_text, run in groupby(blocks, lambda block: block.keys() == {"type", "text"}):
         if is_plain_text:

@@ -35,8 +35,6 @@ from langchain_ctxbudget.providers.stretch import UNBOUND, Change, Repair
 
 _OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, Kind.COMPACTION})
 """Kinds of parts that are no items of one provider, or that other requirements see to."""
-_DOCUMENTS = frozenset({"document", "text-plain", "search_result", "json"})
-"""Types of blocks that hold what was given to read: no provider has made them."""
 _GENERATED_IMAGE = "image_generation_call"
 _SIGNATURES = frozenset({"function_call_signature"})
 """Types of blocks that hold nothing but the signature of a thought."""
@@ -113,9 +111,7 @@ class _Author(NamedTuple):
 
     def wrote_own(self, part: Part) -> bool:
         """Tells if a part of the message is an item that the provider takes back."""
-        if self.names is None and part.provider not in self.items.authors:
-            return False
-        if self.is_foreign:
+        if not self._may_have_written(part):
             return False
         if part.kind is Kind.REASONING and self.items.wants_signatures and not part.is_signed:
             return False
@@ -124,6 +120,15 @@ class _Author(NamedTuple):
             return bool(self.items.types)
         return _item_type(part) in self.items.types
 
+    def _may_have_written(self, part: Part) -> bool:
+        """Tells if the provider's own model may have written a part of the message.
+
+        Where the message does not tell who wrote it, the form of the part does.
+        """
+        if self.names is None:
+            return part.provider in self.items.authors
+        return not self.is_foreign
+
 
 def _accepted(part: Part, author: _Author) -> Part | None:
     """Returns a part as the provider takes it; None where nothing of it is sent."""
@@ -131,19 +136,22 @@ def _accepted(part: Part, author: _Author) -> Part | None:
         return _bare_text(part)
     if author.is_foreign and part.is_listed_call:
         return None
-    if part.kind in _OF_ANY_PROVIDER or part.type in _DOCUMENTS:
-        return part
-    if part.is_media and not _is_generated(part):
-        return part
-    if author.wrote_own(part):
+    if _is_of_any_provider(part) or author.wrote_own(part):
         return part
     text = _readable(part)
-    return text_part(text, in_place_of=part) if text else None
+    if not text:
+        return None
+    return text_part(text, in_place_of=part)
 
 
-def _is_generated(part: Part) -> bool:
-    """Tells if a part is an image that a tool of the provider has made."""
-    return part.is_media and _item_type(part) == _GENERATED_IMAGE
+def _is_of_any_provider(part: Part) -> bool:
+    """Tells if a part is no item of one provider: words, calls, media, what was given to read.
+
+    An image is an item if a tool of the provider has made it.
+    """
+    if part.kind in _OF_ANY_PROVIDER or part.is_given_to_read:
+        return True
+    return part.is_media and _item_type(part) != _GENERATED_IMAGE
 
 
 def _item_type(part: Part) -> str:
@@ -162,7 +170,7 @@ def _bare_text(part: Part) -> Part:
 
 def _readable(part: Part) -> str:
     """Returns what a reader would read of an item; empty where there is nothing."""
-    if part.kind is Kind.REASONING or part.type in _SIGNATURES:
+    if _is_thought(part):
         return ""
     if part.is_media:
         return placeholder_of(part)
@@ -170,22 +178,35 @@ def _readable(part: Part) -> str:
 
 
 def _with_sources(sent: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
-    """Returns parts with the sources that a search has found, where only citations tell them."""
+    """Returns what is sent, with sources that only citations tell in the text of the last search.
+
+    Args:
+        sent: The parts that are sent.
+        parts: The parts of the message, with their citations.
+    """
+    with_sources = list(sent)
     searches = [number for number, part in enumerate(sent) if _is_search(part)]
     if not searches:
-        return list(sent)
-    shown = "\n".join(part.text or "" for part in sent)
-    lines: list[str] = []
-    for part in parts:
-        lines += [line for line in cited_sources(part.block) if line not in shown]
-    if not lines:
-        return list(sent)
-    last = sent[searches[-1]]
-    found = [line for line in (last.text or "").split("\n") if not _is_titled(line, lines)]
-    text = "\n".join([*found, *dict.fromkeys(lines)])
-    with_sources = list(sent)
-    with_sources[searches[-1]] = text_part(text, in_place_of=last.in_place_of)
+        return with_sources
+    sources = _untold_sources(parts, sent)
+    if not sources:
+        return with_sources
+    last = searches[-1]
+    search = sent[last]
+    found = (search.text or "").split("\n")
+    untitled = [line for line in found if not _is_titled(line, sources)]
+    text = "\n".join([*untitled, *sources])
+    with_sources[last] = text_part(text, in_place_of=search.in_place_of)
     return with_sources
+
+
+def _untold_sources(parts: Sequence[Part], sent: Sequence[Part]) -> list[str]:
+    """Returns the sources that parts cite and that nothing sent tells: a line for each."""
+    shown = "\n".join(part.text or "" for part in sent)
+    sources: list[str] = []
+    for part in parts:
+        sources += [source for source in cited_sources(part.block) if source not in shown]
+    return list(dict.fromkeys(sources))
 
 
 def _is_titled(line: str, sources: Sequence[str]) -> bool:
@@ -200,24 +221,42 @@ def _is_search(part: Part) -> bool:
 
 
 def _changes(parts: Sequence[Part], sent: Sequence[Part]) -> list[Change]:
-    """Returns what the report says of the parts that are sent otherwise."""
-    as_text = [part.in_place_of.label for part in sent if part.in_place_of is not None]
-    kept = {id(part) for part in sent} | {id(part.in_place_of) for part in sent}
-    gone = [part for part in parts if id(part) not in kept and part.kind is not Kind.TEXT]
-    thoughts = [part for part in gone if _is_thought(part)]
-    others = [part.label for part in gone if not _is_thought(part) and not part.is_listed_call]
-
+    """Returns what the report says of the parts that are sent as texts, or not at all."""
+    gone = _left_out(parts, sent)
     changes: list[Change] = []
-    if thoughts:
+    if any(map(_is_thought, gone)):
         changes.append(_NO_REASONING)
+    as_text = _labels([part.in_place_of for part in sent if part.in_place_of is not None])
     if as_text:
-        names = ", ".join(dict.fromkeys(as_text))
-        changes.append(Change("foreign_item", f"items of another provider sent as text: {names}"))
+        changes.append(Change("foreign_item", f"items of another provider sent as text: {as_text}"))
+    others = _labels([part for part in gone if _is_told_by_label(part)])
     if others:
-        names = ", ".join(dict.fromkeys(others))
-        changes.append(Change("foreign_item", f"sent without items of another provider: {names}"))
+        changes.append(Change("foreign_item", f"sent without items of another provider: {others}"))
     return changes
 
 
+def _left_out(parts: Sequence[Part], sent: Sequence[Part]) -> list[Part]:
+    """Returns the parts of which nothing is sent. A text is always sent, if only its words."""
+    kept: set[int] = set()
+    for part in sent:
+        kept.add(id(part))
+        kept.add(id(part.in_place_of))
+    return [part for part in parts if id(part) not in kept and part.kind is not Kind.TEXT]
+
+
+def _is_told_by_label(part: Part) -> bool:
+    """Tells if a part that is left out is named in the report.
+
+    Thoughts have a change of their own, and a listed call is sent in `tool_calls`.
+    """
+    return not _is_thought(part) and not part.is_listed_call
+
+
+def _labels(parts: Sequence[Part]) -> str:
+    """Returns what parts are called, each label once, in a row."""
+    return ", ".join(dict.fromkeys(part.label for part in parts))
+
+
 def _is_thought(part: Part) -> bool:
+    """Tells if a part is reasoning, or nothing but the signature of it."""
     return part.kind is Kind.REASONING or part.type in _SIGNATURES

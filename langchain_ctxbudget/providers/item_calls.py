@@ -1,8 +1,9 @@
-"""Calls and results that LangChain does not list, in a form that the provider reads.
+"""Puts calls and results that LangChain does not list into a form that the provider reads.
 
-A call that is an item of OpenAI's Responses API (of a computer, a shell, a patch), or a block
-alone, owns its result as any call does. Where its provider reads both as they are, they stay; else
-the call is listed, and the result becomes a tool message, as everybody reads it.
+Some calls stand in the content of a message alone: items of OpenAI's Responses API (of a computer,
+a shell, a patch), and blocks in the form of another provider. Such a call owns its result as any
+call does. Where the provider reads both as they are, they stay. Otherwise the call is listed in
+`tool_calls`, and its result becomes a tool message: every provider reads that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from langchain_ctxbudget.content import (
     as_screen,
     blocks_of,
     call_id_of,
+    is_item_result,
     is_raw,
     is_result,
     is_text,
@@ -39,6 +41,10 @@ _IS_LISTED = Change(
 )
 
 
+_SCREEN = ITEM_CALLS["computer_call"].result_type
+"""The type of the block that shows the screen of a computer."""
+
+
 class _Answer(NamedTuple):
     """The newest result of a call."""
 
@@ -47,28 +53,43 @@ class _Answer(NamedTuple):
     """True if it is a block in another message, in the form of an item."""
 
 
+class _CallIds(NamedTuple):
+    """The ids of the calls that are sent, by their form."""
+
+    listed: set[str]
+    items: set[str]
+    """Those of calls that are items of the Responses API."""
+
+
 def with_calls_as_read(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
     """Lists calls that the provider does not read as they are, and makes messages of results."""
     if all(is_text(placed.message) for placed in stretch.placed):
         return stretch, []
     answers = _answers_in(stretch.messages)
     calling = [_with_calls_as_read(placed.message, answers, profile) for placed in stretch.placed]
-    listed = {str(call["id"]) for message in calling for call in listed_calls(message)}
-    screens = {call_id for message in calling for call_id in item_call_ids(message)}
+    call_ids = _ids_by_form(calling)
 
     sent: list[Placed] = []
     repairs: list[Repair] = []
     for placed, message in zip(stretch.placed, calling, strict=True):
-        results = _with_results_as_read(message, listed, screens)
-        if len(results) == 1 and results[0] is placed.message:
+        *results, last = _with_results_as_read(message, call_ids)
+        if last is placed.message and not results:
             sent.append(placed)
             continue
-        *others, last = results
-        sent += map(Placed, others)
+        sent += map(Placed, results)
         sent.append(Placed(last, placed.position))
-        if _is_told(placed.message, results):
+        if results or _is_told(placed.message, last):
             repairs.append(_IS_LISTED.repair_of(placed.message))
     return Stretch(sent, stretch.used), repairs
+
+
+def _ids_by_form(messages: Sequence[BaseMessage]) -> _CallIds:
+    """Returns the ids of the calls in messages."""
+    ids = _CallIds(set(), set())
+    for message in messages:
+        ids.listed.update(str(call["id"]) for call in listed_calls(message))
+        ids.items.update(item_call_ids(message))
+    return ids
 
 
 def with_calls_as_shown(group: Group) -> Group:
@@ -84,8 +105,7 @@ def with_calls_as_shown(group: Group) -> Group:
 
 def _has_item(message: BaseMessage) -> bool:
     """Tells if a message has a call that is an item, or a screen of a computer."""
-    is_screen = message.additional_kwargs.get("type") in ITEM_RESULTS
-    return is_screen or bool(item_call_ids(message))
+    return is_item_result(message) or bool(item_call_ids(message))
 
 
 def _answers_in(messages: Sequence[BaseMessage]) -> dict[str, _Answer]:
@@ -119,7 +139,9 @@ def _with_calls_as_read(
             must_be_listed = type_of(block) in ITEM_CALLS and not _is_read(block, answer, profile)
         if must_be_listed:
             to_list.append(block)
-    return with_listed(message, to_list) if to_list else message
+    if not to_list:
+        return message
+    return with_listed(message, to_list)
 
 
 def _is_read(call: Block, answer: _Answer | None, profile: Profile) -> bool:
@@ -139,51 +161,59 @@ def _is_read(call: Block, answer: _Answer | None, profile: Profile) -> bool:
 # Results
 
 
-def _with_results_as_read(
-    message: BaseMessage, listed: set[str], items: set[str]
-) -> list[BaseMessage]:
-    """Returns a message in the form in which its results are read, and results that were in it."""
+def _with_results_as_read(message: BaseMessage, call_ids: _CallIds) -> list[BaseMessage]:
+    """Returns a message in the form in which its results are read, behind those that leave it.
+
+    A message that held nothing but results is not among them.
+    """
     if isinstance(message, ToolMessage):
-        return [_as_read(message, items)]
+        return [_as_read(message, call_ids)]
     if not answered_ids(message):
         return [message]
-    rest: list[Block] = []
+    blocks = blocks_of(message)
     results: list[BaseMessage] = []
-    for block in blocks_of(message):
-        call_id = call_id_of(block)
-        if is_result(block) and (call_id in listed or _is_made_a_message(block, items)):
-            results.append(_as_read(result_of(block, message), items))
-        elif type_of(block) in ITEM_RESULTS and call_id not in items:
-            rest.append(raw_text(block))
+    rest: list[Block] = []
+    for block in blocks:
+        if _leaves_message(block, call_ids):
+            results.append(_as_read(result_of(block, message), call_ids))
         else:
-            rest.append(block)
-    if rest == blocks_of(message):
+            rest.append(_as_block(block, call_ids))
+    if rest == blocks:
         return [message]
     if rest:
         results.append(message.model_copy(update={"content": rest}))
     return results
 
 
-def _is_made_a_message(result: Block, items: set[str]) -> bool:
-    """Tells if a result of a call that is an item has to stand in a message of its own.
+def _leaves_message(block: Block, call_ids: _CallIds) -> bool:
+    """Tells if a block becomes a tool message: it answers a listed call, or is no item.
 
-    A screen does, and what is no item itself.
+    A screen is an item that has to stand in a message of its own.
     """
-    if call_id_of(result) not in items:
+    if not is_result(block):
         return False
-    is_screen = type_of(result) == ITEM_CALLS["computer_call"].result_type
-    return is_screen or type_of(result) not in ITEM_RESULTS
+    call_id = call_id_of(block)
+    if call_id in call_ids.listed:
+        return True
+    if call_id not in call_ids.items:
+        return False
+    return type_of(block) == _SCREEN or type_of(block) not in ITEM_RESULTS
 
 
-def _as_read(result: ToolMessage, items: set[str]) -> ToolMessage:
+def _as_block(block: Block, call_ids: _CallIds) -> Block:
+    """Returns a block as it stays in its message: a result whose call is no item becomes a text."""
+    if type_of(block) in ITEM_RESULTS and call_id_of(block) not in call_ids.items:
+        return raw_text(block)
+    return block
+
+
+def _as_read(result: ToolMessage, call_ids: _CallIds) -> ToolMessage:
     """Returns a result as the screen of a computer that was called, or as that of any tool."""
-    if result.tool_call_id not in items:
+    if result.tool_call_id not in call_ids.items:
         return as_ordinary_result(result)
     return as_screen(result) or result
 
 
-def _is_told(message: BaseMessage, results: Sequence[BaseMessage]) -> bool:
+def _is_told(message: BaseMessage, sent: BaseMessage) -> bool:
     """Tells if a change of form is told: not that of a screen, whose words are the same."""
-    if len(results) > 1 or not isinstance(message, ToolMessage):
-        return True
-    return message.content != results[0].content
+    return not isinstance(message, ToolMessage) or message.content != sent.content

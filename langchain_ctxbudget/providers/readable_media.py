@@ -1,4 +1,4 @@
-"""Media and other blocks of users and tools in a form that the provider reads.
+"""Puts media and other blocks of users and tools into a form that the provider reads.
 
 | what stands there | what is sent |
 |---|---|
@@ -8,7 +8,7 @@
 | a medium that it does not take | a line that says what it was |
 | a search result, a document of text, JSON, any other block that it does not read | its words |
 
-Of an assistant's media, those stay that the provider's own models have made.
+Media of an assistant stay only where the provider's models read those that they have made.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from langchain_ctxbudget.content import (
     Shape,
     carrier_of,
     fields_of,
+    is_item_result,
     media_inside,
     only_text_of,
     parts_of,
@@ -40,8 +41,6 @@ from langchain_ctxbudget.providers.media_forms import MediaForms
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import Change
 
-_GIVEN_TO_READ = frozenset({"document", "text-plain", "search_result", "json"})
-"""Types of blocks that no provider takes from an assistant, and no model has made."""
 _IN_ANOTHER_FORM = "sent in the form that its provider reads"
 _AS_TEXT = "sent as text"
 
@@ -58,7 +57,7 @@ def with_readable_media(
 ) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message with media and blocks that its provider reads, and what was changed."""
     forms = profile.media_forms
-    if forms is None or only_text_of(message) is not None or _is_screen(message):
+    if forms is None or only_text_of(message) is not None or is_item_result(message):
         return message, ()
     sent: list[Part] = []
     changes: dict[Change, None] = {}
@@ -75,24 +74,18 @@ def with_readable_media(
     return with_parts(message, sent), list(changes)
 
 
-def _is_screen(message: BaseMessage) -> bool:
-    """Tells if a result is the screen of a computer, which is in the form of its provider."""
-    return message.additional_kwargs.get("type") in ITEM_RESULTS
-
-
 def _sent_of_assistant(part: Part, forms: MediaForms, profile: Profile) -> _Sent:
     """Returns what is sent of a part of an assistant's message."""
-    if part.kind is Kind.REFUSAL and not part.key and part.type not in forms.blocks:
-        return _Sent([text_part(part.text or "")], _text_change(part))
-    if part.kind is Kind.UNKNOWN and part.type in _GIVEN_TO_READ:
-        return _Sent([text_part(readable_text_of(part))], _text_change(part))
-    if not part.is_media:
-        return _Sent([part])
     if part.key:
-        return _Sent([part]) if profile.sends_sounds_by_id else _line_for(part)
-    if part.item is not None or profile.reads_own_media:
-        return _Sent([part])
-    return _line_for(part)
+        is_unsent = part.is_media and not profile.sends_sounds_by_id
+        return _line_for(part) if is_unsent else _Sent([part])
+    if part.kind is Kind.REFUSAL and part.type not in forms.blocks:
+        return _Sent([text_part(part.text or "")], _text_change(part))
+    if part.kind is Kind.UNKNOWN and part.is_given_to_read:
+        return _Sent([text_part(readable_text_of(part))], _text_change(part))
+    if part.is_media and part.item is None and not profile.reads_own_media:
+        return _line_for(part)
+    return _Sent([part])
 
 
 def _sent_of_others(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
@@ -104,12 +97,23 @@ def _sent_of_others(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
     if part.medium is not None:
         medium = with_told_type(part.medium, part.block)
         return _sent_medium(part, medium, forms, in_result=in_result)
-    if part.kind is Kind.TEXT and part.plain_text is None:
-        says_something = bool(part.text and part.text.strip())
-        return _Sent([text_part(part.text or "")] if says_something else [], _text_change(part))
-    if part.kind is Kind.UNKNOWN:
-        return _as_text(part, forms, in_result=in_result)
-    return _Sent([part])
+    match part.kind:
+        case Kind.TEXT:
+            return _as_plain_text(part)
+        case Kind.UNKNOWN:
+            return _as_text(part, forms, in_result=in_result)
+        case _:
+            return _Sent([part])
+
+
+def _as_plain_text(part: Part) -> _Sent:
+    """Returns a text in the form that every provider reads, or nothing if it is empty."""
+    if part.plain_text is not None:
+        return _Sent([part])
+    text = part.text or ""
+    if not text.strip():
+        return _Sent([], _text_change(part))
+    return _Sent([text_part(text)], _text_change(part))
 
 
 # Media
@@ -127,14 +131,21 @@ def _sent_medium(part: Part, medium: Medium, forms: MediaForms, *, in_result: bo
         new_part = Part(_written(accepted, shapes, part))
         detail = f"its {part.name} is {_IN_ANOTHER_FORM}"
         return _Sent([*_context_of(part), new_part], Change("content_form", detail))
-    if true.kind == "file" and true.payload:
-        text = text_in(true)
-        if text is not None and text.strip():
-            heading = f"[{part.name}{f': {true.name}' if true.name else ''}]"
-            detail = f"the text of its {part.name} is {_AS_TEXT}"
-            new_part = text_part(f"{heading}\n{text}")
-            return _Sent([*_context_of(part), new_part], Change("content_form", detail))
+    text = _text_of_file(true)
+    if text:
+        label = f"{part.name}: {true.name}" if true.name else part.name
+        detail = f"the text of its {part.name} is {_AS_TEXT}"
+        new_part = text_part(f"[{label}]\n{text}")
+        return _Sent([*_context_of(part), new_part], Change("content_form", detail))
     return _line_for(part)
+
+
+def _text_of_file(medium: Medium) -> str:
+    """Returns the text in the bytes of a file; empty where there is none, and for other media."""
+    if medium.kind != "file" or not medium.payload:
+        return ""
+    text = text_in(medium) or ""
+    return text if text.strip() else ""
 
 
 def _written(medium: Medium, shapes: Sequence[Shape], part: Part) -> dict[str, object]:
@@ -150,8 +161,12 @@ def _written(medium: Medium, shapes: Sequence[Shape], part: Part) -> dict[str, o
 
 def _context_of(part: Part) -> list[Part]:
     """Returns what the user says of a document beside it, which only Anthropic's form can hold."""
-    context = part.block.get("context") if isinstance(part.block, dict) else None
-    return [text_part(context)] if isinstance(context, str) and context.strip() else []
+    if isinstance(part.block, str):
+        return []
+    context = part.block.get("context")
+    if not isinstance(context, str) or not context.strip():
+        return []
+    return [text_part(context)]
 
 
 def _line_for(part: Part) -> _Sent:
@@ -178,11 +193,11 @@ def _as_text(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
     if not readable:
         return _Sent([text_part(readable_text_of(part))], _text_change(part))
     words = text_part("\n".join([f"[{part.name}]", *part.words]))
-    pictures = [
-        Part(_written(medium, forms.shapes(medium, in_result=in_result), part))
-        for medium in readable
-    ]
-    return _Sent([words, *pictures], _text_change(part))
+    sent = [words]
+    for medium in readable:
+        shapes = forms.shapes(medium, in_result=in_result)
+        sent.append(Part(_written(medium, shapes, part)))
+    return _Sent(sent, _text_change(part))
 
 
 def _text_change(part: Part) -> Change:
