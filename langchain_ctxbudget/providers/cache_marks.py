@@ -1,8 +1,8 @@
-"""The marks in a request that tell Anthropic where a beginning ends that its cache is to hold.
+"""Marks in a request that tell Anthropic's cache where a beginning ends that it is to hold.
 
-An application sets them as `cache_control`, on blocks of messages, on tools, or beside both; this
-package sets its own with `cache_markers="anthropic"`. A request may have four of them, and in a
-long history they add up.
+An application sets them under `cache_control`: on blocks of messages, on tools, or as an option of
+the request. This package sets its own with `cache_markers="anthropic"`. Anthropic takes four of
+them in a request, and a long history may have more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ Mark = Mapping[str, Any]
 LONG = "1h"
 """The `ttl` of a mark for an hour; without one, a mark is for five minutes."""
 _KEPT_IN = ("extras", "metadata")
-"""Keys of a block in which `langchain-anthropic` looks for its mark, too."""
+"""Keys of a block under which `langchain-anthropic` looks for a mark, too."""
 _NEVER_MARKED = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks that Anthropic refuses with a mark: "thinking.cache_control: Extra inputs are not
 permitted" (Wei-Shaw/sub2api issue 225, January 2026)."""
@@ -55,32 +55,40 @@ def request_mark_of(model: object) -> object:
 def with_accepted_marks(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
     """Returns a request with the marks that a provider takes: the newest, and the system message's.
 
-    A mark of a message stands on a block of its own, not inside one, and none for an hour comes
+    A mark that is sent stands on a block of a message, not inside a block. None for an hour comes
     behind one for five minutes.
     """
     messages = stretch.messages
-    places = [
-        _Place(number, at, mark)
-        for number, message in enumerate(messages)
-        if not isinstance(message.content, str)
-        for at, mark in _marks_in(message)
-    ]
+    places = _places_in(messages)
     if not places:
         return stretch, []
     kept = _kept_marks(places, messages, profile.cache.most_marks - stretch.marks_beside.count)
-    wanted = dict(_in_order_of_lifetimes(kept, is_short=stretch.marks_beside.is_short))
+    ordered = _in_order_of_lifetimes(kept, is_short=stretch.marks_beside.is_short)
+    # Every message that has marks is written anew, also with none of them.
+    marks: dict[int, dict[int, Mark]] = {place.message: {} for place in places}
+    for place in ordered:
+        marks[place.message][place.block] = place.mark
+
     placed = list(stretch.placed)
     repairs: list[Repair] = []
-    for number in sorted({place.message for place in places}):
-        marks = {at: mark for (message, at), mark in wanted.items() if message == number}
-        sent, changes = _with_marks(messages[number], marks, profile)
+    for number, marks_of_message in marks.items():
+        sent, changes = _with_marks(messages[number], marks_of_message, profile)
         placed[number] = Placed(sent, placed[number].position)
         repairs += [change.repair_of(messages[number]) for change in changes]
     return replace(stretch, placed=placed), repairs
 
 
+def _places_in(messages: Sequence[BaseMessage]) -> list[_Place]:
+    """Returns the marks in the messages of a request, in order."""
+    places: list[_Place] = []
+    for number, message in enumerate(messages):
+        if not isinstance(message.content, str):
+            places += [_Place(number, block, mark) for block, mark in _marks_in(message)]
+    return places
+
+
 def _marks_in(message: BaseMessage) -> Iterator[tuple[int, Mark]]:
-    """Yields the marks of a message that is a list of blocks, by the position of their blocks."""
+    """Yields the marks of a message, each with the position of its block."""
     for position, block in enumerate(blocks_of(message)):
         mark = _mark_of(block)
         if mark is not None:
@@ -108,6 +116,7 @@ def _blocks_inside(block: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_long(mark: Mark) -> bool:
+    """Tells if a mark is for an hour."""
     return mark.get("ttl") == LONG
 
 
@@ -142,24 +151,31 @@ def _kept_marks(
 
 
 def _may_be_marked(message: BaseMessage, position: int) -> bool:
+    """Tells if Anthropic takes a mark on a block of a message."""
     block = blocks_of(message)[position]
     return isinstance(block, str) or block.get("type") not in _NEVER_MARKED
 
 
-def _in_order_of_lifetimes(
-    places: Sequence[_Place], *, is_short: bool
-) -> Iterator[tuple[tuple[int, int], Mark]]:
-    """Yields the marks by their places; behind one for five minutes, all are for five minutes.
+def _in_order_of_lifetimes(places: Sequence[_Place], *, is_short: bool) -> list[_Place]:
+    """Returns marks of which all behind the first one for five minutes are for five minutes, too.
 
     Anthropic refuses others: "a ttl='1h' cache_control block must not come after a ttl='5m'
     cache_control block" (cnighswonger/claude-code-cache-fix issue 44, April 2026).
+
+    Args:
+        places: The marks of the messages, in order.
+        is_short: True if a mark before them is for five minutes.
     """
+    ordered: list[_Place] = []
     for place in places:
-        mark = place.mark
-        if is_short and _is_long(mark):
-            mark = {key: value for key, value in mark.items() if key != "ttl"}
-        is_short = is_short or not _is_long(mark)
-        yield (place.message, place.block), mark
+        if not _is_long(place.mark):
+            is_short = True
+            ordered.append(place)
+        elif is_short:
+            ordered.append(place._replace(mark=_without_key(place.mark, "ttl")))
+        else:
+            ordered.append(place)
+    return ordered
 
 
 def _with_marks(
@@ -174,8 +190,10 @@ def _with_marks(
         before = _mark_of(block)
         mark = marks.get(position)
         sent.append(_with_mark(block, mark))
-        removed += before is not None and mark is None
-        shortened += mark is not None and mark != before
+        if mark is None and before is not None:
+            removed += 1
+        if mark is not None and mark != before:
+            shortened += 1
     if sent == blocks:
         return message, []
     changes: list[Change] = []
@@ -188,6 +206,7 @@ def _with_marks(
 
 
 def _removal(count: int, profile: Profile) -> str:
+    """Returns what the report says of a message from which marks were removed."""
     marks = "its mark" if count == 1 else f"{count} of its marks"
     most = profile.cache.most_marks
     if not most:
@@ -216,17 +235,26 @@ def without_mark(block: Block) -> Block:
     return _bare(block)
 
 
-def _bare(block: dict[str, Any]) -> dict[str, Any]:
-    bare = {key: value for key, value in block.items() if key != MARK_KEY}
+def _bare(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a block without a mark: on it, under a key of it, or on a block inside it."""
+    bare = _without_key(block, MARK_KEY)
     for key in _KEPT_IN:
         fields = bare.get(key)
         if isinstance(fields, Mapping) and MARK_KEY in fields:
-            bare[key] = {name: value for name, value in fields.items() if name != MARK_KEY}
+            bare[key] = _without_key(fields, MARK_KEY)
     if _blocks_inside(bare):
-        bare["content"] = [
-            _bare(part) if isinstance(part, dict) else part for part in bare["content"]
-        ]
+        bare["content"] = list(map(_bare_inside, bare["content"]))
     return bare
+
+
+def _bare_inside(part: object) -> object:
+    """Returns a block inside a block without its mark; anything else as it is."""
+    return _bare(part) if isinstance(part, dict) else part
+
+
+def _without_key(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Returns fields without the one under a key."""
+    return {name: value for name, value in fields.items() if name != key}
 
 
 # Marks that are set
@@ -290,19 +318,22 @@ def with_cache_marks(
 def _last_with_mark(
     messages: Sequence[BaseMessage], position: int, mark: Mark
 ) -> tuple[int, BaseMessage | None]:
-    """Returns the last message up to a position that can be marked, with the mark, and its place.
+    """Returns the position of the last message, up to a given one, that can be marked, and it so.
 
-    None if there is no such message.
+    Where none can be marked, that is the given position and None.
     """
-    for at in range(position, -1, -1):
-        with_mark = _marked(messages[at], mark)
+    for number in range(position, -1, -1):
+        with_mark = _marked(messages[number], mark)
         if with_mark is not None:
-            return at, with_mark
+            return number, with_mark
     return position, None
 
 
 def _is_marked(message: BaseMessage) -> bool:
-    return not isinstance(message.content, str) and any(True for _ in _marks_in(message))
+    """Tells if a message has a mark."""
+    if isinstance(message.content, str):
+        return False
+    return next(_marks_in(message), None) is not None
 
 
 def _marked(message: BaseMessage, mark: Mark) -> BaseMessage | None:

@@ -1,7 +1,7 @@
-"""Ids of calls that a provider refuses.
+"""Replaces ids of calls that a provider refuses, in the call and in its result.
 
-What its profile says stands in their place, in the call and in its result, wherever these stand: in
-history, in the current turn, in prompts of other processes.
+The new id follows from the old one and the profile alone, so a call and its result stay a pair
+wherever they stand: in the history, in the current turn, in a prompt of another process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,10 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.content import Part, call_ids, is_text, with_calls_as
+from langchain_ctxbudget.content import KEYS_OF_CALL_IDS, Part, call_ids, is_text, with_calls_as
 from langchain_ctxbudget.providers.profile import CallIds, Profile
 from langchain_ctxbudget.providers.stretch import Placed, Repair, Stretch
 
-_KEYS_OF_CALL_IDS = ("call_id", "tool_call_id", "tool_use_id")
-"""Keys under which blocks of any type name a call."""
 _CALLS_BY_ID = frozenset(
     {"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"}
 )
@@ -25,7 +23,7 @@ the thought that led to each call, by the id of the call."""
 
 
 def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
-    """Puts an id that the provider takes in place of every other id of a call."""
+    """Returns messages whose calls and results go by ids that the provider takes."""
     ids = profile.call_ids
     if ids.may_be_any:
         return stretch, []
@@ -38,17 +36,19 @@ def with_accepted_call_ids(stretch: Stretch, profile: Profile) -> tuple[Stretch,
             sent.append(placed)
             continue
         sent.append(Placed(accepted, placed.position))
-        if not isinstance(message, ToolMessage):
-            sent_ids = list(call_ids(accepted))
-            refused = "that the provider refuses"
-            if (
-                ids.longest is not None
-                and max(map(len, call_ids(message)), default=0) > ids.longest
-            ):
-                refused = f"over {ids.longest} characters"
-            detail = f"ids of calls {refused} are sent as digests: {sent_ids}"
-            repairs.append(Repair("call_id", message.id or "", detail))
+        if not isinstance(message, ToolMessage):  # the repair of the call tells of its result, too
+            repairs.append(_digests_told(message, accepted, ids))
     return Stretch(sent, stretch.used), repairs
+
+
+def _digests_told(message: BaseMessage, accepted: BaseMessage, ids: CallIds) -> Repair:
+    """Returns the repair that tells which ids a message with calls is sent with, and why."""
+    longest = max(map(len, call_ids(message)), default=0)
+    refused = "that the provider refuses"
+    if ids.longest is not None and longest > ids.longest:
+        refused = f"over {ids.longest} characters"
+    detail = f"ids of calls {refused} are sent as digests: {list(call_ids(accepted))}"
+    return Repair("call_id", message.id or "", detail)
 
 
 def sent_call_id(result: BaseMessage, profile: Profile) -> str | None:
@@ -65,21 +65,24 @@ def with_accepted_ids(message: BaseMessage, ids: CallIds) -> BaseMessage:
     """
     if ids.may_be_any:
         return message
-    changes: dict[str, Any] = {}
-    if isinstance(message, ToolMessage):
-        changes["tool_call_id"] = ids.accepted(message.tool_call_id)
-    if isinstance(message, AIMessage):
-        changes |= _calls_with_accepted_ids(message, ids)
-    if isinstance(message.content, list):
-        changes["content"] = [_block_with_accepted_ids(block, ids) for block in message.content]
-
-    for name in list(changes):
-        if changes[name] == getattr(message, name):
-            del changes[name]
+    fields = _fields_with_accepted_ids(message, ids)
+    changes = {name: value for name, value in fields.items() if value != getattr(message, name)}
     if not changes:
         return message
     former_ids = {ids.accepted(call_id): call_id for call_id in call_ids(message)}
     return with_thoughts_of_calls(message.model_copy(update=changes), former_ids)
+
+
+def _fields_with_accepted_ids(message: BaseMessage, ids: CallIds) -> dict[str, Any]:
+    """Returns the fields of a message in which ids of calls stand, with accepted ids."""
+    fields: dict[str, Any] = {}
+    if isinstance(message, ToolMessage):
+        fields["tool_call_id"] = ids.accepted(message.tool_call_id)
+    if isinstance(message, AIMessage):
+        fields |= _calls_with_accepted_ids(message, ids)
+    if isinstance(message.content, list):
+        fields["content"] = [_block_with_accepted_ids(block, ids) for block in message.content]
+    return fields
 
 
 def ids_of_calls(message: BaseMessage) -> Sequence[str]:
@@ -90,7 +93,7 @@ def ids_of_calls(message: BaseMessage) -> Sequence[str]:
 
 
 def without_call_ids(message: BaseMessage) -> BaseMessage:
-    """Returns a message by which others are told apart that differ in more than ids of calls."""
+    """Returns a message without its ids of calls: equal for messages that differ in these alone."""
     if isinstance(message, ToolMessage):
         return message.model_copy(update={"tool_call_id": ""})
     if not isinstance(message, AIMessage) or not message.tool_calls:
@@ -145,7 +148,7 @@ def _block_with_accepted_ids(block: Any, ids: CallIds) -> Any:  # noqa: ANN401 -
         return block
     if block.get("type") == "non_standard":
         return {**block, "value": _block_with_accepted_ids(block.get("value"), ids)}
-    for key in _KEYS_OF_CALL_IDS:
+    for key in KEYS_OF_CALL_IDS:
         block = _with_accepted_id(block, ids, key)
     if block.get("type") in _CALLS_BY_ID and "call_id" not in block:
         block = _with_accepted_id(block, ids)

@@ -1,4 +1,4 @@
-"""Characters that UTF-8 can hold, as requests are sent in it."""
+"""Replaces characters that UTF-8 cannot hold, since requests are sent in UTF-8."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +12,7 @@ from langchain_ctxbudget.providers.stretch import Change
 
 _JOINED = Change("characters", "halves of characters are sent joined, or as �")
 _NOT_SENT = ("id", "artifact")
+"""Fields of a message that no provider is sent."""
 
 
 def with_sendable_characters(
@@ -20,16 +21,17 @@ def with_sendable_characters(
     """Returns a message whose texts UTF-8 can hold, and what was changed in its words."""
     if _is_bare_ascii(message):
         return message, ()
-    unsendable = {
-        name: value
-        for name, value in vars(message).items()
-        if value and name not in _NOT_SENT and not _is_sendable(value)
-    }
-    if not unsendable:
+    changes: dict[str, Any] = {}
+    for name, value in vars(message).items():
+        if name not in _NOT_SENT and not _is_sendable(value):
+            changes[name] = _sendable(value)
+    if not changes:
         return message, ()
-    changes = {name: _sendable(value) for name, value in unsendable.items()}
+    sendable = message.model_copy(update=changes)
     words = plain_text(message)
-    return message.model_copy(update=changes), [_JOINED] if encodable(words) != words else ()
+    if encodable(words) == words:  # what was changed is not said, as in metadata
+        return sendable, ()
+    return sendable, [_JOINED]
 
 
 def _is_bare_ascii(message: BaseMessage) -> bool:

@@ -1,9 +1,9 @@
-"""Media beyond what a provider takes in one request: how many, how large, how many bytes.
+"""Leaves out media beyond what a provider takes in one request; a line tells of each.
 
-What a provider refuses for itself, such as an image with too long a side, is left out wherever it
-stands. Of what is too much together the oldest give way, as for tokens, and lines tell of them.
-They give way some at a time, so that a conversation that goes on does not change its beginning
-with every picture.
+A medium that the provider refuses even alone, such as an image with too long a side, is left out
+wherever it stands. Where the media of a request are too many or too large together, the oldest give
+way first. Several give way at a time, so that the beginning of a conversation does not change with
+every new picture.
 """
 
 from collections import defaultdict
@@ -85,17 +85,26 @@ def media_left_out(messages: Sequence[BaseMessage], limits: MediaLimits) -> Left
     if not media:
         return {}
     accepted = [placed for placed in media if not _is_refused(placed, limits)]
-    fewest = _fewest_left_out(accepted, limits)
-    if fewest:
-        step = max(1, (len(accepted) - fewest) // _STEP_SHARE)
-        fewest = min(ceil(fewest / step) * step, len(accepted) - 1)
-    staying = {placed.place for placed in accepted[fewest:]}
+    staying = {placed.place for placed in _staying(accepted, limits)}
 
     numbers: defaultdict[int, set[int]] = defaultdict(set)
     for placed in media:
         if placed.place not in staying:
             numbers[placed.message].add(placed.number)
     return {message: frozenset(of_message) for message, of_message in numbers.items()}
+
+
+def _staying(media: Sequence[_Placed], limits: MediaLimits) -> Sequence[_Placed]:
+    """Returns the newest of some media, as many as a provider takes together.
+
+    At least the newest one stays.
+    """
+    fewest = _fewest_left_out(media, limits)
+    if not fewest:
+        return media
+    step = max(1, (len(media) - fewest) // _STEP_SHARE)
+    in_steps = ceil(fewest / step) * step
+    return media[min(in_steps, len(media) - 1) :]
 
 
 def _media_of(messages: Sequence[BaseMessage]) -> list[_Placed]:
@@ -124,28 +133,45 @@ def _fewest_left_out(media: Sequence[_Placed], limits: MediaLimits) -> int:
 
     The newest one always stays.
     """
-    images = 0
-    request_bytes = 0
-    pages = 0
-    longest_side = 0
+    load = _Load()
     for staying, placed in enumerate(reversed(media)):
-        images += placed.is_image
-        request_bytes += placed.sent_bytes
-        pages += placed.pages
-        longest_side = max(longest_side, placed.longest_side)
-        has_too_large = limits.many_images is not None and (
-            images > limits.many_images and _is_over(longest_side, limits.longest_side_of_many)
-        )
-        is_too_much = (
-            has_too_large
-            or _is_over(images, limits.most_images)
-            or _is_over(request_bytes, limits.request_bytes)
-            or _is_over(pages, limits.most_pages)
-        )
-        if staying and is_too_much:
+        load.add(placed)
+        if staying and load.is_over(limits):
             return len(media) - staying
     return 0
 
 
+@dataclass(slots=True)
+class _Load:
+    """What the media of a request take together."""
+
+    images: int = 0
+    request_bytes: int = 0
+    pages: int = 0
+    longest_side: int = 0
+    """Pixels of the longest side of any image."""
+
+    def add(self, placed: _Placed) -> None:
+        """Adds a medium."""
+        if placed.is_image:
+            self.images += 1
+        self.request_bytes += placed.sent_bytes
+        self.pages += placed.pages
+        self.longest_side = max(self.longest_side, placed.longest_side)
+
+    def is_over(self, limits: MediaLimits) -> bool:
+        """Tells if it is more than a provider takes in a request."""
+        if _is_over(self.images, limits.many_images) and _is_over(
+            self.longest_side, limits.longest_side_of_many
+        ):
+            return True
+        return (
+            _is_over(self.images, limits.most_images)
+            or _is_over(self.request_bytes, limits.request_bytes)
+            or _is_over(self.pages, limits.most_pages)
+        )
+
+
 def _is_over(value: int, limit: int | None) -> bool:
+    """Tells if a value is over a limit, if there is one."""
     return limit is not None and value > limit
