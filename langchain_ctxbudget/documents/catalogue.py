@@ -476,14 +476,24 @@ def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> lis
 
 
 def _mentioned(names: Sequence[Sequence[str]], text: str) -> list[int]:
-    """Returns the numbers of the documents that a text names, in the order of their places."""
+    """Returns the numbers of the documents that a text names, in the order of their places.
+
+    Where it names a file with its path, other files of that name are not meant.
+    """
+    longest = _longest_mentioned(names, text)
+    files_with_path = {name.rpartition("/")[2] for name in longest.values() if "/" in name}
+    places: list[tuple[int, int]] = []
+    for number, name in longest.items():
+        if name not in files_with_path:
+            places.append((text.find(name), number))
+    return [number for _, number in sorted(places)]
+
+
+def _longest_mentioned(names: Sequence[Sequence[str]], text: str) -> dict[int, str]:
+    """Returns the longest name by which a text names each document, by the document's number."""
     longest: dict[int, str] = {}
     for number, document_names in enumerate(names):
         mentioned = [name for name in document_names if name in text and mentions(text, [name])]
         if mentioned:
             longest[number] = max(mentioned, key=len)
-    files = {name.rpartition("/")[2] for name in longest.values() if "/" in name}
-    places = sorted(
-        (text.find(name), number) for number, name in longest.items() if name not in files
-    )
-    return [number for _, number in places]
+    return longest

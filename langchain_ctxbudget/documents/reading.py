@@ -192,16 +192,17 @@ def _decoded(path: Path) -> str:
 
 
 def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDocument:
-    """Makes one document of several, such as pages; they share the metadata in which they agree."""
+    """Makes one document of several, such as pages; they share the metadata in which they agree.
+
+    Raises:
+        DocumentError: There is no text in it, or its date cannot be read.
+    """
     shared = _shared_metadata(documents)
     merged = {**shared, **metadata}
     text = "\n\n".join(document.page_content for document in documents)
     source = _stripped(merged, "source") or documents[0].id or f"text:{hash_of(text)}"
-    suffix = PurePosixPath(source).suffix.lower()
-    kind = one_line(_stripped(merged, "type")) or TYPES.get(suffix, "text")
-    if not text.strip():
-        hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
-        raise DocumentError(f"The document {source!r} has no text{hint}")
+    kind = _kind_of(source, merged)
+    _require_text(text, source, kind)
     parts: list[Part] = []
     for document in documents:
         parts += _parts(document, kind, merged)
@@ -218,6 +219,22 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
     return NewDocument(about, parts, text)
 
 
+def _kind_of(source: str, metadata: Mapping[str, Any]) -> str:
+    """Returns the type of a document: the one that its metadata tell, or that of its file name."""
+    suffix = PurePosixPath(source).suffix.lower()
+    return one_line(_stripped(metadata, "type")) or TYPES.get(suffix, "text")
+
+
+def _require_text(text: str, source: str, kind: str) -> None:
+    """Raises `DocumentError` where a document has no text."""
+    if text.strip():
+        return
+    message = f"The document {source!r} has no text"
+    if kind == "pdf":
+        message += ": its pages are pictures; recognise their text first (OCR)"
+    raise DocumentError(message)
+
+
 def _shared_metadata(documents: Sequence[Document]) -> dict[str, Any]:
     """Returns the metadata in which all documents agree."""
 
@@ -229,6 +246,7 @@ def _shared_metadata(documents: Sequence[Document]) -> dict[str, Any]:
 
 
 def _stripped(metadata: Mapping[str, Any], name: str) -> str:
+    """Returns a field of metadata as a text; empty where it is not told."""
     return str(metadata.get(name) or "").strip()
 
 
