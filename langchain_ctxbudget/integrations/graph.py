@@ -221,21 +221,9 @@ def build_context_graph(
         >>> state["llm_input_messages"][-1].content
         'Hello'
     """
-    if isinstance(prompt, SystemMessage):
-        prompt = instruction(prompt)
-    if prompt is not None and not isinstance(prompt, str):
-        raise InvalidSettingsError(
-            f"prompt must be a string or a SystemMessage, not {type(prompt).__name__}"
-        )
-    own_nodes = {**(nodes or {})}
-    unknown = own_nodes.keys() - {*NODES}
-    if unknown:
-        raise InvalidSettingsError(
-            f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}"
-        )
-    agent_request = Request(
-        instructions=(prompt,) if prompt else (), tools=tools, response_format=response_format
-    )
+    agent_request = _request_of_agent(prompt, tools, response_format)
+    own_nodes = dict(nodes or {})
+    _require_nodes(own_nodes)
     engine = pipeline_of(pipeline).engine
     require_report(report)
     require_default_user(default_user)
@@ -265,6 +253,33 @@ def build_context_graph(
     compiled = graph.compile(name="context_budget", checkpointer=checkpointer)
     parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
     return ContextGraph(**parts).with_config(tags=["ctxbudget"])
+
+
+def _request_of_agent(
+    prompt: str | SystemMessage | None, tools: Sequence[Any], response_format: object
+) -> Request:
+    """Returns what an agent adds to every request: its instructions, tools and response format.
+
+    Raises:
+        InvalidSettingsError: The prompt is neither a text nor a system message.
+    """
+    if isinstance(prompt, SystemMessage):
+        prompt = instruction(prompt)
+    if prompt is not None and not isinstance(prompt, str):
+        raise InvalidSettingsError(
+            f"prompt must be a string or a SystemMessage, not {type(prompt).__name__}"
+        )
+    instructions = (prompt,) if prompt else ()
+    return Request(instructions=instructions, tools=tools, response_format=response_format)
+
+
+def _require_nodes(nodes: Mapping[str, Any]) -> None:
+    """Raises `InvalidSettingsError` where a node is to take the place of one that there is not."""
+    unknown = nodes.keys() - {*NODES}
+    if unknown:
+        raise InvalidSettingsError(
+            f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}"
+        )
 
 
 def context_nodes(*given: Any, **options: Any) -> dict[str, Any]:

@@ -139,6 +139,16 @@ class Handover:
         """True if a thread has an owner."""
         return any(record is not None for record in self.owners.values())
 
+    def is_over(self, *, is_new: bool) -> bool:
+        """Returns whether the new owner has the thread, given that the old one has nothing of it.
+
+        Where no owner is noted, the thread is of whoever has conversations of it.
+
+        Args:
+            is_new: whether there are conversations of the new owner.
+        """
+        return self.belongs_to(self.to_user) or (is_new and not self.is_anybodys)
+
     def belongs_to(self, user_id: str) -> bool:
         """Returns whether a user is the owner of all threads."""
         return all(
@@ -155,6 +165,14 @@ class Handover:
                     f"The thread {thread_id!r} is neither {self.from_user!r}'s nor "
                     f"{self.to_user!r}'s, so it is not handed over"
                 )
+
+    def require_owner(self, thread_id: str) -> None:
+        """Raises `ForeignUserError` where nobody is noted as the owner of the thread."""
+        if not self.is_anybodys:
+            raise ForeignUserError(
+                f"There is no thread {thread_id!r} of {self.from_user!r} or {self.to_user!r} in "
+                "this store, so there is nothing to hand over"
+            )
 
     def copy(self) -> Flow[None]:
         """Copies the records, and then makes the other user the owner."""
@@ -242,17 +260,16 @@ def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> 
 def begin(
     store: BaseStore, conversations: Sequence[str], from_user: str, to_user: str
 ) -> Flow[Handover | None]:
-    """Reads where a thread stands.
+    """Reads where a thread stands, and returns what is to be handed over.
 
-    None where there is nothing to do, because it is the other user's already.
+    None where there is nothing to do, because the thread is the other user's already.
 
-    A thread that belongs to neither, or of which the other user has a copy already, is refused.
+    Raises:
+        ForeignUserError: The thread belongs to neither of the two, or there is none.
+        InputError: The other user has a conversation of that id, too.
     """
     thread_id = conversations[0]
-    copies = [
-        Copy(stores.Scope(from_user, conversation_id), stores.Scope(to_user, conversation_id))
-        for conversation_id in conversations
-    ]
+    copies = [_copy_of(conversation_id, from_user, to_user) for conversation_id in conversations]
     records = yield from _owner_records(store, thread_id, copies)
     handover = Handover(store, copies, records, from_user, to_user)
     handover.require_no_other_owner(thread_id)
@@ -261,20 +278,23 @@ def begin(
 
     is_old = yield from _is_stored(store, [copy.old for copy in copies])
     is_new = yield from _is_stored(store, [copy.new for copy in copies])
-    is_anybodys = handover.is_anybodys
-    if not is_old and (handover.belongs_to(to_user) or (is_new and not is_anybodys)):
-        return None
-    if not is_old and not is_anybodys:
-        raise ForeignUserError(
-            f"There is no thread {thread_id!r} of {from_user!r} or {to_user!r} in this store, so "
-            "there is nothing to hand over"
-        )
+    if not is_old:
+        if handover.is_over(is_new=is_new):
+            return None
+        handover.require_owner(thread_id)
     if is_new and not handover.is_begun:
         raise InputError(
             f"{to_user!r} has a conversation {thread_id!r} already, and so has {from_user!r}. "
             "Nothing was changed; `clear` the one that is not needed, and call again"
         )
     return handover
+
+
+def _copy_of(conversation_id: str, from_user: str, to_user: str) -> Copy:
+    """Returns a conversation as it is kept for one user and for the other."""
+    old = stores.Scope(from_user, conversation_id)
+    new = stores.Scope(to_user, conversation_id)
+    return Copy(old, new)
 
 
 def _owner_records(
