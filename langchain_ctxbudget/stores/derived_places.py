@@ -1,8 +1,8 @@
-"""Where data is kept that is derived from the messages of conversations.
+"""The place where data is kept that is derived from the messages of conversations.
 
-A store keeps it itself, beside the log, unless it has an attribute `derived`: then what can be made
-again at no cost is kept at that `DerivedPlace`. What is derived, and when it goes, is said in
-`history/derived.py`.
+A store keeps such data itself, beside the log. If it has an attribute `derived`, what can be made
+again at no cost is kept at that `DerivedPlace` instead. `history/derived.py` says what is derived,
+and when it is deleted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -59,45 +59,60 @@ class InStore:
         """Returns the pieces at some addresses; None where there is none."""
         values: list[Value | None] = []
         for chunk in bulk.chunks(addresses):
-            items = yield from batch(self._store, [_place(address) for address in chunk])
-            values += map(_value_of, items)
+            requests = [_place_of(address) for address in chunk]
+            results = yield from batch(self._store, requests)
+            values += [_value_in(result) for result in results]
         return values
 
     def put(self, pieces: Mapping[Address, Value]) -> Flow[None]:
         """Keeps pieces, in place of those that are there."""
-        yield from bulk.write(
-            self._store, [_put(address, value) for address, value in pieces.items()]
-        )
+        puts = [_put_of(address, value) for address, value in pieces.items()]
+        yield from bulk.write(self._store, puts)
 
     def forget(self, addresses: Collection[Address]) -> Flow[None]:
         """Deletes pieces; what is not there stays so."""
-        yield from bulk.write(self._store, [_put(address, None) for address in addresses])
+        deletions = [_put_of(address, None) for address in addresses]
+        yield from bulk.write(self._store, deletions)
 
     def keys(self, scope: Scope, kind: str) -> Flow[list[str]]:
         """Returns the keys of all pieces of a kind that a conversation has."""
-        items = yield from bulk.read_all(self._store, scope.namespace(kind))
+        namespace = scope.namespace(kind)
+        items = yield from bulk.read_all(self._store, namespace)
         return [item.key for item in items]
 
     def erase(self, user_id: str, kind: str) -> Flow[int]:
         """Deletes all pieces of a kind that a user has, and returns how many there were."""
-        items = yield from bulk.read_below(self._store, (ROOT, label(user_id), kind))
+        path = (ROOT, label(user_id), kind)
+        items = yield from bulk.read_below(self._store, path)
         yield from bulk.write(self._store, bulk.deletions_of(items))
         return len(items)
 
 
-def _value_of(item: Result) -> Value | None:
-    return item.value if isinstance(item, Item) else None
+def _value_in(result: Result) -> Value | None:
+    """Returns the piece that a store has found; None where it has found none."""
+    if isinstance(result, Item):
+        return result.value
+    return None
 
 
-def _place(address: Address) -> GetOp:
-    return GetOp(address.scope.namespace(address.kind), address.key)
+def _place_of(address: Address) -> GetOp:
+    """Returns the request that reads the piece at an address."""
+    namespace = address.scope.namespace(address.kind)
+    return GetOp(namespace, address.key)
 
 
-def _put(address: Address, value: Value | None) -> PutOp:
-    return PutOp(address.scope.namespace(address.kind), address.key, value, index=False)
+def _put_of(address: Address, value: Value | None) -> PutOp:
+    """Returns the request that keeps a piece at an address; without a value, one that deletes it.
+
+    Nobody searches for derived data, so it is not indexed.
+    """
+    namespace = address.scope.namespace(address.kind)
+    return PutOp(namespace, address.key, value, index=False)
 
 
 def derived_place(store: BaseStore) -> DerivedPlace:
-    """Returns where the derived data is kept of the conversations in a store."""
+    """Returns the place for derived data of the conversations in a store."""
     place: DerivedPlace | None = getattr(store, "derived", None)
-    return InStore(store) if place is None else place
+    if place is None:
+        return InStore(store)
+    return place
