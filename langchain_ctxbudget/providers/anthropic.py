@@ -53,6 +53,23 @@ _CACHE_FROM_512 = replace(_CACHE, smallest_tokens=512)
 _CACHE_FROM_2048 = replace(_CACHE, smallest_tokens=2_048)
 _CACHE_FROM_4096 = replace(_CACHE, smallest_tokens=4_096)
 
+# The "cache limitations" of the same page. Sonnet 4.6 is documented with 1,024, and was measured
+# with 2,048 (anthropics/anthropic-sdk-python issue 1194): the narrow side.
+_CACHE_BY_FAMILY = {
+    "claude-3-haiku": _CACHE_FROM_2048,
+    "claude-3-5-haiku": _CACHE_FROM_2048,
+    "claude-haiku-4-5": _CACHE_FROM_4096,
+    "claude-opus-4-5": _CACHE_FROM_4096,
+    "claude-opus-4-6": _CACHE_FROM_4096,
+    "claude-opus-4-7": _CACHE_FROM_2048,
+    "claude-sonnet-4-6": _CACHE_FROM_2048,
+    "claude-opus-5": _CACHE_FROM_512,
+    "claude-fable-5": _CACHE_FROM_512,
+    "claude-mythos-5": _CACHE_FROM_512,
+}
+CACHE_OF_CLAUDE = {"claude": _CACHE, **_CACHE_BY_FAMILY}
+"""How Claude's prompts are cached where a provider has models of several makers."""
+
 _STANDARD_FAMILIES = (
     "claude-2",
     "claude-3",
@@ -153,20 +170,7 @@ ANTHROPIC = Profile(
     media=_MEDIA,
     media_forms=MEDIA_FORMS,
     cache=_CACHE,
-    # The "cache limitations" of the same page. Sonnet 4.6 is documented with 1,024, and was
-    # measured with 2,048 (anthropics/anthropic-sdk-python issue 1194): the narrow side.
-    cache_by_family={
-        "claude-3-haiku": _CACHE_FROM_2048,
-        "claude-3-5-haiku": _CACHE_FROM_2048,
-        "claude-haiku-4-5": _CACHE_FROM_4096,
-        "claude-opus-4-5": _CACHE_FROM_4096,
-        "claude-opus-4-6": _CACHE_FROM_4096,
-        "claude-opus-4-7": _CACHE_FROM_2048,
-        "claude-sonnet-4-6": _CACHE_FROM_2048,
-        "claude-opus-5": _CACHE_FROM_512,
-        "claude-fable-5": _CACHE_FROM_512,
-        "claude-mythos-5": _CACHE_FROM_512,
-    },
+    cache_by_family=_CACHE_BY_FAMILY,
     # Everything before a compaction block is ignored, and of several the last one counts:
     # platform.claude.com, "Compaction" (November 2026).
     compactions="anthropic",

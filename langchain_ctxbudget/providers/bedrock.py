@@ -5,6 +5,7 @@ from dataclasses import replace
 from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.anthropic import (
     ANTHROPIC,
+    CACHE_OF_CLAUDE,
     MEDIA_FORMS_ON_CLOUDS,
     MEDIA_ON_CLOUDS,
 )
@@ -62,6 +63,6 @@ BEDROCK_CONVERSE = replace(
     media_forms=_MEDIA_FORMS,
     # Claude costs as at Anthropic; others, as Nova, are cached without a price for writing ("Prompt
     # caching for faster model inference", docs.aws.amazon.com, read in November 2026).
-    cache_by_family={"claude": ANTHROPIC.cache, **ANTHROPIC.cache_by_family},
+    cache_by_family=CACHE_OF_CLAUDE,
 )
 """Any model through Converse: `ChatBedrockConverse`."""

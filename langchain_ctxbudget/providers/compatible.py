@@ -7,7 +7,7 @@ more: what one refuses is not known, and some pass a request on to OpenAI itself
 from dataclasses import replace
 
 from langchain_ctxbudget.content import Shape
-from langchain_ctxbudget.providers.anthropic import ANTHROPIC
+from langchain_ctxbudget.providers.anthropic import ANTHROPIC, CACHE_OF_CLAUDE
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
 from langchain_ctxbudget.providers.common import COMMON
 from langchain_ctxbudget.providers.google import GOOGLE
@@ -56,8 +56,7 @@ COMPATIBLE = Profile(
     # DeepSeek caches by itself, and clears after hours to days ("Context Caching",
     # api-docs.deepseek.com); V4 reads at 0.02 (its price list of 27 October 2026).
     cache_by_family={
-        "claude": ANTHROPIC.cache,
-        **ANTHROPIC.cache_by_family,
+        **CACHE_OF_CLAUDE,
         "deepseek": CacheTerms(read_price=0.02, lifetime_seconds=3_600),
     },
 )

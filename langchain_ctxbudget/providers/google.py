@@ -72,34 +72,25 @@ _MEDIA = MediaRules(
 # for media, and makes JSON of all others (`_convert_tool_message_to_parts`).
 _ANY_KIND = (Shape.STANDARD, Shape.EARLIER, Shape.MEDIA)
 _IMAGE = (*_ANY_KIND, Shape.CHAT)
-_BY_FILE_ID = (Shape.STANDARD, Shape.MEDIA)
+_READABLE = Readable(
+    with_bytes=_ANY_KIND, by_address=_ANY_KIND, by_file_id=(Shape.STANDARD, Shape.MEDIA)
+)
 # ai.google.dev/gemini-api/docs/image-understanding, /audio, /video-understanding and
 # /document-processing, read in November 2026.
 _MEDIA_FORMS = MediaForms(
     kinds={
-        "image": Readable(
+        "image": replace(
+            _READABLE,
             with_bytes=_IMAGE,
             by_address=_IMAGE,
-            by_file_id=_BY_FILE_ID,
             types="image/(png|jpeg|webp|heic|heif)",
         ),
-        "audio": Readable(
-            with_bytes=_ANY_KIND,
-            by_address=_ANY_KIND,
-            by_file_id=_BY_FILE_ID,
-            types="audio/(wav|mp3|mpeg|aiff|aac|ogg|flac)",
+        "audio": replace(_READABLE, types="audio/(wav|mp3|mpeg|aiff|aac|ogg|flac)"),
+        "video": replace(
+            _READABLE, types="video/(mp4|mpeg|mpg|mov|quicktime|avi|x-flv|webm|wmv|3gpp)"
         ),
-        "video": Readable(
-            with_bytes=_ANY_KIND,
-            by_address=_ANY_KIND,
-            by_file_id=_BY_FILE_ID,
-            types="video/(mp4|mpeg|mpg|mov|quicktime|avi|x-flv|webm|wmv|3gpp)",
-        ),
-        "file": Readable(
-            with_bytes=_ANY_KIND,
-            by_address=_ANY_KIND,
-            by_file_id=_BY_FILE_ID,
-            types="application/pdf|text/(plain|html|css|csv|markdown|xml|rtf)",
+        "file": replace(
+            _READABLE, types="application/pdf|text/(plain|html|css|csv|markdown|xml|rtf)"
         ),
     },
     not_in_results=frozenset({Shape.MEDIA}),

@@ -11,7 +11,7 @@ from enum import Enum
 from langchain_ctxbudget.content import Carrier, Medium, MediumKind, Shape, carrier_of
 
 IMAGE_TYPES = "image/(png|jpeg|gif|webp)"
-"""What OpenAI and Anthropic take."""
+"""What OpenAI, Anthropic and Mistral take."""
 ANY_ADDRESS = r"https?://(?!generativelanguage\.googleapis\.com/)"
 """Files at Google's own address are read by Gemini alone."""
 _SAME_TYPES = (

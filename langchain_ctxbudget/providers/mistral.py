@@ -2,7 +2,7 @@
 
 from langchain_ctxbudget.content import Shape
 from langchain_ctxbudget.providers.cache_terms import CacheTerms
-from langchain_ctxbudget.providers.media_forms import MediaForms, Readable
+from langchain_ctxbudget.providers.media_forms import IMAGE_TYPES, MediaForms, Readable
 from langchain_ctxbudget.providers.media_rules import (
     MEGABYTE,
     MediaLimits,
@@ -21,7 +21,7 @@ from langchain_ctxbudget.providers.profile import CallIds, OwnItems, Profile
 _IMAGE = (Shape.CHAT, Shape.STANDARD, Shape.EARLIER)
 _MEDIA_FORMS = MediaForms(
     kinds={
-        "image": Readable(with_bytes=_IMAGE, by_address=_IMAGE, types="image/(png|jpeg|gif|webp)"),
+        "image": Readable(with_bytes=_IMAGE, by_address=_IMAGE, types=IMAGE_TYPES),
         "file": Readable(
             with_bytes=(Shape.DOCUMENT,), by_address=(Shape.DOCUMENT,), types="application/pdf"
         ),
