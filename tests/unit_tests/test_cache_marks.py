@@ -1,7 +1,6 @@
 """Marks for a provider's cache: a request has as many as its provider takes, the newest ones."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -30,28 +29,39 @@ CLAUDE = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
 
 
 def text(words: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "text", "text": words}
-    return {**block, "cache_control": mark} if mark else block
+    """A block of text, with a mark or without."""
+    if mark is None:
+        return {"type": "text", "text": words}
+    return {"type": "text", "text": words, "cache_control": mark}
 
 
-def marked(number: int, mark: dict[str, str] | None = None) -> HumanMessage:
-    return HumanMessage([text(f"Question {number}", mark or MARK)], id=f"h{number}")
+def question(number: int, mark: dict[str, str] = MARK) -> HumanMessage:
+    """A question with a mark."""
+    return HumanMessage([text(f"Question {number}", mark)], id=f"h{number}")
 
 
 def chat(turns: int) -> list[BaseMessage]:
     """A conversation in which the application marks every question."""
-    pairs = [[marked(number), AIMessage(f"Answer {number}.")] for number in range(turns)]
-    return [*chain.from_iterable(pairs)]
+    messages: list[BaseMessage] = []
+    for number in range(turns):
+        messages.append(question(number))
+        messages.append(AIMessage(f"Answer {number}."))
+    return messages
 
 
 def marked_words(messages: Sequence[BaseMessage]) -> list[str]:
+    """The texts of the messages that have a mark."""
     return [message.text for message in messages if "cache_control" in str(message.content)]
 
 
 def sent(
-    *messages: BaseMessage, profile: Profile = ANTHROPIC, **beside: Any
+    *messages: BaseMessage,
+    profile: Profile = ANTHROPIC,
+    tools: Sequence[object] = (),
+    request_mark: object = None,
 ) -> tuple[list[BaseMessage], list[Repair]]:
-    return finished(messages, profile, marks_beside(**{"tools": (), **beside}))
+    """Messages as they are sent, in a request with these tools and this option."""
+    return finished(messages, profile, marks_beside(tools, request_mark))
 
 
 def test_the_newest_four_stay_and_the_others_are_told() -> None:
@@ -148,14 +158,14 @@ def test_a_mark_inside_a_result_is_sent_on_it() -> None:
 
 def test_thoughts_are_sent_without_a_mark() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "x", "cache_control": MARK}
-    [_, message], repairs = sent(marked(1), AIMessage([thought, text("Yes.")]))
+    [_, message], repairs = sent(question(1), AIMessage([thought, text("Yes.")]))
 
     assert marked_words([message]) == []
     assert len(repairs) == 1
 
 
 def test_behind_a_mark_for_five_minutes_none_is_for_an_hour() -> None:
-    messages, repairs = sent(marked(1, FOR_AN_HOUR), marked(2), marked(3, FOR_AN_HOUR))
+    messages, repairs = sent(question(1, FOR_AN_HOUR), question(2), question(3, FOR_AN_HOUR))
 
     assert [message.content for message in messages] == [
         [text("Question 1", FOR_AN_HOUR)],
@@ -166,7 +176,7 @@ def test_behind_a_mark_for_five_minutes_none_is_for_an_hour() -> None:
 
 
 def test_a_tools_mark_for_five_minutes_stands_before_all_others() -> None:
-    [message], _ = sent(marked(1, FOR_AN_HOUR), tools=[look_up])
+    [message], _ = sent(question(1, FOR_AN_HOUR), tools=[look_up])
 
     assert message.content == [text("Question 1", MARK)]
 
@@ -183,7 +193,7 @@ def test_other_providers(profile: Profile, left: int) -> None:
 
 
 def marks_of(messages: Sequence[BaseMessage], tools: Sequence[Any] = ()) -> int:
-    """How many marks the model's package sends to Anthropic."""
+    """How many marks the model's package sends to Anthropic, with those of tools that have one."""
     payload: dict[str, Any] = CLAUDE._get_request_payload(list(messages))
     return str(payload).count("cache_control") + len(tools)
 
@@ -198,11 +208,11 @@ def test_no_prompt_of_a_long_chat_has_more_than_four(markers: str, budget: int) 
     pipeline = ContextPipeline(settings, model=CLAUDE, store=InMemoryStore())
     counts: list[int] = []
     for number in range(9):
-        question = marked(number)
-        context = pipeline.assemble(question, tools=[look_up], **SCOPE)
+        asked = question(number)
+        context = pipeline.assemble(asked, tools=[look_up], **SCOPE)
         counts.append(marks_of(context.messages, [look_up]))
         assert "cache_control" in str(context.messages[-1].content)
-        pipeline.add_messages([question, AIMessage(f"Answer {number}.")], **SCOPE)
+        pipeline.add_messages([asked, AIMessage(f"Answer {number}.")], **SCOPE)
 
     assert max(counts) == 4
 
@@ -228,10 +238,16 @@ def test_no_marks_are_set_for_a_provider_that_takes_none() -> None:
 def test_a_large_result_with_a_mark_counts_the_same_without_it() -> None:
     """The recount would refuse the prompt otherwise."""
     call = {"name": "look_up", "args": {}, "id": "a"}
-    found = {"type": "search_result", "source": "x", "title": "T", "content": [text("Words", MARK)]}
-    round_of_calls = [AIMessage("", tool_calls=[call]), ToolMessage([found], tool_call_id="a")]
+    words = [text("Words", MARK)]
+    found = {"type": "search_result", "source": "x", "title": "T", "content": words}
+    messages = [
+        HumanMessage("Look.", id="q"),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage([found], tool_call_id="a"),
+        *chat(5),
+    ]
     pipeline = ContextPipeline(model=CLAUDE, store=InMemoryStore())
-    pipeline.add_messages([HumanMessage("Look.", id="q"), *round_of_calls, *chat(5)], **SCOPE)
+    pipeline.add_messages(messages, **SCOPE)
 
     report = pipeline.assemble("And?", **SCOPE).report
 

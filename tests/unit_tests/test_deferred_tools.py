@@ -58,12 +58,10 @@ def test_claude_does_not_see_deferred_tools(budget: int) -> None:
 def test_openai_shows_names_and_descriptions_of_deferred_tools() -> None:
     costs = cost_of_tools(GPT, [*DEFERRED, ALWAYS, {"type": "tool_search"}])
 
-    told = [{"name": tool.name, "description": tool.description} for tool in DEFERRED]
-    assert costs["deferred tools"] == GPT_COUNTER.count_tools(told)
-    assert costs["deferred tools"] < GPT_COUNTER.count_tools(DEFERRED)
-
-
-GPT_COUNTER = TiktokenCounter("gpt-5.5")
+    counter = TiktokenCounter("gpt-5.5")
+    in_short = [{"name": tool.name, "description": tool.description} for tool in DEFERRED]
+    assert costs["deferred tools"] == counter.count_tools(in_short)
+    assert costs["deferred tools"] < counter.count_tools(DEFERRED)
 
 
 def test_a_provider_that_nothing_is_known_of_gets_them_whole() -> None:
@@ -73,12 +71,11 @@ def test_a_provider_that_nothing_is_known_of_gets_them_whole() -> None:
 
 
 def test_the_key_that_defers_a_tool_costs_nothing() -> None:
-    deferred, whole = ({"name": "x", "description": "y", "parameters": {}} for _ in range(2))
-
     counter = TiktokenCounter()
-    assert counter.count_tools([{**deferred, "defer_loading": True}]) == counter.count_tools(
-        [whole]
-    )
+    whole = {"name": "x", "description": "y", "parameters": {}}
+    deferred = {**whole, "defer_loading": True}
+
+    assert counter.count_tools([deferred]) == counter.count_tools([whole])
 
 
 @pytest.mark.parametrize(
@@ -89,6 +86,13 @@ def test_the_key_that_defers_a_tool_costs_nothing() -> None:
         {"type": "function", "function": {"name": "x"}, "defer_loading": True},
         {"type": "function", "function": {"name": "x", "defer_loading": True}},
         {"type": "function", "function": {"name": "x"}, "extras": {"defer_loading": True}},
+    ],
+    ids=[
+        "Anthropic's",
+        "Responses'",
+        "Chat Completions'",
+        "Chat Completions', inside",
+        "Chat Completions', in extras",
     ],
 )
 def test_a_tool_is_deferred_in_any_form(tool: dict[str, Any]) -> None:
@@ -108,7 +112,7 @@ def test_a_namespace_shows_no_deferred_members() -> None:
 
 REFERENCE = {"type": "tool_reference", "tool_name": "tool_7"}
 FOUND = {"type": "tool_search_tool_search_result", "tool_references": [REFERENCE]}
-SEARCHED: list[BaseMessage] = [
+SEARCH_OF_ANTHROPIC: list[BaseMessage] = [
     AIMessage(
         [
             {"type": "server_tool_use", "id": "s1", "name": SEARCH["name"], "input": {}},
@@ -118,17 +122,20 @@ SEARCHED: list[BaseMessage] = [
     )
 ]
 CALL = {"name": "find_tools", "args": {}, "id": "c1"}
-OWN_SEARCH: list[BaseMessage] = [
+ROUND_OF_OWN_SEARCH: list[BaseMessage] = [
     AIMessage("", tool_calls=[CALL]),
     ToolMessage([REFERENCE], tool_call_id="c1"),
-    AIMessage("I have a tool for that."),
 ]
+OWN_SEARCH = [*ROUND_OF_OWN_SEARCH, AIMessage("I have a tool for that.")]
 
 
-@pytest.mark.parametrize("answer", [SEARCHED, OWN_SEARCH], ids=["Anthropic's", "one's own"])
+@pytest.mark.parametrize(
+    "answer", [SEARCH_OF_ANTHROPIC, OWN_SEARCH], ids=["Anthropic's", "one's own"]
+)
 def test_a_tool_counts_once_a_search_has_loaded_it(answer: list[BaseMessage]) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 8_000}, model=CLAUDE, store=InMemoryStore())
     tools = [*DEFERRED, ALWAYS, SEARCH]
+
     first = pipeline.assemble("Find it.", tools=tools, **SCOPE).report
     pipeline.add_messages([HumanMessage("Find it."), *answer], **SCOPE)
     second = pipeline.assemble("And?", tools=tools, **SCOPE).report
@@ -141,21 +148,25 @@ def test_a_tool_counts_once_a_search_has_loaded_it(answer: list[BaseMessage]) ->
 
 def test_a_tool_counts_that_was_loaded_within_the_turn() -> None:
     pipeline = ContextPipeline({"max_context_tokens": 8_000}, model=CLAUDE, store=InMemoryStore())
-    turn = [HumanMessage("Find it."), *OWN_SEARCH[:2]]
+    turn = [HumanMessage("Find it."), *ROUND_OF_OWN_SEARCH]
+
     report = pipeline.assemble(turn, tools=[*DEFERRED, ALWAYS], **SCOPE).report
 
     assert report.overhead_tokens["loaded tools"] > 0
 
 
-def test_langchains_tool_search_in_front_of_our_middleware() -> None:
-    class Claude(agents.Scripted):
-        def _get_ls_params(self, *_: Any, **__: Any) -> Any:
-            return {"ls_provider": "anthropic", "ls_model_name": "claude-opus-4-8"}
+class ScriptedClaude(agents.Scripted):
+    """A scripted model that tells that it is Claude."""
 
+    def _get_ls_params(self, *_: Any, **__: Any) -> Any:
+        return {"ls_provider": "anthropic", "ls_model_name": "claude-opus-4-8"}
+
+
+def test_langchains_tool_search_in_front_of_our_middleware() -> None:
     names = [tool.name for tool in DEFERRED]
     whole = [tool_named(name, deferred=False) for name in names]
     search = ProviderToolSearchMiddleware(searchable_tools=names)
-    model = Claude(responses=[AIMessage("Yes.")])
+    model = ScriptedClaude(responses=[AIMessage("Yes.")])
     agent = agents.agent_of(model, search, agents.budget(4_000), tools=[*whole, ALWAYS])
 
     report = agents.ask(agent, HumanMessage("Hi"))["ctxbudget_report"]

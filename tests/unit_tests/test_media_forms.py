@@ -3,16 +3,18 @@
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.providers import PROFILES, Profile, Repair, finished, grouped
+from langchain_ctxbudget.providers import PROFILES, Profile
 from tests.cases import few_are_quick
 from tests.doubles.providers import APIS, PIXEL, Api
 from tests.fuzz import samples
+from tests.sending import sent_with
 
 Block = dict[str, Any]
 
@@ -152,16 +154,6 @@ def conversation_with(block: Block, place: str) -> list[BaseMessage]:
     ]
 
 
-def sent_with(
-    messages: list[BaseMessage], profile: Profile
-) -> tuple[list[BaseMessage], list[Repair]]:
-    groups, repairs = grouped(messages, profile)
-    sent, further_repairs = finished(
-        [message for group in groups for message in group.messages], profile
-    )
-    return sent, [*repairs, *further_repairs]
-
-
 def block_sent(block: Block, provider: str, place: str = "user") -> Any:
     """What a provider is sent in place of a block."""
     sent, _ = sent_with(conversation_with(block, place), PROFILES[provider])
@@ -180,7 +172,7 @@ QUICK = 24
 
 
 def shuffled(names: Iterable[str]) -> list[Any]:
-    cases = [(api, place, name) for api in APIS for place in PLACES for name in names]
+    cases = list(product(APIS, PLACES, names))
     return few_are_quick(Random(0).sample(cases, len(cases)), QUICK)
 
 

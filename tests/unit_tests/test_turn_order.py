@@ -4,19 +4,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.providers import PROFILES, Profile, Repair, finished, grouped
+from langchain_ctxbudget.providers import PROFILES, grouped
 from tests.doubles.providers import APIS
-
-
-def sent_with(
-    messages: list[BaseMessage], profile: Profile
-) -> tuple[list[BaseMessage], list[Repair]]:
-    groups, repairs = grouped(messages, profile)
-    sent, further_repairs = finished(
-        [message for group in groups for message in group.messages], profile
-    )
-    return sent, [*repairs, *further_repairs]
-
+from tests.sending import sent_with
 
 # Calls behind an answer, for Gemini
 
