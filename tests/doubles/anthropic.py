@@ -144,15 +144,20 @@ def answered_calls(body: Body) -> Problems:
     """
     calls: Counter[str] = Counter()
     for role, turn in turns_of(body):
-        results = Counter(block["tool_use_id"] for block in turn if block["type"] == "tool_result")
+        results = _ids_in(turn, "tool_result", "tool_use_id")
         if role == "user" and results != calls:
             yield f"results {dict(results)} for calls {dict(calls)}"
-        first_types = [block["type"] for block in turn[: results.total()]]
-        if first_types != ["tool_result"] * results.total():
+        first_blocks = turn[: results.total()]
+        if any(block["type"] != "tool_result" for block in first_blocks):
             yield "a result behind other content of the user's turn"
-        calls = Counter(block["id"] for block in turn if block["type"] == "tool_use")
+        calls = _ids_in(turn, "tool_use", "id")
     if calls:
         yield f"calls {dict(calls)} at the end"
+
+
+def _ids_in(turn: Sequence[Body], kind: str, key: str) -> Counter[str]:
+    """How often each id stands under a key of the blocks of a type."""
+    return Counter(block[key] for block in turn if block["type"] == kind)
 
 
 def answered_server_tools(body: Body) -> Problems:

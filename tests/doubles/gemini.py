@@ -168,19 +168,25 @@ def sendable_media(body: Body) -> Problems:
     images = 0
     size = 0
     for where, part in _parts(body):
-        media_type = (part.get("inlineData") or part.get("fileData") or {}).get("mimeType") or ""
-        images += media_type.startswith("image/")
+        if _media_type(part).startswith("image/"):
+            images += 1
         if "inlineData" in part:
             data = part["inlineData"].get("data") or ""
             size += len(data)
             standard = data.replace("-", "+").replace("_", "/")
-            yield from Medium(media_type, standard).problems(INLINE_TYPES, where)
+            yield from Medium(_media_type(part), standard).problems(INLINE_TYPES, where)
         if "fileData" in part and not part["fileData"].get("fileUri"):
             yield f"{where}: fileData without an address"
     if images > MOST_IMAGES:
         yield f"too many images: {images} of {MOST_IMAGES}"
     if size > MOST_REQUEST_BYTES:
         yield f"request payload size exceeds the limit: {size} of {MOST_REQUEST_BYTES} bytes"
+
+
+def _media_type(part: Body) -> str:
+    """The MIME type of a medium; empty for any other part, and where it is not told."""
+    medium = part.get("inlineData") or part.get("fileData") or {}
+    return medium.get("mimeType") or ""
 
 
 def _placed(body: Body) -> Iterator[tuple[str, Body]]:

@@ -101,19 +101,20 @@ def _item_hint(choice: Any) -> Any:
 def _problems_of_object(
     value: Mapping[str, Any], choices: Sequence[Any], where: str, may_lack: Collection[str]
 ) -> Problems:
-    if any(_is_any_object(choice) for choice in choices):
+    if any(map(_is_any_object, choices)):
         return
-    forms = [choice for choice in choices if is_typeddict(choice)]
-    fitting = [form for form in forms if _has_tags_of(value, form)]
+    fitting = [choice for choice in choices if _may_be_meant(value, choice)]
     if not fitting:
-        tags = {key: value.get(key) for key in ("role", "type") if key in value}
+        tags = {key: value[key] for key in ("role", "type") if key in value}
         yield f"{where}: no such object is permitted here: {tags or sorted(value)}"
-        return
-    if len(fitting) == 1:
-        yield from _problems_in(value, fitting[0], where, may_lack)
         return
     results = [list(_problems_in(value, form, where, may_lack)) for form in fitting]
     yield from min(results, key=_closeness)
+
+
+def _may_be_meant(value: Mapping[str, Any], choice: Any) -> bool:
+    """Whether a type is a form of object that has the tags of a value."""
+    return is_typeddict(choice) and _has_tags_of(value, choice)
 
 
 def _closeness(problems: Sequence[str]) -> tuple[int, int]:

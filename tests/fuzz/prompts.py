@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -269,17 +270,23 @@ class Outcome:
 
 
 def _changed_words(thread: Thread, prompt: Prompt, way: str) -> Iterator[str]:
-    said = set(_WORD.findall(_text_of([message for turn in thread.turns for message in turn])))
     sent_text = _text_of(prompt.messages)
+    said = set(_WORD.findall(_text_of(list(chain.from_iterable(thread.turns)))))
     strange = {word for word in _WORD.findall(sent_text) if not _is_said(word, said)}
     if strange:
         yield f"words that nobody said: {sorted(strange)[:3]}"
-    newest = [message for message in thread.turn if isinstance(message, HumanMessage)]
-    if way not in _WITH_NEWEST or not newest:
-        return
-    for text in _texts_of(newest[-1]):
-        if text not in sent_text:
-            yield f"the newest message is not whole: {text:.60}"
+    if way in _WITH_NEWEST:
+        for text in _newest_texts(thread.turn):
+            if text not in sent_text:
+                yield f"the newest message is not whole: {text:.60}"
+
+
+def _newest_texts(turn: Sequence[BaseMessage]) -> list[str]:
+    """The texts of the user's last message in a turn; none in a turn without one."""
+    for message in reversed(turn):
+        if isinstance(message, HumanMessage):
+            return _texts_of(message)
+    return []
 
 
 _WITH_NEWEST = ("pipeline", "graph")

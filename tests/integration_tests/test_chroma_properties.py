@@ -54,11 +54,26 @@ class PlainStore:
             self.values[place] = value
             self.batches[place] = batch
 
+    def put_all(self, number: int, batch: Iterable[tuple[Any, str, Any]]) -> None:
+        for namespace, key, value in batch:
+            self.put(number, namespace, key, value)
+
     def places_below(self, prefix: Namespace) -> set[tuple[Namespace, str]]:
         return {place for place in self.values if place[0][: len(prefix)] == prefix}
 
     def namespaces(self) -> list[Namespace]:
         return sorted({namespace for namespace, _ in self.values})
+
+
+def values_of(plain: PlainStore) -> list[str]:
+    """The values of a store by the contract, as JSON: it tells 1 from 1.0 and from True."""
+    return [json.dumps(value) for value in plain.values.values()]
+
+
+def values_in(store: ChromaStore, places: Iterable[tuple[Namespace, str]]) -> list[str]:
+    """The values at some places of a store, as JSON."""
+    items = [store.get(namespace, key) for namespace, key in places]
+    return [json.dumps(item.value) for item in items]
 
 
 @common
@@ -72,10 +87,8 @@ def test_a_store_behaves_like_a_dict(
     with ChromaStore(clock=lambda: begin + timedelta(seconds=next(seconds))) as store:
         for number, batch in enumerate(batches):
             store.batch([PutOp(*put) for put in batch])
-            for namespace, key, value in batch:
-                plain.put(number, namespace, key, value)
-            for (namespace, key), value in plain.values.items():
-                assert json.dumps(store.get(namespace, key).value) == json.dumps(value)
+            plain.put_all(number, batch)
+            assert values_in(store, plain.values) == values_of(plain)
 
         items = store.search(prefix, limit=1000)
         all_namespaces = store.list_namespaces(limit=1000)
