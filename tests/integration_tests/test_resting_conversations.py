@@ -6,7 +6,6 @@ That is, once another conversation has searched them.
 import asyncio
 import random
 import threading
-import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from langchain_ctxbudget.stores import Scope
 from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.log_contract import Elsewhere
+from tests.stored_segments import Mortal, inflated, seals
 
 pytestmark = pytest.mark.slow
 
@@ -44,11 +44,6 @@ ALL_MESSAGES = 423
 
 
 # -- Stores
-
-
-def seals(op: Op) -> bool:
-    """Whether it writes or deletes a part of a segment."""
-    return isinstance(op, PutOp) and SEGMENTS in op.namespace
 
 
 class Recording(Elsewhere):
@@ -87,26 +82,6 @@ class Slow(Elsewhere):
         if any(isinstance(op, PutOp) and seals(op) and op.value for op in operations):
             self.begun.set()
             assert self.goes_on.wait(30)
-        return super().batch(operations)
-
-
-class KilledError(BaseException):
-    """Ends a process in the middle of what it does."""
-
-
-class Mortal(Elsewhere):
-    """A store whose process is killed after so many writes of segments."""
-
-    def __init__(self, store: BaseStore, writes: int) -> None:
-        super().__init__(store)
-        self.writes_left = writes
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        operations = list(ops)
-        if any(map(seals, operations)):
-            if self.writes_left == 0:
-                raise KilledError
-            self.writes_left -= 1
         return super().batch(operations)
 
 
@@ -233,23 +208,16 @@ def delete_segments(store: BaseStore, *conversations: str) -> None:
 def texts(store: BaseStore, conversation: str) -> bytes:
     """Returns all texts of segments, also of those that no head names."""
     return b"".join(
-        inflated(value["data"])
+        inflated(packed_texts(value["data"]))
         for key, value in stored(store, conversation).items()
         if key.endswith(" texts")
     )
 
 
-def inflated(data: str) -> bytes:
-    """Returns the texts of one segment, whose parts are packed one after the other."""
+def packed_texts(data: str) -> bytes:
+    """Returns the texts of one segment as they are packed, behind the lengths of their parts."""
     packed = b64decode(data)
-    begin = packed.find(b"\x78\x01")  # behind the lengths of its parts
-    packed = packed[begin:]
-    unpacked = b""
-    while packed:
-        inflating = zlib.decompressobj()
-        unpacked += inflating.decompress(packed)
-        packed = inflating.unused_data
-    return unpacked
+    return packed[packed.find(b"\x78\x01") :]
 
 
 # -- What the next process does not do again

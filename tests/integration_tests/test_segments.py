@@ -1,16 +1,15 @@
 """Sealed segments: what is known of older messages is worked out once, also across restarts."""
 
 import json
-import zlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, Op, PutOp, Result
+from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
@@ -19,6 +18,7 @@ from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
+from tests.stored_segments import Mortal, inflated
 
 pytestmark = pytest.mark.slow
 
@@ -74,26 +74,6 @@ class Process:
 
     def shown(self) -> list[tuple[str, str]]:
         return shown(self.pipeline.get_messages(**ADA))
-
-
-class KilledError(BaseException):
-    """Ends a process in the middle of what it does."""
-
-
-class Mortal(Elsewhere):
-    """A store whose process is killed after so many writes of segments."""
-
-    def __init__(self, store: BaseStore, writes: int) -> None:
-        super().__init__(store)
-        self.writes_left = writes
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        operations = list(ops)
-        if any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in operations):
-            if self.writes_left == 0:
-                raise KilledError
-            self.writes_left -= 1
-        return super().batch(operations)
 
 
 COLOURS = ("violet", "green", "red")
@@ -309,15 +289,9 @@ def test_a_change_by_whoever_is_there_is_seen_by_all(
 # -- What is forgotten
 
 
-def inflated(data: str) -> bytes:
-    """Returns the texts of one segment, whose parts are packed one after the other."""
-    packed = b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
-    unpacked = b""
-    while packed:
-        inflating = zlib.decompressobj()
-        unpacked += inflating.decompress(packed)
-        packed = inflating.unused_data
-    return unpacked
+def packed_texts(data: str) -> bytes:
+    """Returns the texts of one segment as they are packed, behind the lengths of their parts."""
+    return b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
 
 
 def drawers_in_segments(store: BaseStore) -> list[int]:
@@ -326,7 +300,7 @@ def drawers_in_segments(store: BaseStore) -> list[int]:
     text = json.dumps(parts[segments.HEAD]).encode()
     for key, value in parts.items():
         if key.endswith(" texts"):
-            text += inflated(value["data"])
+            text += inflated(packed_texts(value["data"]))
     return [number for number in (8, 33, 70) if f"drawer {number}.".encode() in text]
 
 
