@@ -189,12 +189,11 @@ def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], Quotatio
         report: of the prompt.
         quoted: returns the text of a layer's item.
     """
-    items = [
-        (_place_of(layer.layer, item), layer.layer, item)
-        for layer in report.layers
-        for item in layer.items
-        if item.status is not Status.OMITTED
-    ]
+    items: list[tuple[Place, str, ReportItem]] = []
+    for layer_report in report.layers:
+        name = layer_report.layer
+        sent = [item for item in layer_report.items if item.status is not Status.OMITTED]
+        items += [(_place_of(name, item), name, item) for item in sent]
     items.sort(key=lambda entry: (entry[0], layers.place_of(entry[1]) is layers.Place.TURN))
     shown: list[Shown] = []
     last_place = None

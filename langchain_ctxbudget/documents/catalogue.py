@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -189,7 +190,9 @@ class Catalogue:
             Each document whole, or None where it is too long, and its summary.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
-        records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
+        records: list[tuple[str, DocumentInfo]] = []
+        for shelf in shelves:
+            records += [(shelf.owner, record) for record in shelf.records]
         names = [names_of(record.title, record.source) for _, record in records]
         documents: list[tuple[Candidate | None, Candidate]] = []
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
@@ -213,7 +216,8 @@ class Catalogue:
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
         """Returns an owner's documents, by source, as copies."""
         shelves = yield from self._read([owner])
-        return [record.model_copy(deep=True) for shelf in shelves for record in shelf.records]
+        records = chain.from_iterable(shelf.records for shelf in shelves)
+        return [record.model_copy(deep=True) for record in records]
 
     def whole_text(self, owner: str, record: DocumentInfo) -> Flow[str | None]:
         """Returns a document's text exactly as it was given; None where it is not there."""
@@ -368,7 +372,7 @@ def _cosines(shelves: Sequence[_Shelf], target: Vectors, limit: int) -> dict[str
     """
     searched = [shelf for shelf in shelves if shelf.vectors]
     searched.sort(key=lambda shelf: len(shelf.chunks))
-    keys = [key for shelf in searched for key in shelf.chunks]
+    keys = list(chain.from_iterable(shelf.chunks for shelf in searched))
     *smaller, largest = [shelf.vectors for shelf in searched if shelf.vectors]
     others = np.concatenate([vectors.at() for vectors in smaller]) if smaller else None
     return _best(keys, largest.compared(others).cosines(target), limit, above=-np.inf)
@@ -423,10 +427,11 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
     """Averages both scores, scaled to 0 to 1; of words, what was found by meaning alone has 0."""
     by_words = {**dict.fromkeys(dense, 0.0), **lexical}
     scaled = [_scaled(scores) for scores in (by_words, dense) if scores]
-    return {
-        key: round(sum(scores.get(key, 0.0) for scores in scaled) / len(scaled), 6)
-        for key in {**lexical, **dense}
-    }
+    fused: dict[str, float] = {}
+    for key in {**lexical, **dense}:
+        total = sum(scores.get(key, 0.0) for scores in scaled)
+        fused[key] = round(total / len(scaled), 6)
+    return fused
 
 
 def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
