@@ -1,7 +1,7 @@
 """How a provider caches the beginnings of prompts, and what it charges for that.
 
-All prices are shares of the price of a token of input that no cache has to do with, so that a cost
-is a number of such tokens (`effective tokens` in a report).
+All prices are shares of the price of an input token without a cache. So a cost is a number of such
+tokens: the `effective tokens` of a report.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ class LongerLifetime(NamedTuple):
 class CacheTerms:
     """How a provider caches prompts for a model, and what it charges for that.
 
-    The defaults are for a provider of which nothing is known. A tenth is what most providers charge
-    for reading. Nothing is taken for the price of writing, or for a prompt that is too small: what
-    is not known must not change when prompts are rebuilt.
+    The defaults are for a provider of which nothing is known. Most providers charge a tenth for
+    reading. No higher price for writing is assumed, and no smallest prompt: what is not known must
+    not change when prompts are rebuilt.
     """
 
     read_price: float = 0.1
@@ -50,17 +50,23 @@ class CacheTerms:
     @property
     def mark(self) -> dict[str, str]:
         """A mark, as Anthropic has it, that asks for this lifetime."""
-        mark = {"type": "ephemeral"}
-        return {**mark, "ttl": self.ttl} if self.ttl else mark
+        if self.ttl:
+            return {"type": "ephemeral", "ttl": self.ttl}
+        return {"type": "ephemeral"}
 
     def read_tokens(self, shared_tokens: int) -> int:
-        """Returns how many tokens are read, of those that a prompt shares with an earlier one."""
+        """Returns how many of the tokens that a prompt shares with an earlier one are read."""
         if shared_tokens < self.smallest_tokens:
             return 0
         return shared_tokens - shared_tokens % self.step_tokens
 
     def cost(self, tokens: int, shared_tokens: int = 0) -> float:
-        """Returns the cost of a prompt, of which an earlier one has the first `shared_tokens`."""
+        """Returns the cost of a prompt in effective tokens.
+
+        Args:
+            tokens: the tokens of the prompt.
+            shared_tokens: how many of them, from its beginning on, an earlier prompt has as well.
+        """
         if tokens < self.smallest_tokens:
             return tokens
         read_tokens = self.read_tokens(shared_tokens)
@@ -69,7 +75,8 @@ class CacheTerms:
     def lasting(self, seconds: float) -> "CacheTerms":
         """Returns the terms under which a prompt is held for so many seconds.
 
-        Where no lifetime is as long, these stay: the application may keep its prompts warm.
+        Returns these terms where no lifetime is that long: the application may send its prompts
+        again in time to keep them in the cache.
         """
         if seconds <= self.lifetime_seconds:
             return self
@@ -87,7 +94,7 @@ class CacheTerms:
 def cache_terms_for(
     model_name: str, terms: CacheTerms, by_family: Mapping[str, CacheTerms]
 ) -> CacheTerms:
-    """Returns the terms for a model: those of its family, or else the given ones.
+    """Returns the terms for a model: those of its family, or those of the provider.
 
     Args:
         model_name: the name, perhaps behind prefixes of a gateway or a region, as in

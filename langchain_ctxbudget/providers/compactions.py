@@ -1,7 +1,8 @@
-"""Compactions of a provider: sent back to it as they are, and to nobody else.
+"""Sends a provider's compactions back to it as they are, and to no other provider.
 
-Whoever reads one ignores what stands before it. So one that is sent is always the beginning of the
-conversation, which `history/provider_cut.py` sees to; any other becomes a text, or goes.
+A provider that reads a compaction ignores what stands before it. So `history/provider_cut.py` sees
+to it that a compaction which is sent begins the conversation. For other providers, its summary
+becomes a text; one that cannot be read is left out.
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ _UNREADABLE = Change(
 def with_read_compactions(
     message: BaseMessage, profile: Profile
 ) -> tuple[BaseMessage, Sequence[Change]]:
-    """Returns a message without compactions that the provider does not read.
+    """Returns a message with texts in place of compactions that the provider does not read.
 
-    Their words become a text.
+    Also returns what was changed. A compaction without a summary in plain words is left out.
     """
     if isinstance(message.content, str) or not isinstance(message, AIMessage):
         return message, ()
@@ -50,15 +51,18 @@ def _as_read(
         return [part], None
     if _is_read(part, profile):
         own_form = _in_own_form(part, message)
-        return [own_form], None if own_form is part else _IN_OWN_FORM
-    return [text_part(SUMMARY_NOTE + words, part) for words in part.words], _change_for(part)
+        if own_form is part:
+            return [part], None
+        return [own_form], _IN_OWN_FORM
+    texts = [text_part(SUMMARY_NOTE + words, part) for words in part.words]
+    return texts, _change_for(part)
 
 
 def _in_own_form(part: Part, message: AIMessage) -> Part:
     """Returns a compaction as its provider writes it.
 
-    Of LangChain's own blocks for it, an integration makes that only in a message of LangChain's
-    standard content.
+    It may stand in a block of LangChain's own. LangChain's package unwraps such a block only in a
+    message of standard content (`output_version` "v1"), so in others it is unwrapped here.
     """
     fields = fields_of(part.block)
     if fields is part.block or message.response_metadata.get("output_version") == "v1":

@@ -23,7 +23,7 @@ _SAME_TYPES = (
 
 
 class MediaInResults(Enum):
-    """Where the media stand that the result of a tool has."""
+    """Where the media in the result of a tool are sent."""
 
     INSIDE = "in the result"
     BEHIND = "in a message of the user behind the results of the round"
@@ -31,10 +31,10 @@ class MediaInResults(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
-    """In which shapes one kind of medium is read, by what a block has of it.
+    """The shapes of block in which a provider reads one kind of medium.
 
-    The first of some shapes is the one in which a medium of any other is written; with none, the
-    provider does not take it.
+    They depend on what the block has: bytes, an address or the id of a file. A medium in any other
+    shape is written in the first one. Where there is no shape, the provider does not take it.
     """
 
     with_bytes: tuple[Shape, ...] = ()
@@ -44,7 +44,7 @@ class Readable:
     """A pattern of the MIME types that are taken; empty: any."""
 
     def shapes(self, carrier: Carrier | None) -> tuple[Shape, ...]:
-        """Returns the shapes in which it is read; none where it is not taken."""
+        """Returns the shapes in which a medium is read that a block has in this way."""
         match carrier:
             case Carrier.BYTES:
                 return self.with_bytes
@@ -56,7 +56,7 @@ class Readable:
                 return ()
 
     def accepted_type(self, mime_type: str) -> str | None:
-        """Returns a MIME type by the name under which it is taken; None where it is not."""
+        """Returns the name by which the provider takes a MIME type; None if it does not take it."""
         for name in _names_of(mime_type):
             if not self.types or re.fullmatch(self.types, name):
                 return name
@@ -76,7 +76,7 @@ NOT_TAKEN = Readable()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaForms:
-    """What a provider's LangChain package, and its API, read of media and of other blocks."""
+    """Which media and other blocks a provider's LangChain package and its API read."""
 
     kinds: Mapping[MediumKind, Readable] = field(default_factory=dict)
     """What is read of each kind; a kind that is not here is not taken."""
@@ -92,25 +92,35 @@ class MediaForms:
     """A pattern of how the ids of files begin that are another provider's; empty: none."""
 
     def shapes(self, medium: Medium, *, in_result: bool) -> tuple[Shape, ...]:
-        """Returns the shapes in which a medium is read there; none where it is not taken."""
-        carrier = carrier_of(medium)
-        if carrier is Carrier.ADDRESS and not re.match(self.addresses, medium.address):
+        """Returns the shapes in which a medium is read; none if the provider does not take it."""
+        if not self._can_be_reached(medium):
             return ()
-        if carrier is Carrier.FILE_ID and self._is_of_others(medium.file_id):
-            return ()
-        shapes = self.kinds.get(medium.kind, NOT_TAKEN).shapes(carrier)
+        shapes = self.kinds.get(medium.kind, NOT_TAKEN).shapes(carrier_of(medium))
         if not in_result or self.in_results is MediaInResults.BEHIND:
             return shapes
         return tuple(shape for shape in shapes if shape not in self.not_in_results)
 
     def accepted_type(self, medium: Medium) -> str | None:
-        """Returns a medium's MIME type by the name under which it is taken; None where it is not.
+        """Returns the name by which the provider takes a medium's MIME type; None if it does not.
 
-        Where a medium has no bytes, it need not tell its type.
+        A medium without bytes need not tell its type: the name is empty then.
         """
         if not medium.mime_type and not medium.payload:
             return ""
         return self.kinds.get(medium.kind, NOT_TAKEN).accepted_type(medium.mime_type)
 
+    def _can_be_reached(self, medium: Medium) -> bool:
+        """Tells if the provider may fetch the address of a medium, or knows the id of its file."""
+        match carrier_of(medium):
+            case Carrier.ADDRESS:
+                return re.match(self.addresses, medium.address) is not None
+            case Carrier.FILE_ID:
+                return not self._is_of_others(medium.file_id)
+            case _:
+                return True
+
     def _is_of_others(self, file_id: str) -> bool:
-        return bool(self.refused_file_ids) and bool(re.match(self.refused_file_ids, file_id))
+        """Tells if the id of a file is another provider's."""
+        if not self.refused_file_ids:
+            return False
+        return re.match(self.refused_file_ids, file_id) is not None

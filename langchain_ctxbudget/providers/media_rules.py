@@ -37,7 +37,7 @@ class ImageRule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """A base, and so much for each tile of 512 x 512 pixels once the image was made smaller."""
+    """A base, and a price for each tile of 512 x 512 pixels, after the image was made smaller."""
 
     base_tokens: int = 85
     tile_tokens: int = 170
@@ -54,6 +54,7 @@ class Tiles:
         return self.base_tokens + self.tile_tokens * self._tiles(size)
 
     def _tiles(self, size: Size | None) -> int:
+        """Returns the tiles that cover an image; the most of them where its size is not known."""
         short, long = sorted(size or (self.short_side, self.long_side))
         if long > self.long_side:
             short = short * self.long_side // long
@@ -66,7 +67,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """So much for each patch that covers the image, once it was made small enough."""
+    """A price for each patch that covers the image, after the image was made small enough."""
 
     side: int
     """Pixels of the side of a patch."""
@@ -82,6 +83,7 @@ class Patches:
         return ceil(self._patches(size) * self.patch_tokens)
 
     def _patches(self, size: Size | None) -> int:
+        """Returns the patches that cover an image; the most of them where its size is not known."""
         if size is None and self.most_patches is not None:
             return self.most_patches
         size = size or ASSUMED_SIZE
@@ -94,7 +96,7 @@ class Patches:
         return min(self.most_patches, self._patches_of_smaller(width, height))
 
     def _patches_of_smaller(self, width: float, height: float) -> int:
-        """Returns the patches of an image that was made as much smaller as it must be."""
+        """Returns the patches of a too large image, made just small enough."""
         least = 1
         most = ceil(width)
         while least < most:  # the widest image that has few enough
@@ -115,7 +117,7 @@ class Patches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchBudget(Patches):
-    """Patches as OpenAI counts them: of the size that its guide says an image is made to."""
+    """Patches as OpenAI counts them: its guide tells to which size an image is made smaller."""
 
     side: int = 32
     low_side: int = 512
@@ -142,7 +144,7 @@ class PatchBudget(Patches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeTiles:
-    """So much for each tile, of which as many are taken as the image needs in its own size."""
+    """A price for each tile that it takes to cover the image in its own size."""
 
     tile_tokens: int
     tile_side: int
@@ -161,7 +163,7 @@ class WholeTiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolutions:
-    """The same for every image, by the resolution that is asked for."""
+    """One price for all images, by the resolution that is asked for."""
 
     default_tokens: int
     tokens_by_detail: tuple[tuple[str, int], ...] = ()
@@ -217,7 +219,7 @@ class MediaLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaRules:
-    """What a provider charges for media, and which it takes."""
+    """What a provider charges for media, and how many of them it takes."""
 
     rates: MediaRates = field(default_factory=MediaRates)
     images_of_families: Mapping[str, ImageRule] = field(default_factory=dict)

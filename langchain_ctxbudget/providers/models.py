@@ -1,9 +1,9 @@
-"""Whose model it is.
+"""Finds the profile of the provider that gets the requests for a model.
 
-The model object tells it: its class, and the provider that LangChain's partner classes name
-(`ls_provider`). A name is looked at only where there is nothing else: where a model is given by its
-name, or where a class of the application's own does not tell. A class for OpenAI's models that
-talks to another address talks to a server that speaks as OpenAI does.
+The model object tells it by its class, and by the provider that LangChain's partner classes name
+(`ls_provider`). The model's name decides only where there is nothing else: if the model is given by
+its name alone, or if a class of the application's own tells nothing. If a class for OpenAI's models
+talks to another address, the server there is taken for one that speaks as OpenAI does.
 """
 
 import re
@@ -141,13 +141,13 @@ def profile_named(provider: str | Profile) -> Profile:
 
 
 def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
-    """Returns the profile of whoever gets the requests for a model, an object or a name.
+    """Returns the profile of the provider that gets the requests for a model.
 
-    Of a model with fallbacks or alternatives, any may get the request: ids of calls and items of
-    server tools are those that all of them take.
+    If the model has fallbacks or alternatives, any of them may get a request: the profile then has
+    ids of calls, and items of server tools, that all of them take.
 
     Args:
-        model: The model; it may be bound.
+        model: The model, an object or a name; it may be bound.
         tools: The tools of the call besides those that are bound: they may decide to which of
             OpenAI's two APIs it goes.
     """
@@ -168,7 +168,7 @@ def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
 
 
 def profile_of_author(answer: BaseMessage) -> Profile:
-    """Returns the profile of whoever has written an answer, as far as the answer tells."""
+    """Returns the profile of the provider that has written an answer, if the answer tells it."""
     provider = str(answer.response_metadata.get("model_provider"))
     return _OF_PROVIDERS.get(provider, COMMON)
 
@@ -264,7 +264,7 @@ def _speaks_responses(model: object, arguments: Mapping[str, Any], tools: Sequen
 
 
 def _tool_as_sent(tool: object) -> Mapping[str, Any]:
-    """Returns a tool as far as it decides to which API a request goes."""
+    """Returns a tool in a form from which a class sees to which API the request goes."""
     return tool if isinstance(tool, Mapping) else {"type": "function"}
 
 
@@ -304,7 +304,7 @@ def _taken_by_all(rules: Sequence[CallIds]) -> CallIds:
 
 
 def _profile_by_name(names: Iterable[str]) -> Profile:
-    """Returns the profile of a model of which nothing but names is known."""
+    """Returns the profile of a model of which only names are known."""
     for name in names:
         profile = _profile_by_one_name(name.strip())
         if profile is not None:

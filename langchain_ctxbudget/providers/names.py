@@ -1,8 +1,8 @@
-"""Names of speakers and tools in the form that a provider accepts.
+"""Puts names of speakers and tools into the form that a provider accepts.
 
-Two names stay two: where more than white space and punctuation is replaced, or a name is too long,
-a digest of the name ends it. What follows from a name follows from it alone, so it is the same in
-every prompt and in every process.
+Two different names stay different: a name that is too long, or that has more to replace than white
+space and punctuation, ends with a digest of the original. The accepted name depends on the original
+alone, so it is the same in every prompt and in every process.
 """
 
 import re
@@ -31,8 +31,8 @@ _SPELLINGS = {"SHARP": "ss", "ETH": "d", "THORN": "th", "DOTLESS": "i", "ENG": "
 def accepted_name(name: str, profile: Profile = COMMON) -> str | None:
     """Returns a name in the form that a provider accepts.
 
-    Letters with marks become plain ones. None where nothing of the name is left, and where it has
-    letters of another alphabet than the Latin one, which cannot be told: a heading says it then.
+    Letters with accents become plain ones. None where nothing of the name is left, and where it has
+    letters of another alphabet than the Latin one: it is told in a line above the words then.
     """
     refused = re.compile(profile.refused_in_names)
     runs = refused.findall(name)
@@ -55,7 +55,7 @@ def _has_other_alphabet(text: str) -> bool:
 
 
 def _in_plain_letters(run: str) -> str:
-    """Returns characters that a name may not have in plain letters, and others as spaces."""
+    """Returns refused characters of a name in plain letters; a space for each that has none."""
     return "".join(_latin(character) or " " for character in _without_marks(run))
 
 
@@ -91,7 +91,7 @@ def accepted_speaker(
 ) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message under a name that a provider accepts, and what was changed for that.
 
-    A history has names that are accepted, and tells of them itself.
+    Messages of the history have accepted names already, and the history has told of them.
     """
     named = with_accepted_name(message, profile)
     if named is message:
@@ -105,8 +105,8 @@ def accepted_speaker(
 def with_accepted_name(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:
     """Returns a message under a name that a provider accepts.
 
-    Where there is none, a line above a user's words tells the name. A result goes by the name of
-    its tool: Google's package sends it beside the call's.
+    If no form of the name is accepted, a line above a user's words tells it. The name of a result,
+    which is that of its tool, is changed as well, since Google's package sends it.
     """
     renamed = with_name_as_sent(message, profile)
     if message.name and not renamed.name and _may_have_heading(message):
@@ -125,5 +125,8 @@ def with_name_as_sent(message: BaseMessage, profile: Profile = COMMON) -> BaseMe
 
 
 def _may_have_heading(message: BaseMessage) -> bool:
-    """Tells if a line above the words may tell who says them; a model would imitate its own."""
+    """Tells if a line above the words may say whose they are.
+
+    Only a user's words may have one: a model would begin its own answers with such a line.
+    """
     return isinstance(message, HumanMessage)

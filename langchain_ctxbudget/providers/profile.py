@@ -1,8 +1,8 @@
 """What one provider accepts, refuses, counts and charges, as data.
 
-A value stands here once something reads it. What follows from these values is done by the
-requirements (`requirements.py`), by the counters (`tokens/`), and by what decides whether a prompt
-is extended or rebuilt (`prompt/`).
+Three places read these values: the requirements (`requirements.py`), which change what is sent; the
+counters (`tokens/`); and `prompt/`, which decides whether a prompt is extended or rebuilt. A value
+is added here together with the first code that reads it.
 """
 
 import re
@@ -77,10 +77,10 @@ class CallIds:
         return self.longest is None and self.shortest <= 1 and not self.refused
 
     def accepted(self, call_id: str) -> str:
-        """Returns an id as it is sent: a digest of it where the provider refuses it.
+        """Returns an id as it is sent: the id itself, or a digest of one that is refused.
 
-        The digest follows from the id alone, so a call and its result stay paired. An empty id
-        stays: it gets one of its own where calls are paired with their results.
+        The digest depends on the id alone, so a call and its result stay a pair. An empty id stays
+        empty: it is replaced later, where calls are paired with their results.
         """
         if not call_id or self._takes(call_id):
             return call_id
@@ -90,7 +90,10 @@ class CallIds:
         return _letters_and_digits(digest(call_id), self.longest)
 
     def numbered(self, call_id: str, number: int) -> str:
-        """Returns an id like another one, which was used already; a thought in it stays whole."""
+        """Returns another id for a call whose id was used already, with a number in it.
+
+        A thought signature in the id stays whole.
+        """
         name, mark, thought = (call_id or "call").partition(THOUGHT_MARK)
         return self.accepted(f"{name}-{number}{mark}{thought}")
 
@@ -117,8 +120,8 @@ def _letters_and_digits(value: bytes, length: int) -> str:
 class OwnItems:
     """Which reasoning, and which calls of server tools, a provider takes back.
 
-    What it does not take back is another provider's: its reasoning is left out, its server tools
-    become texts.
+    Anything else is treated as another provider's: reasoning is left out, and what server tools
+    were asked, and answered, becomes a text.
     """
 
     authors: frozenset[str] = frozenset()
@@ -145,8 +148,8 @@ class Profile:
     """What the application calls it where it says whose model it is."""
     call_ids: CallIds = CallIds()
     item_calls: Mapping[str, ItemAnswer] = field(default_factory=dict)
-    """The calls that it reads as items, by their types, and what must answer each: others are sent
-    as calls of functions."""
+    """The types of calls that it reads as items, and what must answer each. Other calls are sent as
+    calls of functions."""
     longest_name: int = 64
     """How many characters the name of a speaker or a tool may have."""
     refused_in_names: str = "[^a-zA-Z0-9_-]+"
@@ -174,7 +177,8 @@ class Profile:
     cache: CacheTerms = field(default_factory=CacheTerms)
     deferred_tools: DeferredTools = DeferredTools.SENT
     cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)
-    """Where they differ: how the provider caches for models whose names begin so."""
+    """How the provider caches prompts for some families of models, by how their names begin. All
+    others have `cache`."""
 
     def cache_terms_for(self, model_name: str) -> CacheTerms:
         """Returns how this provider caches prompts for a model, and what it charges for that."""

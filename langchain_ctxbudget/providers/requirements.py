@@ -12,6 +12,7 @@ requirement of that stage must not change what a message costs, or the recount r
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 
 from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 
@@ -54,7 +55,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that providers require of what they are sent."""
+    """One thing that providers require of the messages that they are sent."""
 
     meet: Callable[[Stretch, Profile], Met]
     """Returns the messages as a provider accepts them, and what was changed."""
@@ -67,9 +68,10 @@ class Requirement:
 def each(
     meet: Callable[[BaseMessage, Profile], tuple[BaseMessage | None, Sequence[Change]]],
 ) -> Callable[[Stretch, Profile], Met]:
-    """Returns what a requirement of single messages does with all of a stretch.
+    """Returns a requirement of single messages as one of all messages of a stretch.
 
-    `meet` returns a message as it is sent, or None if it is left out, and what was changed.
+    Args:
+        meet: Returns a message as it is sent, or None if it is left out, and what was changed.
     """
 
     def meet_all(stretch: Stretch, profile: Profile) -> Met:
@@ -149,8 +151,14 @@ def finished(
 
 
 def regrouped(groups: Sequence[Group], profile: Profile, used: UsedIds) -> Grouped:
-    """Returns groups as they are sent behind messages that have used some ids, and the repairs."""
-    messages = [message for group in groups for message in group.messages]
+    """Returns groups as they are sent behind other messages, and the repairs.
+
+    Args:
+        groups: The groups as they would be sent alone.
+        profile: The provider.
+        used: The ids that the messages before them have used.
+    """
+    messages = list(chain.from_iterable(group.messages for group in groups))
     changed, repairs = grouped(messages, profile, used=used)
     if not repairs:
         return list(groups), []
@@ -179,7 +187,7 @@ def accepted_history(messages: Sequence[BaseMessage], profile: Profile) -> list[
 
 
 def _met_by_history(messages: Sequence[BaseMessage], profile: Profile, stage: Stage) -> Stretch:
-    """Returns messages that meet what holds for histories in a stage."""
+    """Returns messages that meet the requirements of a stage that hold for histories."""
     stretch = Stretch.of(messages)
     for requirement in REQUIREMENTS:
         if requirement.stage is stage and requirement.holds_for_histories:
@@ -188,10 +196,11 @@ def _met_by_history(messages: Sequence[BaseMessage], profile: Profile, stage: St
 
 
 def _with_open_calls(stretch: Stretch) -> list[BaseMessage]:
-    """Returns messages without what stands in for results of the last round of calls."""
+    """Returns messages without stand-ins for missing results of the last round of calls."""
     placed = list(stretch.placed)
     end = len(placed)
     while end and isinstance(placed[end - 1].message, ToolMessage):
         end -= 1
-    results = [result.message for result in placed[end:] if result.position is not None]
-    return [*(one.message for one in placed[:end]), *results]
+    messages = [earlier.message for earlier in placed[:end]]
+    messages += [result.message for result in placed[end:] if result.position is not None]
+    return messages

@@ -1,4 +1,4 @@
-"""Single messages in a role, and with calls and a content, that every provider reads."""
+"""Puts single messages into a role, and into a form of calls and content, that providers read."""
 
 from collections.abc import Sequence
 
@@ -35,10 +35,10 @@ _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
 
 
 def accepted(message: BaseMessage, profile: Profile) -> tuple[BaseMessage | None, Sequence[Change]]:
-    """Returns a message as it may stand after the first one, and what was changed.
+    """Returns a message as it may stand behind the first one, and what was changed.
 
-    Its role, its calls and its content are in a form that providers read. A message that says
-    nothing is left out: that is None.
+    Its role, its calls and its content are in a form that providers read. Returns None for a
+    message that says nothing, which is left out.
     """
     if _is_plain_text(message):
         return message, ()
@@ -49,13 +49,13 @@ def accepted(message: BaseMessage, profile: Profile) -> tuple[BaseMessage | None
 
 
 def in_accepted_form(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:
-    """Returns a message as it may stand after the first one; one that says nothing stays."""
+    """Returns a message as it may stand behind the first one, also if it says nothing."""
     formed, _ = _formed(message, profile)
     return formed
 
 
 def _formed(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequence[Change]]:
-    """Returns a message as it may stand after the first one, and what was changed."""
+    """Returns a message as it may stand behind the first one, and what was changed."""
     in_role = _in_role(message, profile)
     readable, compactions = with_read_compactions(in_role, profile)
     formed, changes = in_readable_form(readable)
@@ -63,9 +63,9 @@ def _formed(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequen
 
 
 def opening_before(first: BaseMessage | None, profile: Profile) -> str:
-    """Returns what the user has to say before the first message of a conversation.
+    """Returns the text of a user's message that must be sent before a first message.
 
-    Empty where there is no message, or where the provider lets it stand first.
+    Empty where there is no first message, or where the provider lets it stand first.
     """
     if first is None or isinstance(first, HumanMessage) or not profile.begins_with_user:
         return ""
@@ -95,7 +95,7 @@ def _role_changes(message: BaseMessage, in_role: BaseMessage) -> list[Change]:
 
 
 def _in_role(message: BaseMessage, profile: Profile) -> BaseMessage:
-    """Returns a message in a role that is allowed after the first, with its calls in one form."""
+    """Returns a message in a role that may stand behind the first, with its calls in one form."""
     match message:
         case FunctionMessage():  # of 2023, when calls had no ids: it answers none
             call_id = f"function {message.name}"
@@ -109,7 +109,10 @@ def _in_role(message: BaseMessage, profile: Profile) -> BaseMessage:
 
 
 def _in_known_role(message: ChatMessage, profile: Profile) -> BaseMessage:
-    """Returns a message in a role that LangChain knows: any other becomes a human's name."""
+    """Returns a message in a role that LangChain knows.
+
+    Any other role becomes the name of a user who says the words.
+    """
     role = message.role.lower()
     name = message.name
     if not name and role not in _ROLES:

@@ -1,4 +1,4 @@
-"""Messages in a row on their way to a provider, and what is changed in them on the way."""
+"""Messages in a row that are made ready for a provider, and what is changed in them for that."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,18 +28,21 @@ class Repair:
 
 
 class Change(NamedTuple):
-    """What is changed in a message so that a provider accepts it; a `Repair` names the message."""
+    """What is changed in a message so that a provider accepts it.
+
+    A `Repair` is the same with the id of the message.
+    """
 
     kind: str
     detail: str
 
     def repair_of(self, message: BaseMessage) -> Repair:
-        """Returns the repair of a message that this is."""
+        """Returns this change as the repair of a message."""
         return Repair(self.kind, message.id or "", self.detail)
 
 
 UNBOUND = Change("reasoning", "sent without reasoning, as what stood before it has changed since")
-"""What becomes of thoughts where the provider binds them; see `Profile.binds_thoughts`."""
+"""What is told of thoughts that the provider would refuse here; see `Profile.binds_thoughts`."""
 
 
 class Placed(NamedTuple):
@@ -53,7 +56,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsedIds:
-    """The ids that earlier messages have used, to which those of further messages are added."""
+    """The ids that messages have used so far. Those of further messages are added."""
 
     call_counts: dict[str, int] = field(default_factory=dict)
     """How often each id of a call was asked for."""
@@ -70,7 +73,7 @@ class UsedIds:
         return used
 
     def copy(self) -> "UsedIds":
-        """Returns the same ids, to add others."""
+        """Returns a copy, so that further ids are not added to this one."""
         return UsedIds(dict(self.call_counts), set(self.item_ids))
 
 
@@ -80,12 +83,12 @@ class MarksBeside:
 
     count: int = 0
     is_short: bool = False
-    """True if one of a tool is for five minutes. Anthropic reads tools first."""
+    """True if a mark of a tool is for five minutes. Anthropic reads tools before all messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Messages in a row, as far as they are made ready for a provider."""
+    """Messages in a row while one requirement after another is met."""
 
     placed: Sequence[Placed]
     used: UsedIds = field(default_factory=UsedIds)
@@ -110,9 +113,10 @@ class Stretch:
         return [placed.message for placed in self.placed]
 
     def groups(self) -> list[Group]:
-        """Returns the messages in groups.
+        """Returns the messages in groups that are sent or left out together.
 
-        A result stands with the message before it, and so does what stands in between.
+        A result belongs to the group of the message before it. So does the line that stands between
+        an answer and calls.
         """
         groups: list[list[Placed]] = []
         for placed in self.placed:
@@ -124,20 +128,22 @@ class Stretch:
 
 
 def _stands_between(placed: Placed) -> bool:
+    """Tells if a message is the line between an answer and calls."""
     message = placed.message
     return message.content == GOES_ON and not message.id
 
 
 def _group_of(placed: Sequence[Placed]) -> Group:
-    messages = tuple(one.message for one in placed)
-    positions = tuple(one.position for one in placed if one.position is not None)
-    return Group(messages, positions)
+    """Returns messages as a group; messages that stand in for missing ones have no position."""
+    messages = [member.message for member in placed]
+    positions = [member.position for member in placed if member.position is not None]
+    return Group(tuple(messages), tuple(positions))
 
 
 def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[Repair]:
-    """Returns the repairs of two passes in order.
+    """Returns the repairs of two passes over the same messages, in order.
 
-    If both gave a message other ids of calls, the repair of the later pass stands for both.
+    If both passes gave the calls of a message other ids, only the repair of the later one is told.
     """
     earlier = list(earlier)
     later = list(later)

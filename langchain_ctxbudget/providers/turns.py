@@ -1,7 +1,8 @@
-"""An assistant's calls behind a turn of somebody else, where the provider wants that.
+"""Puts a line of the user before an assistant's calls, where the provider wants a turn there.
 
-Two messages of an assistant in a row, the second one with calls, are one turn and another: of two
-agents, or where the user's message between them is left out.
+An assistant's message with calls may stand right behind another message of an assistant: where two
+agents speak one after the other, or where the user's message between them is left out. Gemini
+refuses such calls.
 """
 
 from dataclasses import replace
