@@ -156,7 +156,7 @@ def _without_empty_blocks(blocks: Sequence[Block], _message: BaseMessage) -> lis
 def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
     """Returns blocks with texts in place of calls and results that stand in the content alone.
 
-    Where there are any, ids of items are left out: an item may need the call that is a text now.
+    Where there are any, ids of items are left out as well.
     """
     content: list[Block] = []
     has_raw = False

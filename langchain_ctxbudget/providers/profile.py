@@ -1,8 +1,8 @@
 """What one provider accepts, refuses, counts and charges, as data.
 
-Three places read these values: the requirements (`requirements.py`), which change what is sent; the
-counters (`tokens/`); and `prompt/`, which decides whether a prompt is extended or rebuilt. A value
-is added here together with the first code that reads it.
+The requirements (`requirements.py`) change what is sent by these values, the counters (`tokens/`)
+count by them, and `prompt/` decides by them whether a prompt is extended or rebuilt. A value is
+added here together with the first code that reads it.
 """
 
 import re
