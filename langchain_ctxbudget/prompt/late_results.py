@@ -32,7 +32,12 @@ def with_results_in_history(plan: Plan, view: HistoryView) -> tuple[Plan, Histor
         else:
             view = changed
             moved_tokens += group_tokens(group, plan.counter)
-    turn = replace(plan.turn, groups=tuple(staying), tokens=plan.turn.tokens - moved_tokens)
+    turn = replace(
+        plan.turn,
+        groups=tuple(staying),
+        tokens=plan.turn.tokens - moved_tokens,
+        room_tokens=plan.turn.room_tokens - moved_tokens,
+    )
     return replace(plan, turn=turn), view
 
 

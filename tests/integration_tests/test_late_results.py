@@ -145,6 +145,18 @@ def test_the_turn_goes_on_behind_a_late_result() -> None:
     assert results_of(sent) == ["The shed stands.", "Green."]
 
 
+@pytest.mark.parametrize("way", [assembled, graphed, shown_by_middleware])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_large_late_result_takes_the_room_of_the_turn(way: Way, budget: int) -> None:
+    report = "It stands. " * (budget // 8)
+    turn = [LATE[0], ToolMessage(report, tool_call_id="c1", id="t1")]
+
+    sent = way(budget, [*ASKED, AIMessage("It is being built.", id="a2")], turn)
+
+    [shown] = results_of(sent)
+    assert shown.startswith("It stands. It stands.")
+
+
 LONG_TALK: list[BaseMessage] = [
     message
     for number in range(60)
