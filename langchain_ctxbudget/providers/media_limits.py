@@ -119,6 +119,8 @@ def _media_of(messages: Sequence[BaseMessage]) -> list[_Placed]:
 
 def _is_refused(placed: _Placed, limits: MediaLimits) -> bool:
     """Tells if a provider refuses a medium for itself."""
+    if _is_over(placed.sent_bytes, limits.request_bytes):
+        return True
     if placed.is_image:
         return _is_over(placed.longest_side, limits.longest_side) or _is_over(
             placed.sent_bytes, limits.image_bytes

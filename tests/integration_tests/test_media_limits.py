@@ -204,6 +204,18 @@ def test_the_newest_medium_always_stays(profile: Any) -> None:
     assert shown(sent)[-1] == 11
 
 
+@pytest.mark.parametrize("kind", ["image", "audio", "video", "file"])
+def test_a_medium_larger_than_a_request_is_a_line(kind: str) -> None:
+    medium = {"type": kind, "base64": "A" * (20 * MEGABYTE + 4), "mime_type": f"{kind}/any"}
+    message = HumanMessage([{"type": "text", "text": "Listen."}, medium], id="h1")
+
+    [sent], repairs = within_media_limits([message], GOOGLE)
+
+    assert sent.content[0] == {"type": "text", "text": "Listen."}
+    assert "left out" in str(sent.content[1])
+    assert [repair.kind for repair in repairs] == ["media"]
+
+
 def test_messages_without_media_stay_the_same_objects() -> None:
     messages = exchanges([{"type": "text", "text": "nothing"}])
     sent, repairs = within_media_limits(messages, ANTHROPIC)
