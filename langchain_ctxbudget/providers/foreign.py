@@ -11,14 +11,18 @@ item is, the message tells (`model_provider`); where it does not, the form of th
 | any other item | the texts in it, or nothing |
 | a text with citations, annotations or a signature | the text |
 | a call of a function | the call, in `tool_calls` alone |
+
+In a message of the user and in a result an item is nobody's: an agent's answer that is handed on as
+a whole has such. No provider takes them there, and the same is sent of them.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
+    ITEM_CALLS,
     Kind,
     Part,
     cited_sources,
@@ -35,6 +39,10 @@ from langchain_ctxbudget.providers.stretch import UNBOUND, Change, Repair
 
 _OF_ANY_PROVIDER = frozenset({Kind.TEXT, Kind.CALL, Kind.RESULT, Kind.REFUSAL, Kind.COMPACTION})
 """Kinds of parts that are no items of one provider, or that other requirements see to."""
+_OF_MODELS = frozenset(
+    {Kind.REASONING, Kind.SERVER_CALL, Kind.SERVER_RESULT, Kind.REFUSAL, Kind.COMPACTION}
+)
+"""Kinds of parts that models alone write."""
 _GENERATED_IMAGE = "image_generation_call"
 _SIGNATURES = frozenset({"function_call_signature"})
 """Types of blocks that hold nothing but the signature of a thought."""
@@ -46,6 +54,8 @@ _NO_REASONING = Change(
 
 def with_own_items(message: BaseMessage, profile: Profile) -> tuple[BaseMessage, Sequence[Change]]:
     """Returns a message without items of another provider, and what was changed for that."""
+    if isinstance(message, HumanMessage | ToolMessage):
+        return _without_items_of_models(message)
     if profile.items is None or not isinstance(message, AIMessage):
         return message, ()
     if profile.items.reasoning_key in message.additional_kwargs:
@@ -65,6 +75,27 @@ def repairs_of_lost_thoughts(message: BaseMessage, profile: Profile) -> list[Rep
     if has_thoughts(own):
         lost.append(UNBOUND)
     return [change.repair_of(message) for change in lost]
+
+
+def _without_items_of_models(message: BaseMessage) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message of the user, or a result, without items that models alone write."""
+    if isinstance(message.content, str):
+        return message, ()
+    parts = parts_of(message)
+    if not any(map(_is_of_model, parts)):
+        return message, ()
+    sent: list[Part] = []
+    for part in parts:
+        if not _is_of_model(part):
+            sent.append(part)
+        elif text := _readable(part):
+            sent.append(text_part(text, in_place_of=part))
+    return with_parts(message, sent), _changes(parts, sent, "a model's answer")
+
+
+def _is_of_model(part: Part) -> bool:
+    """Tells if a part is an item that models alone write."""
+    return part.kind in _OF_MODELS or part.type in _SIGNATURES or part.type in ITEM_CALLS
 
 
 def _without_reasoning_beside(
@@ -93,7 +124,7 @@ def _with_own_content(message: AIMessage, items: OwnItems) -> tuple[BaseMessage,
     if sent == parts:
         return message, ()
     sent = _with_sources(sent, parts)
-    return with_parts(message, sent), _changes(parts, sent)
+    return with_parts(message, sent), _changes(parts, sent, "another provider")
 
 
 class _Author(NamedTuple):
@@ -174,6 +205,8 @@ def _readable(part: Part) -> str:
         return ""
     if part.is_media:
         return placeholder_of(part)
+    if part.kind is Kind.REFUSAL:
+        return part.text or ""
     return readable_server_tool(part.block) or "\n".join(part.words)
 
 
@@ -220,18 +253,18 @@ def _is_search(part: Part) -> bool:
     return part.in_place_of is not None and part.in_place_of.kind is Kind.SERVER_CALL
 
 
-def _changes(parts: Sequence[Part], sent: Sequence[Part]) -> list[Change]:
-    """Returns what the report says of the parts that are sent as texts, or not at all."""
+def _changes(parts: Sequence[Part], sent: Sequence[Part], author: str) -> list[Change]:
+    """Returns what the report says of the parts of an author that are sent as texts, or not at all."""
     gone = _left_out(parts, sent)
     changes: list[Change] = []
     if any(map(_is_thought, gone)):
         changes.append(_NO_REASONING)
     as_text = _labels([part.in_place_of for part in sent if part.in_place_of is not None])
     if as_text:
-        changes.append(Change("foreign_item", f"items of another provider sent as text: {as_text}"))
+        changes.append(Change("foreign_item", f"items of {author} sent as text: {as_text}"))
     others = _labels([part for part in gone if _is_told_by_label(part)])
     if others:
-        changes.append(Change("foreign_item", f"sent without items of another provider: {others}"))
+        changes.append(Change("foreign_item", f"sent without items of {author}: {others}"))
     return changes
 
 

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
 from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_mistralai import ChatMistralAI
 from langchain_ollama import ChatOllama
@@ -18,6 +19,7 @@ from langchain_ctxbudget import (
     ContextPipeline,
 )
 from tests.cases import few_are_quick
+from tests.doubles.providers import APIS
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 SECRET = "thought of before"
@@ -405,3 +407,50 @@ def test_an_item_of_its_own_that_came_up_later_comes_back() -> None:
     context = pipeline.assemble("And low water?", **SCOPE)
 
     assert context.messages[-2].content == [UNKNOWN]
+
+
+# An answer that is handed on: as a user's message to another agent, or as the result of one
+
+
+def handed_on(author: str, as_result: bool) -> list[BaseMessage]:
+    content: Any = ANSWERS[author].content
+    if not as_result:
+        return [HumanMessage("Ask.", id="h1"), HumanMessage(content, name="scout", id="h2")]
+    call = {"name": "scout", "args": {}, "id": "c1"}
+    result = ToolMessage(content, tool_call_id="c1", id="t1")
+    return [HumanMessage("Ask.", id="h1"), AIMessage("", tool_calls=[call], id="a1"), result]
+
+
+HANDED_ON = few_are_quick(list(product(ANSWERS, [True, False], APIS)), 12)
+
+
+@pytest.mark.parametrize("case", HANDED_ON)
+@pytest.mark.parametrize("in_turn", [True, False], ids=["turn", "history"])
+def test_an_answer_that_is_handed_on_is_sent_as_words(
+    case: tuple[str, bool, str], in_turn: bool
+) -> None:
+    author, as_result, name = case
+    api = APIS[name]
+    pipeline = ContextPipeline(model=api.model, store=InMemoryStore())
+    messages = handed_on(author, as_result)
+    if not in_turn:
+        pipeline.add_messages([*messages, AIMessage("Good.", id="a2")], **SCOPE)
+        messages = [HumanMessage("And low water?", id="h3")]
+
+    context = pipeline.assemble(messages, **SCOPE)
+
+    assert api.problems(context.messages) == []
+    sent = json.dumps(api.body_of(context.messages))
+    assert SAID in sent
+    assert SECRET not in sent
+    assert context.report.repairs != ()
+
+
+@pytest.mark.parametrize("as_result", [True, False])
+def test_what_a_model_has_searched_is_read_where_it_is_handed_on(as_result: bool) -> None:
+    pipeline = ContextPipeline(model=MODELS["anthropic"], store=InMemoryStore())
+
+    context = pipeline.assemble(handed_on("anthropic", as_result), **SCOPE)
+
+    assert "[web_search: tides at Brest]" in str(context.messages[-1].content)
+    assert "items of a model's answer sent as text" in str(context.report.repairs)
