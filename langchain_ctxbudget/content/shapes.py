@@ -42,6 +42,9 @@ _TEXT_TYPES = re.compile(r"|text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|jav
 _NOT_PLAIN = ("\n", "\r", " ", "-", "_")
 """What base64 in lines has, and that for addresses."""
 _PLAIN = str.maketrans("-_", "+/")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_LOOK = 100
+"""So many characters at either end of a payload are looked at, which may have millions."""
 
 
 def carrier_of(medium: Medium) -> Carrier | None:
@@ -206,6 +209,14 @@ def _in_plain_base64(medium: Medium) -> Medium:
         payload = "".join(payload.split()).translate(_PLAIN)
     payload += "=" * (-len(payload) % 4)
     return medium if payload == medium.payload else medium._replace(payload=payload)
+
+
+def is_base64(medium: Medium) -> bool:
+    """Tells if the bytes of a medium are there as such, or as what begins and ends like base64."""
+    payload = medium.payload
+    if isinstance(payload, bytes):
+        return True
+    return all(map(_BASE64.fullmatch, (payload[:_LOOK], payload[-_LOOK:])))
 
 
 def text_in(medium: Medium) -> str | None:

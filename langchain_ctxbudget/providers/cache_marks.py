@@ -235,6 +235,18 @@ def without_mark(block: Block) -> Block:
     return _bare(block)
 
 
+def with_kept_mark_alone(block: dict[str, Any]) -> dict[str, Any]:
+    """Returns a block without what LangChain keeps beside its own keys, but for a mark."""
+    kept = dict(block)
+    for key in _KEPT_IN:
+        if key not in kept:
+            continue
+        fields = kept.pop(key)
+        if isinstance(fields, Mapping) and MARK_KEY in fields:
+            kept[key] = {MARK_KEY: fields[MARK_KEY]}
+    return kept
+
+
 def _bare(block: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a block without a mark: on it, under a key of it, or on a block inside it."""
     bare = _without_key(block, MARK_KEY)
@@ -242,6 +254,8 @@ def _bare(block: Mapping[str, Any]) -> dict[str, Any]:
         fields = bare.get(key)
         if isinstance(fields, Mapping) and MARK_KEY in fields:
             bare[key] = _without_key(fields, MARK_KEY)
+            if not bare[key]:
+                del bare[key]
     if _blocks_inside(bare):
         bare["content"] = list(map(_bare_inside, bare["content"]))
     return bare

@@ -12,6 +12,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.content import (
+    CALL_BLOCKS,
+    RESULT_BLOCKS,
     Block,
     Part,
     blocks_of,
@@ -31,6 +33,7 @@ from langchain_ctxbudget.content import (
     without_trailing_thoughts,
 )
 from langchain_ctxbudget.messages import placeholder_of, readable_text_of
+from langchain_ctxbudget.providers.cache_marks import with_kept_mark_alone
 from langchain_ctxbudget.providers.models import profile_of_author
 from langchain_ctxbudget.providers.stretch import Change
 
@@ -55,8 +58,8 @@ _MEDIA = frozenset(
     }
 )
 """Types of blocks with media, of LangChain and of the providers."""
-_NOT_SENT = frozenset({"id", "index", "annotations"})
-"""Keys of a text that not every provider takes."""
+_NOT_SENT = frozenset({"id", "index", "annotations", "citations"})
+"""Keys of a text that not every provider takes; a user's text cites nothing."""
 _RESPONSES_IMAGE = "ig_"
 """How the ids of images begin that the Responses API has made."""
 _NO_EMPTY_PARTS = Change("empty_content", "sent without the parts of its content that are empty")
@@ -161,7 +164,7 @@ def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> li
     content: list[Block] = []
     has_raw = False
     for block in blocks:
-        if is_raw(block, message):
+        if is_raw(block, message) or _is_inside_result(block, message):
             content += _without_raw_form(block, message)
             has_raw = True
         else:
@@ -169,6 +172,11 @@ def _with_raw_calls_as_text(blocks: Sequence[Block], message: BaseMessage) -> li
     if not has_raw:
         return content
     return blocks_of(without_items(message.model_copy(update={"content": content})))
+
+
+def _is_inside_result(block: Block, message: BaseMessage) -> bool:
+    """Tells if a block is a call or a result of a function inside the result of another."""
+    return isinstance(message, ToolMessage) and type_of(block) in (*CALL_BLOCKS, *RESULT_BLOCKS)
 
 
 def _without_raw_form(block: Block, message: BaseMessage) -> list[Block]:
@@ -182,8 +190,10 @@ def _without_raw_form(block: Block, message: BaseMessage) -> list[Block]:
     for part in parts_of(result_of(block, message)):
         if part.is_media:
             shown.append(part.block)
-        else:
-            shown.append(text_block(readable_text_of(part)))
+            continue
+        words = text_block(readable_text_of(part))
+        if says_something(words):
+            shown.append(words)
     return shown
 
 
@@ -238,10 +248,13 @@ def _with_texts_joined(blocks: Sequence[dict[str, Any]]) -> list[Block]:
 
 
 def _without_own_keys(block: dict[str, Any]) -> dict[str, Any]:
-    """Returns a text without keys that not every provider takes; any other block as it is."""
+    """Returns a text without keys that not every provider takes; any other block as it is.
+
+    Of what LangChain keeps beside it, a mark for the cache stays.
+    """
     if block.get("type") != "text":
         return block
-    return {key: value for key, value in block.items() if key not in _NOT_SENT}
+    return with_kept_mark_alone({key: block[key] for key in block if key not in _NOT_SENT})
 
 
 _REPAIRS_OF_BLOCKS: tuple[

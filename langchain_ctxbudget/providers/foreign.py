@@ -254,7 +254,7 @@ def _is_search(part: Part) -> bool:
 
 
 def _changes(parts: Sequence[Part], sent: Sequence[Part], author: str) -> list[Change]:
-    """Returns what the report says of the parts of an author that are sent as texts, or not at all."""
+    """Returns what the report says of an author's parts that are sent as texts, or not at all."""
     gone = _left_out(parts, sent)
     changes: list[Change] = []
     if any(map(_is_thought, gone)):

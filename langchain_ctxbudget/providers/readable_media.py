@@ -5,7 +5,7 @@
 | a medium in a form that the provider reads | the very same |
 | a medium in another provider's form | the same in a form that it reads |
 | a file of text that it does not take as a file | the text |
-| a medium that it does not take | a line that says what it was |
+| a medium that it does not take, or whose bytes are none | a line that says what it was |
 | a search result, a document of text, JSON, any other block that it does not read | its words |
 
 Media of an assistant stay only where the provider's models read those that they have made.
@@ -24,6 +24,7 @@ from langchain_ctxbudget.content import (
     Shape,
     carrier_of,
     fields_of,
+    is_base64,
     is_item_result,
     media_inside,
     only_text_of,
@@ -92,7 +93,7 @@ def _sent_of_others(part: Part, forms: MediaForms, *, in_result: bool) -> _Sent:
     """Returns what is sent of a part of a user's message, or of a result."""
     if part.key or part.type in ITEM_RESULTS:
         return _Sent([part])
-    if part.type in forms.blocks and not part.is_media:
+    if part.type in forms.blocks and not part.is_media and _is_whole(part):
         return _unwrapped(part)
     if part.medium is not None:
         medium = with_told_type(part.medium, part.block)
@@ -124,7 +125,7 @@ def _sent_medium(part: Part, medium: Medium, forms: MediaForms, *, in_result: bo
     true = with_true_type(medium)
     shapes = forms.shapes(true, in_result=in_result)
     accepted_type = forms.accepted_type(true)
-    if shapes and accepted_type is not None:
+    if shapes and accepted_type is not None and is_base64(true):
         accepted = true._replace(mime_type=accepted_type)
         if shape_of(part.block) in shapes and accepted == medium:
             return _Sent([part])
@@ -176,6 +177,28 @@ def _line_for(part: Part) -> _Sent:
 
 
 # Other blocks
+
+
+def _is_whole(part: Part) -> bool:
+    """Tells if a search result or a document of text has what Anthropic requires of one.
+
+    Source, title and texts of the one, data and type of the other ("Search results", "Citations",
+    platform.claude.com, read in November 2026). True for any other block.
+    """
+    fields = fields_of(part.block)
+    if part.type == "search_result":
+        content = fields.get("content")
+        blocks = content if isinstance(content, list) and content else [None]
+        texts = [inner.get("text") if isinstance(inner, dict) else None for inner in blocks]
+        return all(map(_is_said, (fields.get("source"), fields.get("title"), *texts)))
+    source = fields.get("source")
+    if part.type == "document" and isinstance(source, dict) and source.get("type") == "text":
+        return _is_said(source.get("data")) and _is_said(source.get("media_type"))
+    return True
+
+
+def _is_said(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _unwrapped(part: Part) -> _Sent:

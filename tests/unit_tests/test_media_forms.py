@@ -399,3 +399,60 @@ def test_a_screen_of_a_wrong_type_stays_with_its_call() -> None:
     ]
     sent, _ = sent_with(messages, PROFILES["openai-responses"])
     assert sent[-1] is screen
+
+
+# Blocks that lack something
+
+
+def answered(block: Block, *, as_result: bool) -> list[BaseMessage]:
+    content: Any = [{"type": "text", "text": "Rent is due."}, block]
+    if not as_result:
+        return [HumanMessage(content, id="h1")]
+    call = {"name": "look", "args": {}, "id": "c1"}
+    result = ToolMessage(content, tool_call_id="c1", id="t1")
+    return [HumanMessage("Look.", id="h1"), AIMessage("", tool_calls=[call], id="a1"), result]
+
+
+CITED = {
+    "type": "web_search_result_location",
+    "url": "https://example.org",
+    "title": "Foxes",
+    "cited_text": "Fox",
+    "encrypted_index": "Eo8B",
+}
+LACKING: Mapping[str, Block] = {
+    "no base64": {"type": "image", "base64": "!!", "mime_type": "image/png"},
+    "a search result of nothing": {"type": "search_result"},
+    "a search result without a title": {
+        "type": "search_result",
+        "source": "https://example.org",
+        "content": [{"type": "text", "text": "Fox"}],
+    },
+    "a document of no type": {"type": "document", "source": {"type": "text", "data": "Fox"}},
+    "a result of nothing": {"type": "tool_result", "tool_use_id": "c9"},
+    "a result inside": {"type": "tool_result", "tool_use_id": "c9", "content": "Fox"},
+    "a call of nothing": {"type": "tool_use"},
+    "a screen's call": {"type": "computer_call", "call_id": "c9", "action": {"type": "wait"}},
+    "a failed compaction": {"type": "compaction", "content": None},
+    "a citing text": {"type": "text", "text": "Fox", "citations": [CITED]},
+    "extras of a text": {"type": "text", "text": "Fox", "extras": {"signature": "EqQB"}},
+    "a mark in extras": {
+        "type": "text",
+        "text": "Fox",
+        "extras": {"cache_control": {"type": "ephemeral"}, "more": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+@pytest.mark.parametrize("api", APIS.values(), ids=list(APIS))
+@pytest.mark.parametrize("as_result", [True, False], ids=["result", "user"])
+def test_a_block_that_lacks_something_is_not_refused(name: str, api: Api, as_result: bool) -> None:
+    profile = profile_of(api)
+    groups, _ = grouped(answered(LACKING[name], as_result=as_result), profile)
+    messages = [message for group in groups for message in group.messages]
+
+    sent, _ = finished(messages, profile)
+
+    assert api.problems(sent) == []
+    assert "Rent is due." in str(sent)
