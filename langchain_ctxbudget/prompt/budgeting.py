@@ -32,7 +32,13 @@ from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.late_results import with_results_in_history
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
-from langchain_ctxbudget.providers import UsedIds, joined_repairs, opening_before, regrouped
+from langchain_ctxbudget.providers import (
+    UsedIds,
+    answered_before,
+    joined_repairs,
+    opening_before,
+    regrouped,
+)
 from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04
@@ -269,6 +275,7 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
     These are the ids of calls in the turn, the turn's work state, and the stable layers.
     """
     plan, view = with_results_in_history(plan, view)
+    view = _with_answered_results(plan, view)
     used = UsedIds.of(messages_of(view.groups))
     groups, repairs = regrouped(plan.turn.groups, plan.conversation.profile, used)
     repairs = joined_repairs(plan.turn.repairs, repairs)
@@ -276,6 +283,17 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
     if not turn.work.lines:
         turn = _with_work(plan, turn, _work_of_turn(plan, view))
     return _with_stable_layers(replace(plan, turn=turn, history=view))
+
+
+def _with_answered_results(plan: Plan, view: history.HistoryView) -> history.HistoryView:
+    """Returns the history with a line behind the results at its end, where a provider wants one."""
+    groups, repairs = answered_before(view.groups, plan.turn.groups, plan.conversation.profile)
+    if not repairs:
+        return view
+    line = groups[-1].messages[-1]
+    view.costs.add(line, plan.counter.count_message(line))
+    untold = [repair for repair in repairs if repair not in plan.turn.repairs]
+    return replace(view, groups=tuple(groups), repairs=(*view.repairs, *untold))
 
 
 def _with_work(plan: Plan, turn: PlannedTurn, work: tuple[Fragment, ...]) -> PlannedTurn:

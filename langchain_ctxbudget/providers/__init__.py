@@ -75,6 +75,7 @@ from langchain_ctxbudget.providers.stretch import (
     UsedIds,
     joined_repairs,
 )
+from langchain_ctxbudget.providers.turns import answered_before
 
 __all__ = [
     "ANTHROPIC",
@@ -110,6 +111,7 @@ __all__ = [
     "UsedIds",
     "accepted_history",
     "accepted_name",
+    "answered_before",
     "as_asked_to_think",
     "each",
     "finished",

@@ -38,6 +38,10 @@ MISTRAL = Profile(
     # Its reasoning comes back as `thinking` with a list of texts (`langchain_mistralai/_compat.py`,
     # 1.1.6).
     items=OwnItems(authors=frozenset({"mistral"}), types=frozenset({"thinking", "reasoning"})),
+    # "Unexpected role 'user' after role 'tool'" (datapizza-labs/datapizza-ai issue 98,
+    # BerriAI/litellm issue 17761; read in November 2026). Later versions of mistral-common take it:
+    # the narrow side.
+    answers_follow_results=True,
     media_forms=_MEDIA_FORMS,
     # "Cached prompt tokens are billed at 10% of the standard input token price" ("Prompt caching",
     # docs.mistral.ai, read in November 2026), which has no marks and names no smallest prompt.

@@ -156,6 +156,8 @@ class Profile:
     """A pattern of what must not stand in such a name."""
     calls_follow_others: bool = False
     """True if calls must not come right behind another message of the assistant."""
+    answers_follow_results: bool = False
+    """True if a user's message must not come right behind the result of a tool."""
     begins_with_user: bool = True
     """True if the first message behind the system message must be the user's."""
     items: OwnItems | None = EVERY_ITEM

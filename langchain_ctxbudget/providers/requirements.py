@@ -39,7 +39,10 @@ from langchain_ctxbudget.providers.stretch import (
     UsedIds,
     joined_repairs,
 )
-from langchain_ctxbudget.providers.turns import with_turns_before_calls
+from langchain_ctxbudget.providers.turns import (
+    with_answers_behind_results,
+    with_turns_before_calls,
+)
 
 Met = tuple[Stretch, list[Repair]]
 Grouped = tuple[list[Group], list[Repair]]
@@ -99,6 +102,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(with_readable_media)),
     Requirement(with_own_results),
     Requirement(with_turns_before_calls),
+    Requirement(with_answers_behind_results),
     Requirement(each(without_response_id), Stage.SENDING, holds_for_histories=False),
     Requirement(with_media_behind_results, Stage.SENDING),
     Requirement(each(with_sendable_characters), Stage.SENDING),

@@ -11,7 +11,7 @@ from langchain_ctxbudget.content import call_ids, item_ids, only_answers
 from langchain_ctxbudget.messages import Group
 
 GOES_ON = "[The conversation goes on.]"
-"""Stands between an answer and calls right behind it; it belongs to the group of the answer."""
+"""Stands between two messages where a turn is missing; it belongs to the group before it."""
 
 
 @dataclass(frozen=True, slots=True)

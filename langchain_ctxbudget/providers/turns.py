@@ -1,19 +1,23 @@
-"""Puts a line of the user before an assistant's calls, where the provider wants a turn there.
+"""Puts a line where a provider wants a turn of somebody else between two others.
 
 An assistant's message with calls may stand right behind another message of an assistant: where two
 agents speak one after the other, or where the user's message between them is left out. Gemini
-refuses such calls.
+refuses such calls. The user may speak right behind the results of calls, before the agent was done.
+Mistral refuses that.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.content import call_ids
+from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.stretch import GOES_ON, Change, Placed, Repair, Stretch
 
 _GOES_ON = Change("turn_order", f"{GOES_ON} stands before its calls, as an answer comes first")
+_ANSWERED = Change("turn_order", f"{GOES_ON} stands before it, as the results have no answer")
 
 
 def with_turns_before_calls(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
@@ -30,3 +34,42 @@ def with_turns_before_calls(stretch: Stretch, profile: Profile) -> tuple[Stretch
         sent.append(placed)
         before = placed.message
     return replace(stretch, placed=sent), repairs
+
+
+def with_answers_behind_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
+    """Returns messages with a line between results and a user's message right behind them."""
+    if not profile.answers_follow_results:
+        return stretch, []
+    sent: list[Placed] = []
+    repairs: list[Repair] = []
+    before: BaseMessage | None = None
+    for placed in stretch.placed:
+        if _lacks_answer(before, placed.message):
+            sent.append(Placed(AIMessage(GOES_ON)))
+            repairs.append(_ANSWERED.repair_of(placed.message))
+        sent.append(placed)
+        before = placed.message
+    return replace(stretch, placed=sent), repairs
+
+
+def answered_before(
+    history: Sequence[Group], turn: Sequence[Group], profile: Profile
+) -> tuple[list[Group], list[Repair]]:
+    """Returns a history that a turn may stand behind, and the repair for that.
+
+    Where the history ends with results and the user has spoken then, a line answers these.
+    """
+    groups = list(history)
+    if not (profile.answers_follow_results and groups and turn):
+        return groups, []
+    first = turn[0].messages[0]
+    if not _lacks_answer(groups[-1].messages[-1], first):
+        return groups, []
+    last = groups[-1]
+    groups[-1] = replace(last, messages=(*last.messages, AIMessage(GOES_ON)))
+    return groups, [_ANSWERED.repair_of(first)]
+
+
+def _lacks_answer(before: BaseMessage | None, message: BaseMessage) -> bool:
+    """Tells if the user speaks in a message right behind a result."""
+    return isinstance(before, ToolMessage) and isinstance(message, HumanMessage)

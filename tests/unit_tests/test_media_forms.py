@@ -449,10 +449,8 @@ LACKING: Mapping[str, Block] = {
 @pytest.mark.parametrize("as_result", [True, False], ids=["result", "user"])
 def test_a_block_that_lacks_something_is_not_refused(name: str, api: Api, as_result: bool) -> None:
     profile = profile_of(api)
-    groups, _ = grouped(answered(LACKING[name], as_result=as_result), profile)
-    messages = [message for group in groups for message in group.messages]
 
-    sent, _ = finished(messages, profile)
+    sent, _ = sent_with(answered(LACKING[name], as_result=as_result), profile)
 
     assert api.problems(sent) == []
     assert "Rent is due." in str(sent)

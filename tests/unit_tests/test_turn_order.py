@@ -1,7 +1,10 @@
 """What a provider wants of the order of turns, and of arguments that cannot be read."""
 
+import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_mistralai import ChatMistralAI
 from langgraph.store.memory import InMemoryStore
+from pydantic import SecretStr
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.providers import PROFILES, grouped
@@ -36,6 +39,53 @@ def test_others_get_an_answer_and_calls_as_they_are() -> None:
     messages = two_agents()
     sent, _ = sent_with(messages, PROFILES["openai"])
     assert sent == messages
+
+
+# A user's message behind results, for Mistral
+
+
+def interrupted() -> list[BaseMessage]:
+    call = {"name": "look", "args": {}, "id": "callnumb1"}
+    return [
+        HumanMessage("Look.", id="0"),
+        AIMessage("", tool_calls=[call], id="1"),
+        ToolMessage("Nobody.", tool_call_id="callnumb1", id="2"),
+        HumanMessage("Stop!", id="3"),
+    ]
+
+
+LINE = AIMessage("[The conversation goes on.]")
+
+
+def test_mistral_gets_an_answer_between_results_and_the_user() -> None:
+    sent, repairs = sent_with(interrupted(), PROFILES["mistral"])
+    assert sent == [*interrupted()[:3], LINE, interrupted()[3]]
+    assert [(repair.kind, repair.message_id) for repair in repairs] == [("turn_order", "3")]
+
+
+def test_results_that_are_the_last_need_no_answer() -> None:
+    sent, _ = sent_with(interrupted()[:3], PROFILES["mistral"])
+    assert sent == interrupted()[:3]
+
+
+def test_others_get_results_and_the_user_as_they_are() -> None:
+    sent, _ = sent_with(interrupted(), PROFILES["openai"])
+    assert sent == interrupted()
+
+
+@pytest.mark.parametrize("stored", range(4))
+@pytest.mark.parametrize("budget", [4_000, 128_000])
+def test_a_history_that_ends_with_results_is_answered(stored: int, budget: int) -> None:
+    model = ChatMistralAI(model_name="mistral-large-latest", api_key=SecretStr("x"))
+    settings = {"max_context_tokens": budget}
+    pipeline = ContextPipeline(settings, model=model, store=InMemoryStore())
+    pipeline.add_messages(interrupted()[:stored], user_id="ada", conversation_id="c1")
+
+    context = pipeline.assemble(interrupted()[stored:], user_id="ada", conversation_id="c1")
+
+    types = [message.type for message in context.messages]
+    assert types == ["human", "ai", "tool", "ai", "human"]
+    assert [repair.kind for repair in context.report.repairs] == ["turn_order"]
 
 
 # Broken arguments, for Responses
