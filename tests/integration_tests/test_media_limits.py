@@ -195,6 +195,12 @@ def test_a_chat_history_gives_what_the_provider_takes(most_tokens: int | None) -
     assert numbers[-1] == 109
 
 
+@pytest.mark.parametrize(("count", "first"), [(20, 0), (21, 5)])
+def test_more_than_twenty_images_for_claude_are_small(count: int, first: int) -> None:
+    sent, _ = within_media_limits(exchanges([picture(png(2_400, 8))] * count), ANTHROPIC)
+    assert shown(sent)[0] == first
+
+
 @pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI, GOOGLE])
 def test_the_newest_medium_always_stays(profile: Any) -> None:
     large = picture(png(padding=6 * MEGABYTE))

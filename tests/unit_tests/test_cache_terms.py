@@ -80,6 +80,13 @@ def test_the_terms_of_a_family_are_those_of_the_price_list(model: str) -> None:
     assert terms_at(PRICES[model], terms) == terms
 
 
+@pytest.mark.parametrize(
+    ("model", "write_price"), [("gpt-5.1-codex", 1.0), ("gpt-5.5", 1.0), ("gpt-5.7", 1.25)]
+)
+def test_families_from_gpt_5_6_on_pay_for_writing(model: str, write_price: float) -> None:
+    assert OPENAI.cache_terms_for(model).write_price == write_price
+
+
 def test_a_given_price_counts_before_the_providers_own() -> None:
     prices = {"gpt-4o": Price(input=4, output=1, cached_input=1, cache_write=6)}
 
