@@ -433,6 +433,7 @@ LACKING: Mapping[str, Block] = {
     "a result inside": {"type": "tool_result", "tool_use_id": "c9", "content": "Fox"},
     "a call of nothing": {"type": "tool_use"},
     "a screen's call": {"type": "computer_call", "call_id": "c9", "action": {"type": "wait"}},
+    "an output without its call": {"type": "shell_call_output", "call_id": "c9", "output": "Fox"},
     "a failed compaction": {"type": "compaction", "content": None},
     "a citing text": {"type": "text", "text": "Fox", "citations": [CITED]},
     "extras of a text": {"type": "text", "text": "Fox", "extras": {"signature": "EqQB"}},

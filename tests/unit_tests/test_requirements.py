@@ -222,3 +222,12 @@ def test_a_later_system_message_is_a_note() -> None:
     assert in_accepted_form(SystemMessage("Be brief.")) == HumanMessage(
         "[Note from the application]\nBe brief."
     )
+
+
+def test_an_earlier_result_of_a_call_is_left_out_and_told() -> None:
+    pending = ToolMessage("Pending.", tool_call_id=CALL["id"], id="t0")
+
+    [group], repairs = grouped([ROUND[0], pending, ROUND[1]], COMMON)
+
+    assert list(group.messages) == ROUND
+    assert [(repair.kind, repair.message_id) for repair in repairs] == [("replaced_result", "t0")]
