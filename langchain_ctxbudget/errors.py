@@ -125,7 +125,10 @@ class EmptyMessageError(InputError):
 
 
 class UnsupportedContentError(InputError):
-    """Something that is not a message, or a message of a kind that no model can be sent."""
+    """Something that is not a message, or a message of a kind that no model can be sent.
+
+    So is one whose content has something that is neither a text nor a dict.
+    """
 
 
 class MissingScopeError(InputError):

@@ -6,8 +6,10 @@ from langchain_ctxbudget.content.blocks import (
     fields_of,
     type_of,
     json_text,
+    readable_content,
     says_something,
     text_block,
+    unreadable_in,
     with_text_in_front,
 )
 from langchain_ctxbudget.content.calls import (
@@ -148,6 +150,7 @@ __all__ = [
     "only_text_of",
     "parts_of",
     "raw_text",
+    "readable_content",
     "readable_server_tool",
     "referenced_tools",
     "result_of",
@@ -158,6 +161,7 @@ __all__ = [
     "text_in",
     "text_part",
     "type_of",
+    "unreadable_in",
     "with_calls",
     "with_calls_as",
     "with_cited_texts_joined",

@@ -25,9 +25,9 @@ def text_block(text: str) -> dict[str, Any]:
 def fields_of(block: Block) -> dict[str, Any]:
     """Returns the fields of a block, of a provider's own without LangChain's wrapping.
 
-    A text has no fields.
+    A text has no fields, nor has what is no block.
     """
-    if isinstance(block, str):
+    if not isinstance(block, dict):
         return {}
     if block.get("type") == "non_standard":
         value = block.get("value")
@@ -45,10 +45,35 @@ def text_of(block: Block) -> str | None:
     """Returns the text of a block that is text; None for any other."""
     if isinstance(block, str):
         return block
-    if block.get("type") != "text":
+    if not isinstance(block, dict) or block.get("type") != "text":
         return None
     text = block.get("text")
     return text if isinstance(text, str) else None
+
+
+def unreadable_in(message: BaseMessage) -> str:
+    """Returns what in the content of a message is neither a text nor a block, and where it stands.
+
+    Empty where there is none, as in all that LangChain's constructors let pass.
+    """
+    content: object = message.content
+    if isinstance(content, str):
+        return ""
+    if not isinstance(content, list):
+        return f"content is a {type(content).__name__}, neither a text nor a list of blocks"
+    for number, block in enumerate(content):
+        if not isinstance(block, str | dict):
+            return f"content[{number}] is a {type(block).__name__}, neither a text nor a dict"
+    return ""
+
+
+def readable_content(content: object) -> str | list[Block]:
+    """Returns a content in which whatever is neither a text nor a block is its JSON as a text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return json_text(content)
+    return [block if isinstance(block, str | dict) else json_text(block) for block in content]
 
 
 def citations_of(block: Block) -> Iterator[Mapping[str, Any]]:

@@ -140,7 +140,7 @@ def only_answers(message: BaseMessage) -> bool:
     """Tells if a message is nothing but results of calls, in whoever's name it stands."""
     if isinstance(message, ToolMessage):
         return True
-    if isinstance(message.content, str) or not message.content:
+    if not isinstance(message.content, list) or not message.content:
         return False
     return all(map(is_result, message.content))
 

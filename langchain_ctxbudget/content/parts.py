@@ -156,7 +156,9 @@ class Part:
     @property
     def label(self) -> str:
         """What it is called where its kind is told in brackets: its type as it is written."""
-        return "text" if isinstance(self.block, str) else str(self.block.get("type", "content"))
+        if isinstance(self.block, str):
+            return "text"
+        return str(self.block.get("type", "content")) if isinstance(self.block, dict) else "content"
 
     @property
     def name(self) -> str:
@@ -168,10 +170,10 @@ class Part:
     @property
     def text(self) -> str | None:
         """Its own text, word for word; None where it has none."""
-        if isinstance(self.block, str):
-            return self.block
-        text = self.block.get(REFUSAL if self.type == REFUSAL else "text")
-        return text if isinstance(text, str) else None
+        if isinstance(self.block, dict):
+            text = self.block.get(REFUSAL if self.type == REFUSAL else "text")
+            return text if isinstance(text, str) else None
+        return self.block if isinstance(self.block, str) else None
 
     @property
     def plain_text(self) -> str | None:
@@ -188,7 +190,7 @@ class Part:
     @cached_property
     def citations(self) -> Sequence[str]:
         """The sources of a text, each as one line: title, address, what is cited of it."""
-        if isinstance(self.block, str):
+        if not isinstance(self.block, dict):
             return ()
         lines = [", ".join(words_inside(dict(source))) for source in citations_of(self.block)]
         return list(dict.fromkeys(filter(None, lines)))
@@ -207,7 +209,7 @@ class Part:
     @property
     def extras(self) -> Sequence[str]:
         """What it has besides plain text: keys of a text, or that it is of another type."""
-        if isinstance(self.block, str):
+        if not isinstance(self.block, dict):
             return ()
         if self.block.get("type") == "text":
             return [key for key in self.block if key not in _PLAIN_KEYS]

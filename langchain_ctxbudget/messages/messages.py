@@ -28,6 +28,7 @@ from langchain_ctxbudget.content import (
     parts_of,
     readable_server_tool,
     text_part,
+    unreadable_in,
     with_cited_texts_joined,
     with_parts,
     without_items,
@@ -232,16 +233,22 @@ def checked_messages(
         raise UnsupportedContentError(
             f"{argument} must be a list of LangChain messages, not {type(messages).__name__}"
         )
-    unchecked = messages
+    first = 0
     if is_beginning_of(known, messages):
-        unchecked = messages[max(0, len(known) - MOST_LOOKED_AT) :]
+        first = max(0, len(known) - MOST_LOOKED_AT)
+    unchecked = messages[first:]
     has_plain_types = WHOLE.issuperset(map(type, unchecked))
-    if has_plain_types and not any(KEY in message.additional_kwargs for message in unchecked):
+    if has_plain_types and not any(map(_needs_check, unchecked)):
         return list(messages)
 
-    for index, message in enumerate(messages):
+    for index, message in enumerate(unchecked, start=first):
         _require_message(message, f"{argument}[{index}]")
     return list(map(_without_chunks, messages))
+
+
+def _needs_check(message: BaseMessage) -> bool:
+    """Tells if a message of a plain class has something in it that may not be stored."""
+    return not isinstance(message.content, str) or KEY in message.additional_kwargs
 
 
 def _without_chunks(message: BaseMessage) -> BaseMessage:
@@ -259,6 +266,11 @@ def _require_message(message: object, place: str) -> None:
     if isinstance(message, RemoveMessage):
         raise UnsupportedContentError(
             f"{place} is a RemoveMessage: call `sync` with the messages that stay"
+        )
+    unreadable = unreadable_in(message)
+    if unreadable:
+        raise UnsupportedContentError(
+            f"{place}.{unreadable}: no provider reads that; leave it out, or give it as a text"
         )
     if KEY in message.additional_kwargs:
         require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")

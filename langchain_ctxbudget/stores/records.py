@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any, Self
 
 from langchain_core.messages import BaseMessage, messages_from_dict
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from langchain_ctxbudget.content import readable_content
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.messages import (
     Preservation,
@@ -64,6 +65,16 @@ def place_key(lane: str, number: int) -> str:
     return f"{lane}/{number}"
 
 
+def _message_of(stored: dict[str, Any]) -> BaseMessage:
+    """Returns a message from its data; JSON as a text where its content has what is no block."""
+    try:
+        return messages_from_dict([stored])[0]
+    except ValidationError:
+        fields = stored["data"]
+        readable = {**fields, "content": readable_content(fields["content"])}
+        return messages_from_dict([{**stored, "data": readable}])[0]
+
+
 class MessageRecord(Record):
     """One message of a conversation, as it was given.
 
@@ -99,11 +110,13 @@ class MessageRecord(Record):
     def to_message(self) -> BaseMessage:
         """Returns the message as it was given.
 
+        What is no block stands in it as JSON: it was stored before such contents were refused.
+
         Raises:
             StoreDataError: the record holds no message.
         """
         try:
-            return messages_from_dict([json.loads(self.text)])[0]
+            return _message_of(json.loads(self.text))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreDataError(
                 f"message {self.place.key!r} is no message that can be read: {error}"
