@@ -26,6 +26,7 @@ from langchain_ctxbudget.messages.messages import (
     excerpt,
     instruction,
     is_only_media,
+    is_sent_alone,
     model_of,
     own_words,
     plain_text,

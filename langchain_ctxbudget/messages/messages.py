@@ -24,6 +24,7 @@ from langchain_ctxbudget.content import (
     in_one_form,
     json_text,
     listed_calls,
+    only_answers,
     only_text_of,
     parts_of,
     readable_server_tool,
@@ -281,7 +282,8 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
 
     Raises:
         UnsupportedContentError: It is a single message of somebody else, or no message.
-        EmptyMessageError: There is nothing to answer.
+        EmptyMessageError: There is nothing to answer. Results alone may answer calls of the
+            conversation, which is not known here.
     """
     if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
         raise UnsupportedContentError(
@@ -307,17 +309,13 @@ def _require_question(turn: Sequence[BaseMessage]) -> None:
             raise EmptyMessageError(
                 f"message has no content at position {position}: say what is to be answered"
             )
-    if questions:
-        return
-    if not any(map(_may_be_sent, turn)):
-        raise EmptyMessageError(
-            "message has nothing that can be sent: no content, or results that answer no call"
-        )
+    if not questions and all(map(is_empty, turn)):
+        raise EmptyMessageError("message has nothing that can be sent: it has no content")
 
 
-def _may_be_sent(message: BaseMessage) -> bool:
+def is_sent_alone(message: BaseMessage) -> bool:
     """Tells if a message is sent by itself, where nothing stands before it."""
-    return not (is_empty(message) or isinstance(message, ToolMessage | FunctionMessage))
+    return not (is_empty(message) or only_answers(message) or isinstance(message, FunctionMessage))
 
 
 # System messages at the beginning

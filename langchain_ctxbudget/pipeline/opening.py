@@ -10,12 +10,19 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget.budget import Tier
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import EmptyMessageError, InputError
 from langchain_ctxbudget.flow import Flow, with_fallback
-from langchain_ctxbudget.history import Background, OpenConversation, editing
+from langchain_ctxbudget.history import (
+    Background,
+    Conversation,
+    OpenConversation,
+    editing,
+    late_calls,
+)
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import (
     checked_messages,
+    is_sent_alone,
     split_instructions,
 )
 from langchain_ctxbudget.pipeline.session import Session
@@ -225,6 +232,7 @@ class SessionOpener:
         )
         profile = self.target.profile_for(request.tools)
         seen = conversation.seen_with(self.target.counter, profile)
+        _require_calls(seen, turn)
         if recall_tool(request.tools):
             seen = seen.with_parts(has_recall_tool=True)
         plan = Plan.begin(seen, prompt_request)
@@ -264,3 +272,13 @@ class SessionOpener:
         for line in self.workspace.workers.learning.problems_of(scope):
             failures.append(f"learning about the user: {line}")
         return failures
+
+
+def _require_calls(conversation: Conversation, turn: Messages) -> None:
+    """Raises an error for a turn of results alone for which the conversation has no call."""
+    if any(map(is_sent_alone, turn)):
+        return
+    if not late_calls(conversation, turn, len(conversation.entries)):
+        raise EmptyMessageError(
+            "message has nothing that can be sent: its results answer no call of the conversation"
+        )

@@ -286,7 +286,7 @@ def with_history(plan: Plan, view: history.HistoryView) -> Plan:
 
 
 def _with_answered_results(plan: Plan, view: history.HistoryView) -> history.HistoryView:
-    """Returns the history with a line behind the results at its end, where a provider wants one."""
+    """Returns the history with a line behind its end, where a provider wants one here."""
     groups, repairs = answered_before(view.groups, plan.turn.groups, plan.conversation.profile)
     if not repairs:
         return view

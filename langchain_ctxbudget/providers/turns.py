@@ -28,7 +28,7 @@ def with_turns_before_calls(stretch: Stretch, profile: Profile) -> tuple[Stretch
     repairs: list[Repair] = []
     before: BaseMessage | None = None
     for placed in stretch.placed:
-        if isinstance(before, AIMessage) and call_ids(placed.message):
+        if _calls_behind_answer(before, placed.message):
             sent.append(Placed(HumanMessage(GOES_ON)))
             repairs.append(_GOES_ON.repair_of(placed.message))
         sent.append(placed)
@@ -57,19 +57,29 @@ def answered_before(
 ) -> tuple[list[Group], list[Repair]]:
     """Returns a history that a turn may stand behind, and the repair for that.
 
-    Where the history ends with results and the user has spoken then, a line answers these.
+    Where the history ends with results and the user has spoken then, a line answers these. Where it
+    ends with an answer and the turn begins with calls, a line of the user stands between them.
     """
     groups = list(history)
-    if not (profile.answers_follow_results and groups and turn):
-        return groups, []
-    first = turn[0].messages[0]
-    if not _lacks_answer(groups[-1].messages[-1], first):
+    if not (groups and turn):
         return groups, []
     last = groups[-1]
-    groups[-1] = replace(last, messages=(*last.messages, AIMessage(GOES_ON)))
-    return groups, [_ANSWERED.repair_of(first)]
+    before = last.messages[-1]
+    first = turn[0].messages[0]
+    if profile.answers_follow_results and _lacks_answer(before, first):
+        groups[-1] = replace(last, messages=(*last.messages, AIMessage(GOES_ON)))
+        return groups, [_ANSWERED.repair_of(first)]
+    if profile.calls_follow_others and _calls_behind_answer(before, first):
+        groups[-1] = replace(last, messages=(*last.messages, HumanMessage(GOES_ON)))
+        return groups, [_GOES_ON.repair_of(first)]
+    return groups, []
 
 
 def _lacks_answer(before: BaseMessage | None, message: BaseMessage) -> bool:
     """Tells if the user speaks in a message right behind a result."""
     return isinstance(before, ToolMessage) and isinstance(message, HumanMessage)
+
+
+def _calls_behind_answer(before: BaseMessage | None, message: BaseMessage) -> bool:
+    """Tells if a message makes calls right behind another one of an assistant."""
+    return isinstance(before, AIMessage) and bool(call_ids(message))

@@ -8,6 +8,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_google_genai import ChatGoogleGenerativeAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
@@ -17,6 +18,7 @@ from langchain_ctxbudget import (
     ContextPipeline,
     build_context_graph,
 )
+from langchain_ctxbudget.errors import EmptyMessageError
 from langchain_ctxbudget.providers import NO_RESULT
 from tests.cases import few_are_quick
 
@@ -109,6 +111,42 @@ def test_the_newest_result_stands_behind_its_call(
     assert results_of(sent) == ["The shed stands."]
     at = next(number for number, message in enumerate(sent) if isinstance(message, ToolMessage))
     assert [call["id"] for call in sent[at - 1].tool_calls] == ["c1"]  # type: ignore[attr-defined]
+
+
+RAW = HumanMessage([{"type": "tool_result", "tool_use_id": "c1", "content": "The shed stands."}])
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("history", [ASKED, ASKED + PENDING], ids=["open", "pending"])
+@pytest.mark.parametrize("result", [LATE[1], RAW], ids=["message", "block"])
+def test_a_turn_of_a_result_alone_is_answered_by_its_call(
+    way: Way, budget: int, history: list[BaseMessage], result: BaseMessage
+) -> None:
+    sent = way(budget, history, [result])
+
+    assert results_of(sent) == ["The shed stands."]
+    at = next(number for number, message in enumerate(sent) if isinstance(message, ToolMessage))
+    assert [call["id"] for call in sent[at - 1].tool_calls] == ["c1"]  # type: ignore[attr-defined]
+
+
+def test_a_turn_of_results_that_nothing_called_for_is_refused() -> None:
+    with pytest.raises(EmptyMessageError, match="answer no call"):
+        pipeline_of(4_000, LONG_TALK[:2]).assemble([LATE[1]], **SCOPE)
+
+
+def test_a_result_alone_whose_call_is_cut_off_has_it_once_more() -> None:
+    model = ChatGoogleGenerativeAI(model="gemini-2.5-flash", google_api_key="x")
+    pipeline = ContextPipeline(
+        store=InMemoryStore(), settings={"max_context_tokens": 4_000}, model=model
+    )
+    pipeline.add_messages([*ASKED, *PENDING, *LONG_TALK], **SCOPE)
+
+    *_, line, call, result = pipeline.assemble([LATE[1]], **SCOPE).messages
+
+    assert line == HumanMessage("[The conversation goes on.]")  # for Gemini, behind an answer
+    assert call.tool_calls[0]["name"] == "build"  # type: ignore[attr-defined]
+    assert result.content == "The shed stands."
 
 
 def test_a_late_result_needs_no_repair() -> None:
