@@ -1,9 +1,9 @@
 """Leaves out media beyond what a provider takes in one request; a line tells of each.
 
 A medium that the provider refuses even alone, such as an image with too long a side, is left out
-wherever it stands. Where the media of a request are too many or too large together, the oldest give
-way first. Several give way at a time, so that the beginning of a conversation does not change with
-every new picture.
+wherever it stands, before anything is counted: it needs no room. Where the media of a request are
+too many or too large together, the oldest give way first. Several give way at a time, so that the
+beginning of a conversation does not change with every new picture.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from langchain_ctxbudget.content import Medium, has_media, measures_of, parts_of
 from langchain_ctxbudget.messages import without_media
 from langchain_ctxbudget.providers.media_rules import MediaLimits
 from langchain_ctxbudget.providers.profile import Profile
-from langchain_ctxbudget.providers.stretch import Repair
+from langchain_ctxbudget.providers.stretch import Change, Repair
 
 LeftOut = Mapping[int, frozenset[int]]
 """Which media are left out: by the number of the message, their numbers among its media."""
@@ -59,6 +59,23 @@ class _Placed:
         return measures_of(self.medium).pages or 0
 
 
+def without_refused_media(
+    message: BaseMessage, profile: Profile
+) -> tuple[BaseMessage, Sequence[Change]]:
+    """Returns a message without media that the provider refuses even alone, and what was changed.
+
+    The lines in their place name no reference: a tool that showed them again would be refused.
+    """
+    if not has_media(message):
+        return message, ()
+    limits = profile.media.limits
+    numbers = frozenset(it.number for it in _media_of([message]) if _is_refused(it, limits))
+    if not numbers:
+        return message, ()
+    change = Change("media", _detail_of(numbers))
+    return without_media(message, only=numbers), [change]
+
+
 def within_media_limits(
     messages: Sequence[BaseMessage], profile: Profile
 ) -> tuple[list[BaseMessage], list[Repair]]:
@@ -74,9 +91,13 @@ def within_media_limits(
 
 def repair_of(message: BaseMessage, numbers: frozenset[int]) -> Repair:
     """Returns the repair that tells of media that are left out of a message."""
+    return Repair("media", message.id or "", _detail_of(numbers))
+
+
+def _detail_of(numbers: frozenset[int]) -> str:
+    """Returns what a report says of a message that has lost some media."""
     media = "a line in place of a medium" if len(numbers) == 1 else "lines in place of media"
-    detail = f"sent with {media} beyond what the provider takes in one request"
-    return Repair("media", message.id or "", detail)
+    return f"sent with {media} beyond what the provider takes in one request"
 
 
 def media_left_out(messages: Sequence[BaseMessage], limits: MediaLimits) -> LeftOut:

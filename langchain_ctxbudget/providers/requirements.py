@@ -22,7 +22,7 @@ from langchain_ctxbudget.providers.call_ids import with_accepted_call_ids
 from langchain_ctxbudget.providers.characters import with_sendable_characters
 from langchain_ctxbudget.providers.foreign import with_own_items
 from langchain_ctxbudget.providers.item_calls import with_calls_as_read
-from langchain_ctxbudget.providers.media_limits import within_media_limits
+from langchain_ctxbudget.providers.media_limits import within_media_limits, without_refused_media
 from langchain_ctxbudget.providers.names import accepted_speaker
 from langchain_ctxbudget.providers.openai import without_response_id
 from langchain_ctxbudget.providers.pairing import with_own_results
@@ -95,6 +95,7 @@ def each(
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(each(accepted_speaker)),
+    Requirement(each(without_refused_media)),
     Requirement(with_calls_as_read),
     Requirement(each(with_own_items)),
     Requirement(with_accepted_call_ids),

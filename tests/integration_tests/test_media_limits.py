@@ -24,6 +24,8 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.providers import ANTHROPIC, GOOGLE, OPENAI, within_media_limits
 from langchain_ctxbudget.providers.media_rules import MEGABYTE
 from tests.cases import few_are_quick
+from tests.fuzz.samples import document
+from tests.integration_tests.sent_by import WAYS
 
 SCOPE = {"user_id": "ada", "conversation_id": "screen"}
 RUN = {"configurable": {"user_id": "ada", "thread_id": "screen"}}
@@ -228,3 +230,46 @@ def test_messages_without_media_stay_the_same_objects() -> None:
 
     assert all(one is other for one, other in zip(sent, messages, strict=True))
     assert repairs == []
+
+
+# What is refused even alone needs no room
+
+
+def refused_file() -> dict[str, Any]:
+    return {"type": "file", "base64": document(101), "mime_type": "application/pdf"}
+
+
+def refused_picture() -> dict[str, Any]:
+    return picture(png(9_000, 10))
+
+
+def asked_with(block: dict[str, Any]) -> list[BaseMessage]:
+    """A question with a block, behind an exchange with another one."""
+    content = [{"type": "text", "text": "Read it."}, block]
+    return [HumanMessage(content, id="h0"), AIMessage("I have.", id="s0"), HumanMessage(content)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("budget", few_are_quick([4_000, 128_000]))
+@pytest.mark.parametrize("block", few_are_quick([refused_file, refused_picture], 2))
+def test_what_is_refused_alone_takes_no_room_in_the_current_message(
+    block: Callable[[], dict[str, Any]], budget: int, way: str
+) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": budget, "learn": False}, model=model_of("anthropic")
+    )
+
+    sent = WAYS[way](pipeline, asked_with(block()))
+
+    shown_by_user = [it.text for it in sent if isinstance(it, HumanMessage)]
+    assert len(shown_by_user) == 2
+    assert all("left out: " in text for text in shown_by_user)
+
+
+def test_what_is_refused_alone_takes_no_room_in_a_result() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 4_000}, model=model_of("anthropic"))
+
+    context = pipeline.assemble(one_turn([refused_file()]), **SCOPE)
+
+    assert "101 pages" in context.messages[-1].text
+    assert [repair.message_id for repair in context.report.repairs] == ["t0"]
