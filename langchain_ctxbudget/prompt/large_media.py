@@ -182,7 +182,7 @@ class TurnMedia:
     # The user's messages
 
     def _least_human_tokens(self, human: Mapping[int, Group]) -> int:
-        """Returns what the user's messages cost at least, with the newest of their media."""
+        """Returns what the user's messages cost at least, with the newest medium of the newest."""
         bare = without_oldest_human_media(human, self.counter, self.given.human_tokens)
         groups = list(bare.values())
         if self.clips_words:

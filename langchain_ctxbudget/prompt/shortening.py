@@ -166,7 +166,8 @@ def without_oldest_human_media(
 ) -> dict[int, Group]:
     """Returns groups with lines in place of the user's media, until an excess is gone.
 
-    The oldest give way first, one by one. The newest stays, and every word.
+    The oldest give way first, one by one. The newest of the user's newest message stays, and every
+    word.
     """
     shown = dict(groups)
 
@@ -179,10 +180,14 @@ def without_oldest_human_media(
         return saved_tokens
 
     items: list[Yielding] = []
+    media_of_newest = 0
     for number, group in groups.items():
         for at, message in enumerate(group.messages):
             if isinstance(message, HumanMessage):
-                for _ in range(media_count(message)):
+                media_of_newest = media_count(message)
+                for _ in range(media_of_newest):
                     items.append(Yielding(len(items), partial(take_out, number, at)))
-    give_way(items[:-1], excess_tokens)
+    if media_of_newest:
+        items.pop()
+    give_way(items, excess_tokens)
     return shown

@@ -724,9 +724,9 @@ class GrowingTurn:
         """Returns the human messages and the newest round, clipped to fit.
 
         Or what these need at least, in tokens. Media give way only where texts do not suffice:
-        those of older results, then the user's but for the newest, then those of the newest
-        result. The user's words are clipped only then, if they may be, those of the newest message
-        last; an assistant's words are the last resort.
+        those of older results, then the user's but for the newest of the newest message, then
+        those of the newest result. The user's words are clipped only then, if they may be, those of
+        the newest message last; an assistant's words are the last resort.
         """
         staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
         needed = {number: groups[number] for number in sorted(staying)}

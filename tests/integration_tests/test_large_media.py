@@ -14,6 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, build_context_graph
 from langchain_ctxbudget.budget import Reason, Status
+from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.cases import few_are_quick
 from tests.integration_tests.test_pictures import Looking, png
@@ -188,3 +189,41 @@ def test_a_graph_keeps_all_steps() -> None:
     )
 
     assert steps_in(state["llm_input_messages"]) == list(range(STEPS))
+
+
+# In an earlier message of the user
+
+
+def asked_later(*behind: BaseMessage) -> list[BaseMessage]:
+    """A turn with a file in its first message, and a question at its end."""
+    file = HumanMessage([{"type": "text", "text": "Read it."}, pdf(6_000)])
+    return [file, *behind, HumanMessage("And?")]
+
+
+@pytest.mark.parametrize(
+    "behind", few_are_quick([[AIMessage("I have.")], [], step(1), [*step(1), *step(2)]], 2)
+)
+@pytest.mark.parametrize("oversized", few_are_quick(["error", "clip"]))
+def test_a_file_of_an_earlier_message_gives_way_to_a_line(
+    behind: list[BaseMessage], oversized: str
+) -> None:
+    pipeline = new_pipeline(4_000, oversized_message=oversized)
+
+    messages = pipeline.assemble(asked_later(*behind), **SCOPE).messages
+
+    assert messages[0].text.startswith("Read it.")
+    assert "[file left out: application/pdf, " in messages[0].text
+    assert messages[-1].text == "And?"
+
+
+def test_a_file_of_an_earlier_message_stays_where_it_has_room() -> None:
+    messages = new_pipeline(32_000).assemble(asked_later(AIMessage("I have.")), **SCOPE).messages
+
+    assert messages[0].content[1] == pdf(6_000)
+
+
+def test_the_only_file_of_the_newest_message_is_refused() -> None:
+    question = HumanMessage([{"type": "text", "text": "And?"}, pdf(6_000)])
+
+    with pytest.raises(BudgetTooSmallError, match="current message"):
+        new_pipeline(4_000).assemble([*asked_later(), AIMessage("Yes?"), question], **SCOPE)
