@@ -31,6 +31,7 @@ from langchain_ctxbudget.prompt.assembly import (
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.late_results import with_results_in_history
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
+from langchain_ctxbudget.prompt.turn import places_by_arrival
 from langchain_ctxbudget.prompt.turn_room import LONGEST_WALK, planned_turn
 from langchain_ctxbudget.providers import (
     UsedIds,
@@ -323,7 +324,9 @@ def _work_of_turn(plan: Plan, view: history.HistoryView) -> tuple[Fragment, ...]
         return ()
     # Rounds that came later do not count as said elsewhere: the lines must stay the same until
     # rounds give way again.
-    later = {group.positions for group in turn.given.groups[turn.fitted.groups_when_shortened :]}
+    given = turn.given.groups
+    places = places_by_arrival(given)[turn.fitted.groups_when_shortened :]
+    later = {given[place].positions for place in places}
     earlier = [group for group in turn.groups if group.positions not in later]
     shown_text = "".join(part.text for part in view.arc)
     shown_text += work_state.text_with_calls(messages_of((*view.groups, *earlier)))

@@ -2,14 +2,15 @@
 
 A turn's groups are human messages and *rounds*: an assistant's message with calls, and all their
 results. The human messages and the newest round stay. Older rounds give way as old history does:
-first results that a later call made stale, then the oldest. A turn that does not fit any more is
+first results that a later call made stale, then the oldest. A round is as new as its newest result:
+one may come long after its call, and it must be read then. A turn that does not fit any more is
 brought down at once to what leaves room for its next rounds, so that between two such moments it
 only grows at its end. All of it follows from the rounds alone, so a process that goes on with a
 turn shows of it what the one before showed.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -293,7 +294,7 @@ class GrowingTurn:
         work_before: WorkState | None = None,
         messages_before: Sequence[BaseMessage] = (),
     ) -> None:
-        """Begins without groups.
+        """Begins without groups. They are numbered as they arrive, see `places_by_arrival`.
 
         Args:
             counter: counts the messages.
@@ -351,6 +352,8 @@ class GrowingTurn:
         Where even the human messages and the newest round do not fit, returns how many tokens these
         need at least.
         """
+        places = places_by_arrival(groups)
+        groups = [groups[place] for place in places]
         # Human messages are shown before all rounds: a new one begins anew.
         goes_on = messages.is_beginning_of(self._groups_read, groups)
         if not goes_on or has_human(groups[len(self._groups_read) :]):
@@ -360,12 +363,16 @@ class GrowingTurn:
 
         if self.total_tokens <= self.limits.most_tokens:
             return _fitted(
-                groups, self.shown_groups, self.groups_when_shortened, self.work_when_shortened
+                groups,
+                places,
+                self.shown_groups,
+                groups_when_shortened=self.groups_when_shortened,
+                work_when_shortened=self.work_when_shortened,
             )
         smallest = self._smallest(groups)
         if isinstance(smallest, int):
             return smallest
-        return _fitted(groups, smallest, len(groups), None)
+        return _fitted(groups, places, smallest, groups_when_shortened=len(groups))
 
     # Adding groups
 
@@ -528,7 +535,7 @@ class GrowingTurn:
         Media for which there is no room in any case give way before all of them. Rounds for which
         there is no room even in short are left out.
         """
-        staying = _newest_and_last_call(self.shown_groups, [*older, newest])
+        staying = _unread(self.shown_groups, [*older, newest])
         in_order = sorted(older, key=lambda number: (not self._is_stale(number), number))
         may_go = [number for number in in_order if number not in staying]
         self._leave_out_until_rest_can_fit(older, may_go, target_tokens)
@@ -721,15 +728,28 @@ class GrowingTurn:
         return shortened_together(groups, shortenings, budget_tokens, smallest_tokens, self.counter)
 
     def _smallest(self, groups: Sequence[Group]) -> dict[int, Group] | int:
-        """Returns the human messages and the newest round, clipped to fit.
+        """Returns the human messages and the rounds that nobody has read yet, clipped to fit.
+
+        Where these do not fit, only the newest of the rounds; where that does not, returns what it
+        needs at least, in tokens.
+        """
+        numbers = range(len(groups))
+        smallest = self._smallest_with(groups, _unread(groups, numbers))
+        if isinstance(smallest, int):
+            return self._smallest_with(groups, _newest_and_last_call(groups, numbers))
+        return smallest
+
+    def _smallest_with(
+        self, groups: Sequence[Group], rounds: Collection[int]
+    ) -> dict[int, Group] | int:
+        """Returns the human messages and some rounds, clipped to fit.
 
         Or what these need at least, in tokens. Media give way only where texts do not suffice:
         those of older results, then the user's but for the newest of the newest message, then
         those of the newest result. The user's words are clipped only then, if they may be, those of
         the newest message last; an assistant's words are the last resort.
         """
-        staying = {*self.human, *_newest_and_last_call(groups, range(len(groups)))}
-        needed = {number: groups[number] for number in sorted(staying)}
+        needed = {number: groups[number] for number in sorted({*self.human, *rounds})}
         versions = without_older_media(needed, self._media_name)
         smallest = self._first_that_fits(
             _Attempt(version, (ToolMessage,), keeps_media=True) for version in versions
@@ -838,20 +858,44 @@ class GrowingTurn:
 
 def _fitted(
     groups: Sequence[Group],
+    places: Sequence[int],
     shown: Mapping[int, Group],
+    *,
     groups_when_shortened: int,
-    work_when_shortened: TurnWorkState | None,
+    work_when_shortened: TurnWorkState | None = None,
 ) -> FittedTurn:
-    """Returns a turn of which the groups in `shown` are sent, as they stand there."""
+    """Returns a turn of which the groups in `shown` are sent, as they stand there.
+
+    Args:
+        groups: the groups as they have arrived; their numbers are those of `shown`.
+        places: the place of each group in the turn.
+        shown: what is sent.
+        groups_when_shortened: see `FittedTurn`.
+        work_when_shortened: see `FittedTurn`.
+    """
+    in_order = sorted(range(len(groups)), key=places.__getitem__)
     return FittedTurn(
-        groups=tuple(shown[number] for number in sorted(shown)),
-        left_out=tuple(group for number, group in enumerate(groups) if number not in shown),
+        groups=tuple(shown[number] for number in in_order if number in shown),
+        left_out=tuple(groups[number] for number in in_order if number not in shown),
         clipped=frozenset(
             groups[number].start for number, group in shown.items() if group != groups[number]
         ),
         groups_when_shortened=groups_when_shortened,
         work_when_shortened=work_when_shortened,
     )
+
+
+def places_by_arrival(groups: Sequence[Group]) -> list[int]:
+    """Returns the places of a turn's groups in the order in which their newest messages came.
+
+    That is their own order, but for rounds whose results have come late. A group without a position
+    is as new as the one before it.
+    """
+    newest: list[int] = []
+    for group in groups:
+        before = newest[-1] if newest else -1
+        newest.append(_newest_position(group, before))
+    return sorted(range(len(groups)), key=newest.__getitem__)
 
 
 def _in_this_order(numbers: Iterable[int], shrink: Callable[[int, int], int]) -> list[Yielding]:
@@ -865,6 +909,22 @@ def _newest_and_last_call(
     """Returns the last of some numbers of groups, and the last of them whose group has calls."""
     calling = [number for number in numbers if call_ids(groups[number].messages[0])]
     return {*numbers[-1:], *calling[-1:]}
+
+
+def _unread(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
+    """Returns the last of some numbers of groups, and the rounds with results that nobody has read.
+
+    These have come behind the newest calls: they answer those, or earlier ones.
+    """
+    calling = [number for number in numbers if call_ids(groups[number].messages[0])]
+    newest_calls = max((groups[number].start for number in calling), default=0)
+    unread = [number for number in calling if _newest_position(groups[number]) >= newest_calls]
+    return {*_newest_and_last_call(groups, numbers), *unread}
+
+
+def _newest_position(group: Group, default: int = -1) -> int:
+    """Returns the position of the newest message of a group; a default where it has none."""
+    return max(group.positions, default=default)
 
 
 @cached_until_forgotten(4_096)

@@ -229,3 +229,62 @@ def test_a_result_that_nobody_asked_for_is_left_out() -> None:
 
     assert results_of(context.messages) == []
     assert [repair.kind for repair in context.report.repairs] == ["orphan_result"]
+
+
+# A round is as new as its newest result
+
+
+def step(number: int) -> list[BaseMessage]:
+    """A round of two calls, one of which only says that it goes on."""
+    calls = [
+        {"name": "look", "args": {}, "id": f"c{number}", "type": "tool_call"},
+        {"name": "build", "args": {}, "id": f"job{number}", "type": "tool_call"},
+    ]
+    seen = f"Plank {number}. " + f"It is {number} long. " * 60
+    return [
+        AIMessage("", tool_calls=calls, id=f"a{number}"),
+        ToolMessage(seen, tool_call_id=f"c{number}", id=f"t{number}"),
+        ToolMessage("pending", tool_call_id=f"job{number}", id=f"j{number}"),
+    ]
+
+
+def finished_job(number: int, size: int) -> ToolMessage:
+    text = f"Job {number} is done. " + "All went well. " * size
+    return ToolMessage(text, tool_call_id=f"job{number}", id=f"late{number}")
+
+
+def long_turn(late: list[int], size: int) -> list[BaseMessage]:
+    """A turn of many rounds, in which results of old calls come at the end."""
+    steps = [message for number in range(40) for message in step(number)]
+    jobs = [finished_job(number, size) for number in late]
+    return [HumanMessage("Build it all.", id="h0"), *steps, *jobs]
+
+
+@pytest.mark.parametrize("way", [graphed, shown_by_middleware, assembled])
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("late", few_are_quick([[1], [1, 20], [0, 1, 2, 3]], 2), ids=str)
+@pytest.mark.parametrize("size", few_are_quick([1, 300]))
+def test_an_old_round_stays_whose_result_has_just_come(
+    way: Way, budget: int, late: list[int], size: int
+) -> None:
+    text = "\n".join(results_of(way(budget, [], long_turn(late, size))))
+
+    assert [number for number in late if f"Job {number} is done." not in text] == []
+    assert "Plank 39." in text
+
+
+def test_it_gives_way_when_later_rounds_have_come() -> None:
+    later = [message for number in range(40, 80) for message in step(number)]
+    turn = [*long_turn([1], 1), *later]
+
+    text = "\n".join(results_of(assembled(4_000, [], turn)))
+
+    assert "Job 1 is done." not in text
+    assert "Plank 79." in text
+
+
+def test_rounds_stand_in_their_own_order() -> None:
+    sent = assembled(4_000, [], long_turn([1], 1))
+
+    first = next(message for message in sent if isinstance(message, AIMessage))
+    assert first.id == "a1"
