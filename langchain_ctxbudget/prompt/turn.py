@@ -11,7 +11,7 @@ turn shows of it what the one before showed.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -19,7 +19,13 @@ import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.content import call_ids, has_media, has_more_than_text, only_answers
+from langchain_ctxbudget.content import (
+    call_ids,
+    has_media,
+    has_more_than_text,
+    media_count,
+    only_answers,
+)
 from langchain_ctxbudget.history import (
     TurnWorkState,
     WorkState,
@@ -399,12 +405,18 @@ class GrowingTurn:
             self._make_room(number)
 
     def _clip_human(self) -> None:
-        """Clips the human messages to their share of the budget, the newest only if it must be."""
+        """Clips the human messages to their share of the budget, the newest only if it must be.
+
+        Media of the newest one give way before its words do.
+        """
         words_tokens = int(self.limits.budget_tokens * TURN_POLICY.words_share)
-        for spared in (self._newest_human, None):
-            clipped = self._clipped(self.human, words_tokens, (HumanMessage,), spared=spared)
-            if self._tokens_of(clipped) <= words_tokens:
-                break
+        newest = self._newest_human
+        clipped = self._clipped(self.human, words_tokens, (HumanMessage,), spared=newest)
+        if newest is not None and self._tokens_of(clipped) > words_tokens:
+            bare = {**self.human, newest: _without_media(self.human[newest])}
+            clipped = self._clipped(bare, words_tokens, (HumanMessage,), spared=newest)
+        if self._tokens_of(clipped) > words_tokens:
+            clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
         for number, group in clipped.items():
             self._show(number, group)
 
@@ -747,7 +759,8 @@ class GrowingTurn:
         Or what these need at least, in tokens. Media give way only where texts do not suffice:
         those of older results, then the user's but for the newest of the newest message, then
         those of the newest result. The user's words are clipped only then, if they may be, those of
-        the newest message last; an assistant's words are the last resort.
+        the newest message last; if they may be, several media of a message give way before. An
+        assistant's words are the last resort.
         """
         needed = {number: groups[number] for number in sorted({*self.human, *rounds})}
         versions = without_older_media(needed, self._media_name)
@@ -758,16 +771,32 @@ class GrowingTurn:
             return smallest
         excess_tokens = smallest - self.limits.most_tokens
         rest = without_oldest_human_media(versions[-1], self.counter, excess_tokens)
-        kinds: Kinds = (ToolMessage, HumanMessage) if self.limits.clip_human else (ToolMessage,)
+        whole = _Attempt(rest, (ToolMessage,), keeps_media=True)
+        if not self.limits.clip_human:
+            return self._first_that_fits(
+                [
+                    whole,
+                    _Attempt(rest, (ToolMessage,)),
+                    _Attempt(rest, (ToolMessage, AIMessage)),
+                ]
+            )
+        # Of a single picture something is asked that could not be answered without it.
+        bare = dict(rest)
+        for number, group in self.human.items():
+            if number in rest and _has_several_media(group):
+                bare[number] = _without_media(group)
+        newest = self._newest_human
+        kinds: Kinds = (ToolMessage, HumanMessage)
         return self._first_that_fits(
-            (
-                _Attempt(rest, (ToolMessage,), keeps_media=True),
-                _Attempt(rest, kinds, keeps_media=True, spared=self._newest_human),
-                _Attempt(rest, kinds, spared=self._newest_human),
+            [
+                whole,
+                _Attempt(bare, (ToolMessage,), keeps_media=True),
+                _Attempt(rest, kinds, keeps_media=True, spared=newest),
+                _Attempt(rest, kinds, spared=newest),
                 _Attempt(rest, kinds, keeps_media=True),
                 _Attempt(rest, kinds),
                 _Attempt(rest, (*kinds, AIMessage)),
-            )
+            ]
         )
 
     def _first_that_fits(self, attempts: Iterable[_Attempt]) -> dict[int, Group] | int:
@@ -901,6 +930,16 @@ def places_by_arrival(groups: Sequence[Group]) -> list[int]:
 def _in_this_order(numbers: Iterable[int], shrink: Callable[[int, int], int]) -> list[Yielding]:
     """Returns rounds that give way in an order, each by `shrink`."""
     return [Yielding(priority, partial(shrink, number)) for priority, number in enumerate(numbers)]
+
+
+def _without_media(group: Group) -> Group:
+    """Returns a group with lines in place of its media."""
+    return replace(group, messages=tuple(map(without_media, group.messages)))
+
+
+def _has_several_media(group: Group) -> bool:
+    """Tells if a message of a group has more than one medium."""
+    return any(media_count(message) > 1 for message in group.messages)
 
 
 def _newest_and_last_call(
