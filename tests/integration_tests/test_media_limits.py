@@ -65,16 +65,20 @@ def one_turn(blocks: Sequence[dict[str, Any]]) -> list[BaseMessage]:
 
 
 def shown(messages: Sequence[BaseMessage]) -> list[int]:
-    """The numbers of the screens whose picture is sent."""
-    return [
-        int(message.tool_call_id.removeprefix("call-"))
-        for message in messages
-        if isinstance(message, ToolMessage) and picture_in(message)
-    ]
+    """The numbers of the screens whose picture is sent: in its result, or right behind it."""
+    numbers: list[int] = []
+    newest = 0
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            newest = int(message.tool_call_id.removeprefix("call-"))
+        if picture_in(message):
+            numbers.append(newest)
+    return numbers
 
 
 def picture_in(message: BaseMessage) -> bool:
-    return any(isinstance(block, dict) and block["type"] == "image" for block in message.content)
+    kinds = [block["type"] for block in message.content if isinstance(block, dict)]
+    return "image" in kinds or "image_url" in kinds
 
 
 def model_of(provider: str) -> BaseChatModel:
