@@ -92,6 +92,11 @@ def is_answered(messages: Sequence[BaseMessage], text: str) -> bool:
     )
 
 
+def are_items(messages: Sequence[BaseMessage], round_: Sequence[BaseMessage]) -> bool:
+    """Whether the call and its result stand whole, as the items that the provider reads."""
+    return [message.content for message in messages[1:3]] == [it.content for it in round_]
+
+
 def new_pipeline(budget: int, model: Any = RESPONSES) -> ContextPipeline:
     settings = {"max_context_tokens": budget, "learn": False}
     return ContextPipeline(settings, model=model, store=InMemoryStore())
@@ -111,7 +116,14 @@ def in_turn(pipeline: ContextPipeline, round_: Sequence[BaseMessage]) -> list[Ba
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("round_", few_are_quick(ROUNDS.values(), 4), ids=ROUNDS)
 def test_it_is_in_the_history(round_: list[BaseMessage], model: Any, budget: int) -> None:
-    assert is_answered(in_history(new_pipeline(budget, model), round_), "file 0 of the shed")
+    messages = in_history(new_pipeline(budget, model), round_)
+
+    # Where a result has room as a whole, it stays an item for the API that reads such items.
+    is_patch = round_ is ROUNDS["apply_patch_call_output"]
+    if model is RESPONSES and is_patch and budget >= 64_000:
+        assert are_items(messages, round_)
+    else:
+        assert is_answered(messages, "file 0 of the shed")
 
 
 @pytest.mark.parametrize("budget", few_are_quick([4_000, 16_000]))
