@@ -137,6 +137,7 @@ def test_a_limit_is_a_whole_number_of_at_least_64(limit: Any) -> None:
 
 SCREEN = f"{QUOTES}#2 tool look: Screen 1\n  [image]\n"
 PICTURE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+NEWER_PICTURE = {**PICTURE, "base64": "iVBORw0KGgoA"}
 TEXT: dict[str, Any] = {"type": "text", "text": "Screen 1"}
 
 
@@ -175,10 +176,23 @@ def test_other_answers_are_text_alone(
     assert "[image]" in answer
 
 
-def test_a_picture_over_the_limit_is_not_given(invoke: Invoke, store: BaseStore) -> None:
+def test_a_single_picture_is_given_over_the_limit(invoke: Invoke, store: BaseStore) -> None:
     tool = create_recall_tool(with_pictures(store), max_tokens=500)
 
-    assert invoke(tool, {"reference": "2"}, CONFIG) == SCREEN
+    _, picture = invoke(tool, {"reference": "2"}, CONFIG)
+
+    assert picture == PICTURE
+
+
+def test_a_further_picture_over_the_limit_is_not_given(invoke: Invoke, store: BaseStore) -> None:
+    pipeline = ContextPipeline(store=store)
+    result = ToolMessage([PICTURE, NEWER_PICTURE], tool_call_id="call-1", name="look")
+    pipeline.add_messages([calls("look", "call-1"), result], **SCOPE)
+    tool = create_recall_tool(pipeline, max_tokens=500)
+
+    _, *pictures = invoke(tool, {"reference": "2"}, CONFIG)
+
+    assert pictures == [NEWER_PICTURE]
 
 
 def test_an_agent_sees_a_picture_again(invoke: Invoke) -> None:
