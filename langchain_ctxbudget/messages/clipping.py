@@ -442,22 +442,7 @@ class _MessageClipping:
         """Returns the tokens of the message with the least text that media leave room for."""
         text_tokens = self.count(_joined(parts))
         rest_tokens = self.count_message(_with_texts(self.message, [], parts))
-        if not self._words_come_first(parts):
-            text_tokens = min(text_tokens, POLICY.text_beside_media)
-        return rest_tokens + text_tokens
-
-    def _words_come_first(self, parts: Sequence[Part]) -> bool:
-        """Tells if the texts stay whole before any medium does.
-
-        Words of a user do, where they fit without media. What a tool shows counts as much as what
-        it says.
-        """
-        if not isinstance(self.message, HumanMessage):
-            return False
-        places = [at for at, part in enumerate(parts) if part.is_media]
-        bare = self._without_media(parts, places)
-        texts = [run.text for run in _runs(bare)]
-        return self.count_message(_with_texts(self.message, texts, bare)) <= self.budget_tokens
+        return rest_tokens + min(text_tokens, POLICY.text_beside_media)
 
     def _cost_of(self, part: Part) -> int:
         """Returns the tokens that a part adds to the message."""

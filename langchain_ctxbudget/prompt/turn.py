@@ -407,18 +407,31 @@ class GrowingTurn:
     def _clip_human(self) -> None:
         """Clips the human messages to their share of the budget, the newest only if it must be.
 
-        Media of the newest one give way before its words do.
+        Several media of a message give way before words of the newest one do.
         """
         words_tokens = int(self.limits.budget_tokens * TURN_POLICY.words_share)
-        newest = self._newest_human
-        clipped = self._clipped(self.human, words_tokens, (HumanMessage,), spared=newest)
-        if newest is not None and self._tokens_of(clipped) > words_tokens:
-            bare = {**self.human, newest: _without_media(self.human[newest])}
-            clipped = self._clipped(bare, words_tokens, (HumanMessage,), spared=newest)
-        if self._tokens_of(clipped) > words_tokens:
-            clipped = self._clipped(self.human, words_tokens, (HumanMessage,))
+        attempts = (
+            _Attempt(self.human, (HumanMessage,), spared=self._newest_human),
+            _Attempt(self._words_first(self.human), (HumanMessage,), spared=self._newest_human),
+            _Attempt(self.human, (HumanMessage,)),
+        )
+        for attempt in attempts:
+            clipped = self._clipped_as(attempt, words_tokens)
+            if self._tokens_of(clipped) <= words_tokens:
+                break
         for number, group in clipped.items():
             self._show(number, group)
+
+    def _words_first(self, groups: Mapping[int, Group]) -> dict[int, Group]:
+        """Returns groups with lines in place of media where a user's message has several.
+
+        A single one stays: what is asked of it could not be answered without it.
+        """
+        shown = dict(groups)
+        for number, group in self.human.items():
+            if number in shown and _has_several_media(group):
+                shown[number] = _without_media(shown[number])
+        return shown
 
     @property
     def _newest_human(self) -> int | None:
@@ -780,17 +793,12 @@ class GrowingTurn:
                     _Attempt(rest, (ToolMessage, AIMessage)),
                 ]
             )
-        # Of a single picture something is asked that could not be answered without it.
-        bare = dict(rest)
-        for number, group in self.human.items():
-            if number in rest and _has_several_media(group):
-                bare[number] = _without_media(group)
         newest = self._newest_human
         kinds: Kinds = (ToolMessage, HumanMessage)
         return self._first_that_fits(
             [
                 whole,
-                _Attempt(bare, (ToolMessage,), keeps_media=True),
+                _Attempt(self._words_first(rest), (ToolMessage,), keeps_media=True),
                 _Attempt(rest, kinds, keeps_media=True, spared=newest),
                 _Attempt(rest, kinds, spared=newest),
                 _Attempt(rest, kinds, keeps_media=True),
@@ -805,18 +813,21 @@ class GrowingTurn:
         wanted_tokens = limits.budget_tokens - limits.work_tokens - limits.code_tokens
         least_tokens = 0
         for attempt in attempts:
-            clipped_to = partial(
-                self._clipped,
-                attempt.groups,
-                kinds=attempt.kinds,
-                keeps_media=attempt.keeps_media,
-                spared=attempt.spared,
-            )
-            least_tokens = self._tokens_of(clipped_to(budget_tokens=0))
+            least_tokens = self._tokens_of(self._clipped_as(attempt, 0))
             if least_tokens <= limits.most_tokens:
                 budget_tokens = min(limits.most_tokens, max(least_tokens, wanted_tokens))
-                return clipped_to(budget_tokens=budget_tokens)
+                return self._clipped_as(attempt, budget_tokens)
         return least_tokens
+
+    def _clipped_as(self, attempt: _Attempt, budget_tokens: int) -> dict[int, Group]:
+        """Returns the groups of an attempt, clipped to fit a budget."""
+        return self._clipped(
+            attempt.groups,
+            budget_tokens,
+            attempt.kinds,
+            keeps_media=attempt.keeps_media,
+            spared=attempt.spared,
+        )
 
     # Lines of files
 

@@ -6,7 +6,7 @@ refuses such calls. The user may speak right behind the results of calls, before
 Mistral refuses that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -24,29 +24,37 @@ def with_turns_before_calls(stretch: Stretch, profile: Profile) -> tuple[Stretch
     """Returns messages with a line between an answer and calls of an assistant right behind it."""
     if not profile.calls_follow_others:
         return stretch, []
-    sent: list[Placed] = []
-    repairs: list[Repair] = []
-    before: BaseMessage | None = None
-    for placed in stretch.placed:
-        if _calls_behind_answer(before, placed.message):
-            sent.append(Placed(HumanMessage(GOES_ON)))
-            repairs.append(_GOES_ON.repair_of(placed.message))
-        sent.append(placed)
-        before = placed.message
-    return replace(stretch, placed=sent), repairs
+    return _with_lines(stretch, HumanMessage, _calls_behind_answer, _GOES_ON)
 
 
 def with_answers_behind_results(stretch: Stretch, profile: Profile) -> tuple[Stretch, list[Repair]]:
     """Returns messages with a line between results and a user's message right behind them."""
     if not profile.answers_follow_results:
         return stretch, []
+    return _with_lines(stretch, AIMessage, _lacks_answer, _ANSWERED)
+
+
+def _with_lines(
+    stretch: Stretch,
+    speaker: type[HumanMessage | AIMessage],
+    lacks_line: Callable[[BaseMessage | None, BaseMessage], bool],
+    change: Change,
+) -> tuple[Stretch, list[Repair]]:
+    """Returns messages with a line before each that lacks one, and the repairs for that.
+
+    Args:
+        stretch: The messages.
+        speaker: The kind of message that a line is.
+        lacks_line: Tells of two messages in a row whether a line must stand between them.
+        change: What a report says of it.
+    """
     sent: list[Placed] = []
     repairs: list[Repair] = []
     before: BaseMessage | None = None
     for placed in stretch.placed:
-        if _lacks_answer(before, placed.message):
-            sent.append(Placed(AIMessage(GOES_ON)))
-            repairs.append(_ANSWERED.repair_of(placed.message))
+        if lacks_line(before, placed.message):
+            sent.append(Placed(speaker(GOES_ON)))
+            repairs.append(change.repair_of(placed.message))
         sent.append(placed)
         before = placed.message
     return replace(stretch, placed=sent), repairs

@@ -275,11 +275,18 @@ def _changed_words(thread: Thread, prompt: Prompt, way: str) -> Iterator[str]:
     strange = {word for word in _WORD.findall(sent_text) if not _is_said(word, said)}
     if strange:
         yield f"words that nobody said: {sorted(strange)[:3]}"
-    may_be_clipped = thread.changes.get("oversized_message") == "clip"
-    if way in _WITH_NEWEST and not (may_be_clipped and prompt.budget < _LARGE_ENOUGH):
+    if way in _WITH_NEWEST:
         for text in _newest_texts(thread.turn):
-            if text not in sent_text:
+            if text not in sent_text and not _may_be_clipped(text, thread, prompt):
                 yield f"the newest message is not whole: {text:.60}"
+
+
+def _may_be_clipped(text: str, thread: Thread, prompt: Prompt) -> bool:
+    """Whether the settings have a message clipped, and its words take half of the budget."""
+    if thread.changes.get("oversized_message") != "clip":
+        return False
+    counter = thread.pipeline(prompt.budget).engine.target.counter
+    return counter.count_text(text) > prompt.budget // 2
 
 
 def _newest_texts(turn: Sequence[BaseMessage]) -> list[str]:
@@ -295,8 +302,6 @@ _WITH_NEWEST = ("pipeline", "graph")
 ends; the middleware is asked for every turn, not for the last one alone."""
 
 
-_LARGE_ENOUGH = 4_000
-"""Tokens: in a smaller budget, words of the user may be clipped where the settings say so."""
 _PICTURE = "iVBORw0KGgo"
 """How every PNG file begins in base64."""
 _OF_MEDIA = ("data", "url", "image_url", "file_data", "result")

@@ -293,14 +293,36 @@ def changed_texts(window: Messages, originals: Messages) -> list[str]:
 
 
 def has_results_behind_calls(transcript: Messages) -> bool:
-    """Tells whether every result comes later than its call: a cut does not part the two then."""
+    """Tells whether every result comes right behind its call: a late one is as new as it came."""
     called: set[str] = set()
     for message in transcript:
-        if isinstance(message, ToolMessage) and message.tool_call_id not in called:
-            return False
         if isinstance(message, AIMessage):
-            called |= {call["id"] or "" for call in message.tool_calls}
+            called = {call["id"] or "" for call in message.tool_calls}
+        elif not isinstance(message, ToolMessage):
+            called = set()
+        elif message.tool_call_id not in called:
+            return False
     return True
+
+
+def test_a_late_result_is_as_new_as_it_came(
+    new_histories: Iterator[BudgetedChatMessageHistory],
+) -> None:
+    call = {"name": "build", "args": {}, "id": "c1", "type": "tool_call"}
+    history = next(new_histories)
+    history.add_messages(
+        [
+            HumanMessage("Build the shed."),
+            AIMessage("", tool_calls=[call]),
+            HumanMessage("And what does the weather say of the days to come in the valley?"),
+            ToolMessage("It stands.", tool_call_id="c1"),
+        ]
+    )
+
+    *_, calling, result = history.window(40)
+
+    assert call_ids(calling) == ("c1",)
+    assert result.text == "It stands."
 
 
 def has_one_id_a_call(transcript: Messages) -> bool:

@@ -257,6 +257,19 @@ def test_an_image_of_the_user_is_never_dropped() -> None:
     assert raised.value.floors["L7 current message"] >= 765
 
 
+def pictures_and_words(name: str, pictures: int = 3) -> HumanMessage:
+    words = {"type": "text", "text": f"{name} " * 150}
+    return HumanMessage([*[image(1_024, 1_024)] * pictures, words])
+
+
+def test_several_images_of_the_user_give_way_before_words_do() -> None:
+    message = pictures_and_words("apple")
+
+    context = new_pipeline(900, oversized_message="clip").assemble(message, **SCOPE)
+
+    assert message.text in context.messages[-1].text
+
+
 class TestAClippedMessage:
     """A log that the user sends, where the settings say that it is clipped."""
 
