@@ -407,14 +407,16 @@ class GrowingTurn:
     def _clip_human(self) -> None:
         """Clips the human messages to their share of the budget, the newest only if it must be.
 
-        Several media of a message give way before words of the newest one do.
+        Media of the newest one give way before its words do; a turn of one message keeps them.
         """
         words_tokens = int(self.limits.budget_tokens * TURN_POLICY.words_share)
-        attempts = (
-            _Attempt(self.human, (HumanMessage,), spared=self._newest_human),
-            _Attempt(self._words_first(self.human), (HumanMessage,), spared=self._newest_human),
-            _Attempt(self.human, (HumanMessage,)),
-        )
+        newest = self._newest_human
+        attempts: list[_Attempt] = []
+        if newest is not None:
+            bare = {**self.human, newest: _without_media(self.human[newest])}
+            attempts.append(_Attempt(self.human, (HumanMessage,), spared=newest))
+            attempts.append(_Attempt(bare, (HumanMessage,), spared=newest))
+        attempts.append(_Attempt(self.human, (HumanMessage,)))
         for attempt in attempts:
             clipped = self._clipped_as(attempt, words_tokens)
             if self._tokens_of(clipped) <= words_tokens:
