@@ -98,6 +98,7 @@ class Reason(ExplainedCode):
     NO_ROOM = "no_room", "does not fit into what its layer was given"
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
+    STANDING_RULE = "standing_rule", "a rule that holds until the user takes it back"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
     NEXT_SNAPSHOT = (
         "next_snapshot",
@@ -200,6 +201,8 @@ class Situation:
     """The part of the current turn that must be sent, with the room kept for its next rounds."""
     message_count: int
     history_tokens: int
+    rule_tokens: int = 0
+    """The part of `preferences_tokens` that standing rules take: they are always sent."""
     memory_tokens: int = 0
     learned_tokens: int = 0
     """The part of `memory_tokens` that was learned from conversations."""

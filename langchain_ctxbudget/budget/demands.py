@@ -99,7 +99,9 @@ def preferences_demand(
     given_memories = situation.memory_tokens - situation.learned_tokens
     memories = given_memories + min(situation.learned_tokens, most_learned)
     tokens = situation.preferences_tokens + min(memories, memory_tokens(left_tokens))
-    floor = tokens if tokens <= room_tokens * POLICY.preferences_share else 0
+    floor = situation.rule_tokens
+    if tokens <= room_tokens * POLICY.preferences_share:
+        floor = tokens
     return LayerSpec(Layer.PREFERENCES, floor, tokens, tokens, POLICY.preferences_priority)
 
 

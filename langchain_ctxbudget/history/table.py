@@ -31,6 +31,7 @@ from langchain_ctxbudget.history.columns import (
     coded,
 )
 from langchain_ctxbudget.history.extractive import candidates_of
+from langchain_ctxbudget.history.readings import Readings
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
 from langchain_ctxbudget.messages import OpenCalls, Preservation
@@ -105,6 +106,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         """The spans, by their wanted size."""
         self.questions = OpenQuestions()
         self.work = WorkState()
+        self._readings = Readings()
         self.span_digests = KnownDigests()
         """The digests of spans, by extraction and by a model."""
         self.counted: dict[str, Costs] = {}
@@ -189,6 +191,17 @@ class MessageTable(Columns, PartlyHeld[Entry]):
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
         return str(self.fingerprints.values[position].tobytes().hex())
+
+    @property
+    def only_speaker(self) -> str | None:
+        """The name under which all human messages are; None if one has no name or another one."""
+        names = {name for name, first in self.names.items() if self.human.values[first]}
+        if len(names) != 1:
+            return None
+        [name] = names
+        [humans] = np.nonzero(self.human.values)
+        first_human = self[int(humans[0])].message
+        return name if first_human.name == name else None
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages have a fingerprint."""
@@ -370,6 +383,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         other.ids = self.ids[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: first for name, first in self.names.items() if first < length}
+        other._readings = self._readings.first(length)
         other.open_calls = _before(length, self.open_calls)
         other.compactions = _before(length, self.compactions)
         other.thoughts = _before(length, self.thoughts)
@@ -384,6 +398,12 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         for position in range(TEXTS_TOGETHER * len(other._sealed), length):
             other.held[position] = self[position]
         return other
+
+    @property
+    def readings(self) -> Readings:
+        """What the user's sentences are, of all messages."""
+        self._readings.read(self, self.human.values)
+        return self._readings
 
     def tree(self, span_messages: int) -> Tree:
         """Returns the tree for a size of spans, with all spans that have ended by now."""
@@ -439,6 +459,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             "names": {name: at - first for name, at in self.names.items() if first <= at < end},
             "calls": _between(first, end, self.open_calls),
             "untimed": _between(first, end, self.untimed),
+            "readings": self.readings.packed(first, end),
         }
         compactions = _between(first, end, self.compactions)
         if compactions:
@@ -468,6 +489,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             self.compactions[begin + offset] = maker
         for offset in data.get("thoughts", ()):
             self.thoughts[begin + offset] = None
+        self._readings.take(data.get("readings"), begin, len(self.ids))
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:

@@ -20,6 +20,17 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.standing_rules import (
+    NO_RULES,
+    RULE_POLICY,
+    StandingRule,
+    StandingRules,
+    events_of,
+    lifted,
+    own_events,
+    rule_by_hand,
+    rules_of,
+)
 from langchain_ctxbudget.knowledge.subjects import (
     Detected,
     Found,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
+from langchain_ctxbudget.knowledge.standing_rules import StandingRule
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.search import Candidate, Kind
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -67,13 +68,22 @@ def facts_layer_of(knowledge: Knowledge, snapshot: SnapshotRecord | None) -> Fac
     )
 
 
-def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:
+def snapshot_of(
+    facts: Iterable[Fact], edited: str, rules: Iterable[StandingRule] = ()
+) -> SnapshotRecord:
     """Returns the record of the facts that a conversation shows.
 
     It holds fingerprints in place of the texts, so that a deleted fact does not live on in it.
+
+    Args:
+        facts: The facts.
+        edited: The mark of the user's last change by hand.
+        rules: The rules from other conversations that it shows.
     """
     return SnapshotRecord(
-        facts=tuple((fact.id, _fingerprint(fact)) for fact in facts), edited=edited
+        facts=tuple((fact.id, _fingerprint(fact)) for fact in facts),
+        edited=edited,
+        rules=tuple(rule.id for rule in rules),
     )
 
 

@@ -30,6 +30,7 @@ from langchain_ctxbudget.knowledge.records import (
     Fact,
     PhraseRecord,
     Profile,
+    RuleRecord,
     TopicProfile,
 )
 from langchain_ctxbudget.stores import bulk, new_token, put_of
@@ -52,6 +53,8 @@ class Knowledge:
     """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
     ended_facts: tuple[Fact, ...] = ()
+    rules: tuple[RuleRecord, ...] = ()
+    """Standing rules that hold everywhere, or that were changed by hand."""
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, records.ContextBundle] = field(default_factory=dict)
@@ -243,6 +246,7 @@ def read(
     entities = yield from records.ENTITIES.all(store, user_id)
     bundles = yield from records.BUNDLES.all(store, user_id)
     phrases = yield from records.PHRASES.all(store, user_id)
+    rules = yield from records.RULES.all(store, user_id)
     facts = yield from records.FACTS.all(store, user_id)
     knowledge = Knowledge(
         mark=mark,
@@ -251,6 +255,7 @@ def read(
         bundles={bundle.id: bundle for bundle in bundles},
         links={(link.topic_id, link.conversation_id): link for link in links},
         phrases=tuple(phrases),
+        rules=tuple(rules),
     ).with_facts(facts)
     kept_of(store, user_id).knowledge = knowledge
     return knowledge
@@ -331,6 +336,7 @@ def _differences(user_id: str, before: Knowledge, after: Knowledge) -> list[PutO
         *records.TOPICS.changes(user_id, before.topics, after.topics),
         *records.ENTITIES.changes(user_id, before.entities, after.entities),
         *records.LINKS.changes(user_id, before.links.values(), after.links.values()),
+        *records.RULES.changes(user_id, before.rules, after.rules),
         *records.FACTS.changes(user_id, facts_before, facts_after),
         *records.PHRASES.changes(user_id, before.phrases, after.phrases),
     ]

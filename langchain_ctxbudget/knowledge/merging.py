@@ -10,7 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from langchain_ctxbudget.knowledge import fact_merging, known, profiles, records
+from langchain_ctxbudget.knowledge import (
+    fact_merging,
+    known,
+    profiles,
+    records,
+    standing_rules,
+)
 from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE, Compiler
 from langchain_ctxbudget.knowledge.detection import detector_of
 from langchain_ctxbudget.knowledge.known import Knowledge
@@ -50,6 +56,10 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
     conversation_id = work.scope.conversation_id
     if work.there is not None:
         state = without(state, conversation_id, work.there)
+    rules_here = standing_rules.rules_of(work.rule_events, state.rules, conversation_id)
+    state = replace(
+        state, rules=standing_rules.records_of(rules_here, state.rules, conversation_id, now)
+    )
     if learned is not None:
         state = without_rules(state, conversation_id, work.read_ahead)
         return updated(state, work, learned, now)
@@ -236,6 +246,7 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
         topics=tuple(_with_sources(topic, is_there) for topic in state.topics),
         entities=tuple(_entity_with_sources(entity, is_there) for entity in state.entities),
         phrases=tuple(phrase for phrase in phrases if phrase.sources),
+        rules=tuple(rule for rule in state.rules if not rule.message_id or is_there(rule.source)),
     )
 
 

@@ -8,7 +8,7 @@ from cachetools import FIFOCache
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
-from langchain_ctxbudget.knowledge import known, records
+from langchain_ctxbudget.knowledge import known, records, standing_rules
 from langchain_ctxbudget.knowledge.outages import Outages
 from langchain_ctxbudget.knowledge.sessions import MOST_OPEN
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
@@ -132,6 +132,9 @@ class Reader:
             is_ahead=position.is_ahead,
             is_retry=position.is_retry,
             not_own=not_own,
+            rule_events=standing_rules.own_events(
+                standing_rules.events_of(entries, scope), not_own
+            ),
             read_ahead=read_ahead,
         )
 

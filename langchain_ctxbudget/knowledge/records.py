@@ -123,6 +123,35 @@ class Fact(Record):
         return self.text
 
 
+class RuleRecord(Record):
+    """A standing rule that is stored: one that holds everywhere, or that was changed by hand.
+
+    Those that hold in one conversation follow from its messages, and are not stored.
+    """
+
+    id: str
+    text: str
+    """The user's own words."""
+    since: datetime | None = None
+    conversation_id: str = ""
+    """The conversation in which it holds, or was said; empty for one by hand that holds
+    everywhere."""
+    message_id: str = ""
+    digest: str = ""
+    """Fingerprint of its message's text."""
+    holds_everywhere: bool = False
+    made_by: str = BY_RULES
+    lifted_at: datetime | None = None
+    """When it was taken back by hand, or in another conversation."""
+
+    @property
+    def source(self) -> Source:
+        """The message that it comes from."""
+        return Source(
+            conversation_id=self.conversation_id, message_id=self.message_id, digest=self.digest
+        )
+
+
 class TopicConversation(Record):
     """How much of a conversation is about a topic or an entity.
 
@@ -438,6 +467,7 @@ class Repository(Generic[R]):
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
+RULES = Repository("rules", RuleRecord, lambda rule: rule.id)
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
 LINKS = Repository(

@@ -15,6 +15,7 @@ from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Entry, OpenConversation
 from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.records import ENGLISH
+from langchain_ctxbudget.knowledge.standing_rules import RuleEvent
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word_count
 from langchain_ctxbudget.stores import Scope
 
@@ -67,6 +68,8 @@ class Work:
     """The model has failed on them before."""
     not_own: frozenset[str] = frozenset()
     """The ids of messages that others have said in the user's thread."""
+    rule_events: tuple[RuleEvent, ...] = ()
+    """What the user has said about rules in the whole conversation."""
     read_ahead: frozenset[str] = frozenset()
     """The ids of messages, these and later ones, where rules have learned from some of them in
     place of the model."""

@@ -25,6 +25,7 @@ from langchain_ctxbudget.layers.preferences import (
     memory_fragments,
     noted_tokens,
 )
+from langchain_ctxbudget.layers.rules import says_rules_since
 from langchain_ctxbudget.layers.registry import (
     LAYERS,
     all_layers,
@@ -67,6 +68,7 @@ __all__ = [
     "noted_tokens",
     "place_of",
     "positions_of",
+    "says_rules_since",
     "shortened_positions",
     "tokens_at",
     "verbatim_tokens",

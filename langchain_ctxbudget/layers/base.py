@@ -15,7 +15,14 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.budget import Fragment, LayerSpec, Reason, Situation, Status, Tier
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import Continuation, Conversation, HistoryView
-from langchain_ctxbudget.knowledge import NOTHING, Detected, FactsLayer, Knowledge
+from langchain_ctxbudget.knowledge import (
+    NO_RULES,
+    NOTHING,
+    Detected,
+    FactsLayer,
+    Knowledge,
+    StandingRules,
+)
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.report import CoverageRange, ReportItem, preview
 from langchain_ctxbudget.retrieval import Pool
@@ -60,6 +67,8 @@ class Known:
     knowledge: Knowledge = NOTHING
     remembered: FactsLayer = field(default_factory=FactsLayer)
     """The facts about the user."""
+    rules: StandingRules = NO_RULES
+    """What is known of the user's standing rules."""
     persona_id: str | None = None
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The items that the application has given, by the names of its layers."""
@@ -125,6 +134,8 @@ class Chosen:
     """The number of all others, by reason."""
     lacks_room: bool = False
     """True if something is left out because there is no room for it."""
+    warning: str = ""
+    """What a report says besides; empty for nothing."""
     is_given: bool = False
     """True if somebody else has written it, so that it is not written anew."""
     scores: Callable[[str, str], Mapping[str, float]] = lambda *_: {}

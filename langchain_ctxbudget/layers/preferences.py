@@ -1,4 +1,4 @@
-"""The layer of preferences: personality, instructions, and the facts about the user.
+"""The layer of preferences: standing rules, personality, instructions, facts about the user.
 
 The stable part of a prompt begins with it, so a conversation shows the same facts until it is
 compacted, until the user changes something by hand, or until one of them ends (their snapshot,
@@ -35,6 +35,7 @@ from langchain_ctxbudget.layers.base import (
     View,
     item_of,
 )
+from langchain_ctxbudget.layers.rules import rules_tokens, shown_rules
 from langchain_ctxbudget.messages import Count, cached_until_forgotten, fences, one_line
 from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.search import pack
@@ -60,6 +61,8 @@ class ChosenPreferences(Chosen):
     """All facts that the conversation may show."""
     memories_left_out: tuple[Fragment, ...] = ()
     """Preferences and memories of the settings that are not shown."""
+    rules_left_out: tuple[Fragment, ...] = ()
+    """Rules that are not shown, as all together are too long."""
 
     @property
     def facts_left_out(self) -> list[Fact]:
@@ -69,7 +72,7 @@ class ChosenPreferences(Chosen):
 
 
 class PreferencesLayer(PromptLayer):
-    """How the user wants to be answered, and what is known about the user."""
+    """What the user has laid down, wants to be answered like, and what is known about the user."""
 
     name = Layer.PREFERENCES
     title = Layer.PREFERENCES.full_name
@@ -86,26 +89,34 @@ class PreferencesLayer(PromptLayer):
         memories = memory_fragments(view.settings, count)
         facts_tokens, learned_tokens = _facts_tokens(view)
         heading_tokens = count(MEMORIES_HEADING) if memories else 0
+        rule_tokens = rules_tokens(view)
         overhead_tokens = situation.overhead_tokens
-        if preferences or memories or view.known.remembered.all:
+        if rule_tokens or preferences or memories or view.known.remembered.all:
             overhead_tokens += count(fences.opening(self.fence))
             overhead_tokens += count(fences.closing(self.fence))
         return replace(
             situation,
-            preferences_tokens=sum(part.tokens for part in preferences),
+            preferences_tokens=rule_tokens + sum(part.tokens for part in preferences),
+            rule_tokens=rule_tokens,
             memory_tokens=facts_tokens + sum(part.tokens for part in memories) + heading_tokens,
             learned_tokens=learned_tokens,
             overhead_tokens=overhead_tokens,
         )
 
     def items(self, view: View, tokens: int) -> ChosenPreferences:
-        """Returns the preferences, memories and facts that fit: preferences first, facts last."""
+        """Returns what fits of it, in this order: rules, preferences, memories, facts.
+
+        Rules have a share of the budget of their own.
+        """
         count = view.counter.count_text
         remembered = _remembered(view)
         all_preferences = preference_fragments(view.settings, count)
         all_memories = memory_fragments(view.settings, count)
 
-        tokens_left = _room(view, tokens)
+        rules = shown_rules(view)
+        tokens_left = _room(view, tokens) - sum(part.tokens for part in rules.fragments)
+        if rules.fragments:
+            tokens_left -= count(rules.fragments[0].heading)
         preferences = packed(all_preferences, count, tokens_left)
         tokens_left -= sum(part.tokens for part in preferences)
 
@@ -119,7 +130,7 @@ class PreferencesLayer(PromptLayer):
         lines, facts = fact_fragments(
             remembered.shown_facts, count, tokens_left, titled=bool(memories), most=most_facts
         )
-        shown = (*preferences, *memories, *lines)
+        shown = (*rules.fragments, *preferences, *memories, *lines)
         chosen = ChosenPreferences(
             fragments=shown,
             facts=facts,
@@ -127,6 +138,8 @@ class PreferencesLayer(PromptLayer):
             memories_left_out=tuple(
                 part for part in (*all_preferences, *all_memories) if part not in shown
             ),
+            rules_left_out=rules.left_out,
+            warning=rules.warning,
         )
         is_limited = most_facts is not None and len(facts) >= most_facts
         items = _left_out_items(chosen, count, is_limited=is_limited)
@@ -229,7 +242,7 @@ def _left_out_items(
     """
     parts = [
         replace(part, status=Status.OMITTED, reason=Reason.NO_ROOM)
-        for part in chosen.memories_left_out
+        for part in (*chosen.rules_left_out, *chosen.memories_left_out)
     ]
     learned_since = {fact.id for fact in chosen.remembered.learned_since}
     parts += [

@@ -49,6 +49,7 @@ from langchain_ctxbudget.messages.prose import (
     MAX_SENTENCE_CHARACTERS,
     artifacts,
     begins_in_the_middle,
+    prose_spans,
     units,
     without_pasted,
 )

@@ -4,7 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, one_line, sentences
+from langchain_ctxbudget.messages.text import (
+    ENGLISH,
+    LINE_CHARACTERS,
+    one_line,
+    sentence_spans,
+    sentences,
+)
 
 MAX_SENTENCE_CHARACTERS = 400
 """A longer sentence is cut here, with an ellipsis."""
@@ -25,6 +31,45 @@ def units(text: str) -> list[str]:
         for line in outside_code.split("\n"):
             prose += _prose_of(line.strip())
     return list(map(_cut_sentence, prose))
+
+
+def prose_spans(text: str) -> list[tuple[int, int]]:
+    """Returns where the sentences of a text begin and end.
+
+    Code, tables, JSON and lines without words are no sentences; marks of lists are left out.
+    """
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    for number, part in enumerate(text.split(_FENCE)):
+        if number % 2 == 0:
+            spans += _prose_spans_in(part, begin)
+        begin += len(part) + len(_FENCE)
+    return spans
+
+
+def _prose_spans_in(text: str, begin: int) -> list[tuple[int, int]]:
+    """Returns the same of a text without fences that begins at a place."""
+    spans: list[tuple[int, int]] = []
+    for line in text.split("\n"):
+        bare = line.strip()
+        if bare and _is_prose(bare):
+            mark = ENGLISH.markup.match(bare)
+            words = bare[mark.end() :] if mark else bare
+            indent = len(line) - len(line.lstrip())
+            spans += _joined_spans(words, begin + indent + len(bare) - len(words))
+        begin += len(line) + 1
+    return spans
+
+
+def _joined_spans(line: str, begin: int) -> list[tuple[int, int]]:
+    """Returns the sentences of a line, with no end behind an abbreviation."""
+    joined: list[tuple[int, int]] = []
+    for first, end in sentence_spans(line):
+        if joined and ENGLISH.abbreviation.search(line[joined[-1][0] : joined[-1][1]][-12:]):
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((first, end))
+    return [(begin + first, begin + end) for first, end in joined if _is_in_words(line[first:end])]
 
 
 def _cut_sentence(sentence: str) -> str:

@@ -221,7 +221,22 @@ def fold(text: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text, white space at their ends removed."""
-    return [part.strip() for part in _SENTENCE_END.split(text) if part and part.strip()]
+    return [text[begin:end] for begin, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Returns where the sentences of a text begin and end, without white space at their ends."""
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    ends = [(found.start(), found.end()) for found in _SENTENCE_END.finditer(text)]
+    for stop, next_begin in [*ends, (len(text), len(text))]:
+        part = text[begin:stop]
+        words = part.strip()
+        if words:
+            first = begin + len(part) - len(part.lstrip())
+            spans.append((first, first + len(words)))
+        begin = next_begin
+    return spans
 
 
 # Dates and times

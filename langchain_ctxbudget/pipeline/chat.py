@@ -8,8 +8,10 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.knowledge import StandingRule
 from langchain_ctxbudget.messages import Preservation
 from langchain_ctxbudget.pipeline.prompter import Prompter
+from langchain_ctxbudget.pipeline.rules import ConversationRules
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
@@ -46,6 +48,7 @@ class Chat:
         self._workspace = pipeline.engine.workspace
         self._stored = StoredConversation(self._workspace, scope)
         self._prompter = Prompter(pipeline.engine, scope)
+        self._rules = ConversationRules(self._workspace, scope)
 
     def __repr__(self) -> str:
         """Names the conversation, and its messages where it is open in this process."""
@@ -216,6 +219,48 @@ class Chat:
     async def acompactions(self) -> list[history.ConversationCompaction]:
         """Returns the summaries of spans not shown whole; the async form of `compactions`."""
         return await adrive(self._stored.compactions())
+
+    def rules(self) -> list[StandingRule]:
+        """Returns the standing rules in force, those of the application first.
+
+        Prompts keep them in the user's own words until the user lifts or replaces them.
+        """
+        return drive(self._rules.in_force())
+
+    async def arules(self) -> list[StandingRule]:
+        """Returns the standing rules in force; the async form of `rules`."""
+        return await adrive(self._rules.in_force())
+
+    def add_rule(self, text: str, *, everywhere: bool = False) -> StandingRule:
+        """Adds a standing rule by hand, and returns it.
+
+        Args:
+            text: the rule; prompts show these words.
+            everywhere: True if it holds in all conversations of the user.
+
+        Raises:
+            InputError: the text is empty, or has more than 2,000 characters.
+        """
+        return drive(self._rules.add(text, everywhere=everywhere))
+
+    async def aadd_rule(self, text: str, *, everywhere: bool = False) -> StandingRule:
+        """Adds a standing rule by hand; the async form of `add_rule`."""
+        return await adrive(self._rules.add(text, everywhere=everywhere))
+
+    def lift_rule(self, rule_id: str) -> None:
+        """Lifts a standing rule: from the next prompt on it no longer holds.
+
+        Args:
+            rule_id: the `id` of one of `rules()`.
+
+        Raises:
+            InputError: no such rule is in force, or the application gives it in the settings.
+        """
+        drive(self._rules.lift(rule_id))
+
+    async def alift_rule(self, rule_id: str) -> None:
+        """Lifts a standing rule; the async form of `lift_rule`."""
+        await adrive(self._rules.lift(rule_id))
 
     def end_session(self) -> bool:
         """Says that the conversation pauses or ends.

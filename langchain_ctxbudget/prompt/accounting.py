@@ -102,7 +102,7 @@ def _report(
         coverage=coverage,
         stability=stability,
         repairs=_repairs(plan, content, last_repairs),
-        failures=tuple(dict.fromkeys(plan.failures)),
+        failures=tuple(dict.fromkeys((*plan.failures, *_warnings(plan)))),
         summary_lines=dict(view.made_by),
         summaries_waiting=len(view.waiting),
         last_resort=plan.gave_way.last_resort,
@@ -217,6 +217,12 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
 
 
 # What the prompt has in common with the one before it
+
+
+def _warnings(plan: Plan) -> list[str]:
+    """Returns what layers have to say besides."""
+    warnings = [plan.chosen_by(layer).warning for layer in plan.layers]
+    return list(filter(None, warnings))
 
 
 def is_squeezed(settled: Settled) -> bool:

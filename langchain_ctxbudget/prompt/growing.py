@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from langchain_core.messages import ToolMessage
 
 from langchain_ctxbudget.history import as_compacted
-from langchain_ctxbudget.layers import Place, tokens_at
+from langchain_ctxbudget.layers import Place, says_rules_since, tokens_at
 from langchain_ctxbudget.prompt.bound_thoughts import read_to_extend, read_to_rebuild
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_history
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY, Extension, with_last_history
@@ -188,7 +188,8 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
         growth = replace(without_history.growth, mode=Mode.CLIPPED)
         in_short = with_last_history(replace(without_history, growth=growth))
         clipped = Extension.of(in_short, full.record)
-        case = replace(case, room_if_clipped=clipped.room)
+        if says_rules_since(in_short.view, full.record.begun):
+            case = replace(case, room_if_clipped=clipped.room)
         plans[Mode.CLIPPED] = clipped.finished()
     return _Attempt(case, plans, afforded_tokens)
 

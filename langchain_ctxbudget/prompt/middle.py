@@ -45,7 +45,7 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
 
     The shortest middle is left out that makes enough room and whose price is affordable. The
     longest one has the lowest price, and may be left out even if that is not affordable. Returns
-    None if there is no such middle, or if messages in it are kept.
+    None if there is no such middle, or if messages in it are kept, or state a rule in force.
 
     Args:
         full: the prompt with its middle.
@@ -61,7 +61,7 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
         price = middle.price(affordable.terms)
         is_affordable = affordable.pays(price) or middle is middles[-1]
         if is_affordable and _makes_room(full.plan, middle, most_left_out_tokens):
-            kept = conversation.kept_positions
+            kept = (*conversation.kept_positions, *full.plan.request.user.rules.positions)
             if any(middle.start <= position < middle.end for position in kept):
                 return None
             return _plan_without(full, middle, affordable.less(price))

@@ -19,7 +19,14 @@ from langchain_ctxbudget.history import (
     SentWith,
     TurnWorkState,
 )
-from langchain_ctxbudget.knowledge import NOTHING, Detected, FactsLayer, Knowledge
+from langchain_ctxbudget.knowledge import (
+    NO_RULES,
+    NOTHING,
+    Detected,
+    FactsLayer,
+    Knowledge,
+    StandingRules,
+)
 from langchain_ctxbudget.layers import (
     NOTHING_CHOSEN,
     Chosen,
@@ -142,6 +149,8 @@ class AboutUser:
     """The user's topics and entities."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
     """The facts about the user."""
+    rules: StandingRules = NO_RULES
+    """What is known of the user's rules in this conversation."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
     persona_id: str | None = None
@@ -468,6 +477,7 @@ class Plan:
                 detected=self.findings.detected,
                 knowledge=request.user.knowledge,
                 remembered=request.user.remembered,
+                rules=request.user.rules,
                 persona_id=request.user.persona_id,
                 own_items=self.findings.own_items,
             ),

@@ -375,7 +375,8 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
     remembered = plan.preferences.remembered
     snapshot = None
     if remembered.is_snapshot_due:
-        snapshot = facts.snapshot_of(plan.preferences.facts, remembered.edited)
+        rules = plan.request.user.rules.elsewhere
+        snapshot = facts.snapshot_of(plan.preferences.facts, remembered.edited, rules)
     used: dict[str, bool] = {}
     for texts in plan.compiled.values():
         used |= texts

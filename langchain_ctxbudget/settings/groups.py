@@ -197,6 +197,9 @@ class KnowledgeSettings(SettingsGroup):
     the summary model, by rules, or by the model where there is one and else by rules (True)."""
     learn_every: Positive = 5
     """New messages after which a conversation is learned from; and when its session ends."""
+    rules: Many[Text] = ()
+    """Standing rules of the application, for instance `["Never name a price."]`: they stand in
+    every prompt before those that the user has laid down, and no user lifts them."""
     memories: Many[Text] = ()
     """Facts about the user, most important first: 25 % of what is left, 150 to 500 tokens."""
     topics: tuple[Topic, ...] = ()

@@ -69,6 +69,7 @@ class KnowledgeInputs(TypedDict, total=False):
     retrieval: RetrievalSettings | Fields
     learn: Literal["model", "rules"] | bool
     learn_every: int
+    rules: Sequence[str]
     memories: Sequence[str]
     topics: Sequence[Topic | Fields]
     entities: Sequence[Entity | Fields]

@@ -257,6 +257,8 @@ class SnapshotRecord(Record):
     """The id of each, and a fingerprint of its text: a deleted fact must not live on here."""
     edited: str = ""
     """The mark of the user's last change by hand that is part of it."""
+    rules: tuple[str, ...] = ()
+    """The ids of the rules from other conversations that it shows."""
 
 
 class PinsRecord(Record):

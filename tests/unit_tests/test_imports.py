@@ -50,7 +50,7 @@ FLOORS = [
     {"report", "search"},
     {"settings", "llm"},
     {"tokens"},
-    {"providers", "budget"},
+    {"providers", "budget", "sentences"},
     {"messages"},
     {"content"},
     {"flow", "demo"},

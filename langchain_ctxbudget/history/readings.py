@@ -1,0 +1,78 @@
+"""What the user's sentences in a conversation are, each message read once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.history.columns import Entry
+from langchain_ctxbudget.messages import own_words
+from langchain_ctxbudget.sentences import Label, Said, read, reader_version
+
+READ_AT_ONCE = 256
+"""Messages that are read together."""
+
+
+class Readings:
+    """What the user's sentences are, by the positions of their messages.
+
+    Messages in which nothing was found are not in it.
+    """
+
+    def __init__(self) -> None:
+        self.read_until = 0
+        """The position behind the last message that was read."""
+        self.by_position: dict[int, tuple[Said, ...]] = {}
+
+    def read(self, entries: Sequence[Entry], is_human: NDArray[np.bool_]) -> None:
+        """Reads the messages that are new.
+
+        Args:
+            entries: All messages.
+            is_human: Whether a human says each.
+        """
+        unread = np.flatnonzero(is_human[self.read_until :]) + self.read_until
+        for first in range(0, len(unread), READ_AT_ONCE):
+            positions = unread[first : first + READ_AT_ONCE].tolist()
+            texts = [own_words(entries[position].message) for position in positions]
+            for position, said in zip(positions, read(texts), strict=True):
+                if said:
+                    self.by_position[position] = said
+        self.read_until = max(self.read_until, len(is_human))
+
+    def first(self, length: int) -> "Readings":
+        """Returns what was read of the first messages."""
+        other = Readings()
+        other.read_until = min(self.read_until, length)
+        other.by_position = {
+            position: said for position, said in self.by_position.items() if position < length
+        }
+        return other
+
+    # In a segment
+
+    def packed(self, first: int, end: int) -> dict[str, Any]:
+        """Returns what was read of some messages as plain data."""
+        rows = [
+            [position - first, *one]
+            for position in range(first, end)
+            for one in self.by_position.get(position, ())
+        ]
+        return {"reader": reader_version(), "rows": rows}
+
+    def take(self, data: Mapping[str, Any] | None, first: int, end: int) -> None:
+        """Takes in what was packed of the messages that come next.
+
+        What another reader has read is read again, and so is all behind it.
+        """
+        if data is None or data["reader"] != reader_version() or self.read_until != first:
+            return
+        for position, said in _unpacked(data["rows"], first):
+            self.by_position[position] = (*self.by_position.get(position, ()), said)
+        self.read_until = end
+
+
+def _unpacked(rows: Iterable[Sequence[Any]], first: int) -> list[tuple[int, Said]]:
+    """Returns packed sentences with the positions of their messages."""
+    return [(first + offset, Said(Label(label), *rest)) for offset, label, *rest in rows]

@@ -1,0 +1,373 @@
+"""Standing rules: what a user has laid down, in their own words, and what takes it back.
+
+A rule is in force from the message that states it until the user lifts or replaces it. Which rules
+are in force in a conversation follows from its messages alone: they are gone through in order, a
+rule is added, a lifting takes the rule away that it is most like. Beside these stand the rules that
+hold everywhere for the user (learned in other conversations, see `records.RuleRecord`), those that
+were added or lifted by hand, and those that the application gives, which nobody lifts.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from langchain_ctxbudget.history import Entry, MessageTable
+from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
+from langchain_ctxbudget.messages import digest, fold, one_line, own_words, time_of
+from langchain_ctxbudget.sentences import Label, Said, likeness
+from langchain_ctxbudget.stores import Scope
+
+BY_APPLICATION = "application"
+"""The value of `made_by` for rules that the application gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePolicy:
+    """When a sentence takes a rule back, and how much room rules get."""
+
+    most_share: float = 0.1
+    """The share of the budget that all rules together take at most."""
+    lifted_at: float = 0.015
+    """A sentence takes a rule back from this product on: how likely it takes something back, by how
+    alike the two are."""
+    least_lifting: float = 0.02
+    """A sentence that is about a rule takes it back with this probability at least."""
+    least_alike: float = 0.08
+    """Two sentences that are less alike are about different things."""
+    same_at: float = 0.9
+    """Two rules that are as alike say the same."""
+
+
+RULE_POLICY = RulePolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingRule:
+    """A rule that is in force.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> chat = ContextPipeline().conversation("c1", user_id="ada")
+        >>> _ = chat.add(HumanMessage("Never push to main without asking me first."))
+        >>> [rule.text for rule in chat.rules()]
+        ['Never push to main without asking me first.']
+    """
+
+    id: str
+    text: str
+    """The sentence that states it, in the user's own words."""
+    since: datetime | None = None
+    """When that was said; None if it is not known."""
+    day: str = ""
+    """The day on which it was said, `YYYY-MM-DD`; empty if it is not known."""
+    conversation_id: str = ""
+    """The conversation that has its message; empty where there is none."""
+    message_id: str = ""
+    digest: str = ""
+    """Fingerprint of its message's text."""
+    holds_everywhere: bool = False
+    """True if it holds in all conversations of the user."""
+    made_by: str = BY_RULES
+    """Who has read it, or given it: `rules`, `user`, `application`, or the name of a model."""
+    position: int | None = None
+    """The position of its message in the conversation that is open; None elsewhere."""
+
+    @property
+    def is_given(self) -> bool:
+        """True if the application gives it, so that no user lifts it."""
+        return self.made_by == BY_APPLICATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleEvent:
+    """A sentence of the user that may add a rule, or take one back."""
+
+    said: Said
+    rule: StandingRule
+    """The rule that it states, if it states one."""
+
+    @property
+    def states_rule(self) -> bool:
+        """True if it is a rule."""
+        return self.said.label in (Label.RULE, Label.USER_RULE)
+
+
+@dataclass(frozen=True)
+class StandingRules:
+    """All that is known of rules in one conversation."""
+
+    events: tuple[RuleEvent, ...] = ()
+    """The user's sentences about rules, in order."""
+    elsewhere: tuple[StandingRule, ...] = ()
+    """Rules that hold everywhere, from other conversations."""
+    by_hand: tuple[StandingRule, ...] = ()
+    """Rules that were added by hand."""
+    given: tuple[StandingRule, ...] = ()
+    """Rules of the application."""
+    lifted_ids: frozenset[str] = field(default_factory=frozenset)
+    """Ids of rules that were lifted by hand, or elsewhere."""
+
+    def in_force(
+        self, until: int | None = None, shown_elsewhere: Iterable[str] | None = None
+    ) -> list[StandingRule]:
+        """Returns the rules in force, those of the application first, then in order of time.
+
+        Args:
+            until: Only messages before this position are read; None for all.
+            shown_elsewhere: Ids of the rules from other conversations that count; None for all.
+        """
+        learned = self.elsewhere
+        if shown_elsewhere is not None:
+            ids = set(shown_elsewhere)
+            learned = tuple(rule for rule in learned if rule.id in ids)
+        standing = {rule.id: rule for rule in (*learned, *self.by_hand)}
+        for event in self.events:
+            position = event.rule.position
+            if until is not None and position is not None and position >= until:
+                break
+            standing = _after(event, standing)
+        for lifted in self.lifted_ids:
+            standing.pop(lifted, None)
+        in_order = sorted(standing.values(), key=lambda rule: rule.day)
+        return [*self.given, *in_order]
+
+    @cached_property
+    def all_in_force(self) -> tuple[StandingRule, ...]:
+        """The rules in force after all messages."""
+        return tuple(self.in_force())
+
+    @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """The positions of the messages of this conversation that state a rule in force."""
+        found = {rule.position for rule in self.all_in_force if rule.position is not None}
+        return tuple(sorted(found))
+
+    @property
+    def lifted_elsewhere(self) -> list[str]:
+        """The ids of rules from other conversations that were taken back in this one."""
+        standing = {rule.id for rule in self.all_in_force}
+        return [rule.id for rule in self.elsewhere if rule.id not in standing]
+
+
+NO_RULES = StandingRules()
+
+
+def _after(event: RuleEvent, standing: Mapping[str, StandingRule]) -> dict[str, StandingRule]:
+    """Returns the rules in force after one more sentence."""
+    after = dict(standing)
+    lifted = _lifted_by(event, standing.values())
+    if lifted is not None:
+        del after[lifted.id]
+    if event.states_rule:
+        for rule in standing.values():
+            if likeness(rule.text, event.rule.text) >= RULE_POLICY.same_at:
+                after.pop(rule.id, None)
+        after[event.rule.id] = event.rule
+    return after
+
+
+def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:
+    """Returns the rule that a sentence takes back; None if it takes none back.
+
+    It is the one that is most like the sentence; of equals, the newest.
+    """
+    best: StandingRule | None = None
+    best_likeness = RULE_POLICY.least_alike
+    for rule in standing:
+        alike = likeness(rule.text, event.rule.text)
+        if alike >= best_likeness:
+            best = rule
+            best_likeness = alike
+    probability = event.said.lifting + RULE_POLICY.least_lifting
+    return best if probability * best_likeness >= RULE_POLICY.lifted_at else None
+
+
+# Where they come from
+
+
+def rules_of(
+    events: Iterable[RuleEvent],
+    records: Iterable[RuleRecord],
+    conversation_id: str,
+    given: Sequence[str] = (),
+) -> StandingRules:
+    """Returns what is known of rules in a conversation.
+
+    Args:
+        events: What the user has said about rules in it.
+        records: What is stored about the user's rules.
+        conversation_id: The conversation.
+        given: The rules of the application.
+    """
+    elsewhere: list[StandingRule] = []
+    by_hand: list[StandingRule] = []
+    lifted: set[str] = set()
+    for record in records:
+        if record.lifted_at is not None:
+            lifted.add(record.id)
+        elif record.made_by == BY_USER:
+            if record.conversation_id in ("", conversation_id):
+                by_hand.append(_stored_rule(record))
+        elif record.holds_everywhere and record.conversation_id != conversation_id:
+            elsewhere.append(_stored_rule(record))
+    return StandingRules(
+        events=tuple(events),
+        elsewhere=tuple(elsewhere),
+        by_hand=tuple(by_hand),
+        given=tuple(
+            StandingRule(id=f"rule given {number}", text=text, made_by=BY_APPLICATION)
+            for number, text in enumerate(given, 1)
+        ),
+        lifted_ids=frozenset(lifted),
+    )
+
+
+def _stored_rule(record: RuleRecord) -> StandingRule:
+    return StandingRule(
+        id=record.id,
+        text=record.text,
+        since=record.since,
+        day=record.since.date().isoformat() if record.since else "",
+        conversation_id=record.conversation_id,
+        message_id=record.message_id,
+        holds_everywhere=record.holds_everywhere,
+        made_by=record.made_by,
+    )
+
+
+def own_events(events: Iterable[RuleEvent], not_own: Container[str]) -> tuple[RuleEvent, ...]:
+    """Returns sentences about rules without those of messages that others have said."""
+    return tuple(event for event in events if event.rule.message_id not in not_own)
+
+
+_ABOUT_RULES = (Label.RULE, Label.USER_RULE, Label.LIFTING)
+
+
+def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
+    """Yields the sentences of a conversation's user that are about rules, in order.
+
+    Where others speak in the user's thread, those of others are among them.
+    """
+    readings = table.readings.by_position
+    for position in sorted(readings):
+        about_rules = [said for said in readings[position] if said.label in _ABOUT_RULES]
+        if not about_rules:
+            continue
+        entry = table[position]
+        if entry.preservation == "drop" or not _is_of_user(entry, table, scope):
+            continue
+        text = own_words(entry.message)
+        for said in about_rules:
+            yield RuleEvent(said=said, rule=_rule_in(entry, scope, position, said, text))
+
+
+def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
+    """Tells whether the user says a message, and not somebody else in the same conversation.
+
+    The user writes without a name, under the user's id, or under the one name that all have.
+    """
+    name = entry.message.name
+    if not name or fold(name) == fold(scope.user_id):
+        return True
+    return table.only_speaker == name
+
+
+def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -> StandingRule:
+    """Returns the rule that a sentence states."""
+    words = said.words_in(text)
+    place = f"{scope.conversation_id}\0{entry.id}\0{one_line(words)}"
+    return StandingRule(
+        id=f"rule/{digest(place, 8).hex()}",
+        text=words,
+        since=time_of(entry.message),
+        day=entry.date or "",
+        conversation_id=scope.conversation_id,
+        message_id=entry.id,
+        digest=entry.fingerprint,
+        holds_everywhere=said.label is Label.USER_RULE,
+        position=position,
+    )
+
+
+# What is stored
+
+
+def records_of(
+    rules: StandingRules, known: Iterable[RuleRecord], conversation_id: str, now: datetime
+) -> tuple[RuleRecord, ...]:
+    """Returns what is to be stored about the user's rules once a conversation was read.
+
+    Its rules that hold everywhere are stored for other conversations. Those of other conversations
+    that were taken back in it are lifted.
+
+    Args:
+        rules: The rules of the conversation.
+        known: What is stored so far.
+        conversation_id: The conversation.
+        now: The time at which it was read.
+    """
+    here = {rule.id: rule for rule in rules.all_in_force if rule.position is not None}
+    taken_back = set(rules.lifted_elsewhere)
+    stored: dict[str, RuleRecord] = {}
+    for record in known:
+        was_read_here = record.conversation_id == conversation_id and record.made_by == BY_RULES
+        is_lifted = record.lifted_at is not None
+        if was_read_here and not is_lifted and record.id not in here:
+            continue
+        stored[record.id] = record
+        if record.id in taken_back and not is_lifted:
+            stored[record.id] = record.model_copy(update={"lifted_at": now})
+    for rule in here.values():
+        if rule.holds_everywhere and rule.id not in stored:
+            stored[rule.id] = _record_of(rule)
+    return tuple(stored.values())
+
+
+def _record_of(rule: StandingRule) -> RuleRecord:
+    return RuleRecord(
+        id=rule.id,
+        text=rule.text,
+        since=rule.since,
+        conversation_id=rule.conversation_id,
+        message_id=rule.message_id,
+        digest=rule.digest,
+        holds_everywhere=rule.holds_everywhere,
+        made_by=rule.made_by,
+    )
+
+
+def rule_by_hand(text: str, conversation_id: str, now: datetime) -> RuleRecord:
+    """Returns the record of a rule that is added by hand.
+
+    Args:
+        text: The rule.
+        conversation_id: The conversation in which it holds; empty if it holds everywhere.
+        now: The time.
+    """
+    place = f"{conversation_id}\0by hand\0{one_line(text)}"
+    return RuleRecord(
+        id=f"rule/{digest(place, 8).hex()}",
+        text=text,
+        since=now,
+        conversation_id=conversation_id,
+        holds_everywhere=not conversation_id,
+        made_by=BY_USER,
+    )
+
+
+def lifted(
+    known: Iterable[RuleRecord], rule: StandingRule, now: datetime
+) -> tuple[RuleRecord, ...]:
+    """Returns what is stored about rules once one of them is lifted by hand.
+
+    Args:
+        known: What is stored so far.
+        rule: The rule.
+        now: The time.
+    """
+    others = [record for record in known if record.id != rule.id]
+    if rule.made_by == BY_USER:
+        return tuple(others)
+    return (*others, _record_of(rule).model_copy(update={"lifted_at": now}))

@@ -1,0 +1,131 @@
+"""The standing rules in the layer of preferences: which a prompt says, and as which lines.
+
+A rule whose message stands in the prompt word for word is said there. All others stand first in the
+stable zone, as quotations with their days. They stay the same between two rebuilds, unless one was
+added or lifted by hand: what was said about rules since the rebuild stands in the prompt itself.
+"""
+
+from dataclasses import dataclass
+
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule
+from langchain_ctxbudget.layers.base import View
+from langchain_ctxbudget.messages import Count, fences, one_line, plain_text
+
+HEADING = (
+    "## Standing rules\n"
+    "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
+)
+FIRST_VALUE = 1_000.0
+"""The value of the first line: rules are worth more than any preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRules:
+    """The rules that a prompt says in its stable zone."""
+
+    fragments: tuple[Fragment, ...] = ()
+    left_out: tuple[Fragment, ...] = ()
+    """Those that take more than the share of the budget that rules have."""
+
+    @property
+    def warning(self) -> str:
+        """What a report says if some are left out; else empty."""
+        if not self.left_out:
+            return ""
+        share = f"{RULE_POLICY.most_share:.0%} of the budget"
+        return (
+            f"{len(self.left_out)} standing rules are not in the prompt, as all together take more "
+            f"than {share}: lift some (`chat.lift_rule`), or raise max_context_tokens"
+        )
+
+
+def shown_rules(view: View) -> ShownRules:
+    """Returns the rules that the stable zone says.
+
+    Those of the application come first, then the user's in order of time. Where not all fit their
+    share of the budget, the newest ones stay.
+    """
+    missing = [rule for rule in _in_force(view) if not _is_said(rule, view)]
+    if not missing:
+        return ShownRules()
+    count = view.counter.count_text
+    lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
+    tokens_left = int(view.limit_tokens * RULE_POLICY.most_share) - count(HEADING)
+    kept: set[str] = set()
+    for rule in sorted(missing, key=_urgency, reverse=True):
+        tokens = lines[rule.id].tokens
+        if tokens <= tokens_left:
+            tokens_left -= tokens
+            kept.add(rule.id)
+    return ShownRules(
+        fragments=tuple(line for name, line in lines.items() if name in kept),
+        left_out=tuple(line for name, line in lines.items() if name not in kept),
+    )
+
+
+def rules_tokens(view: View) -> int:
+    """Returns the most tokens that rules take in the stable zone, with the line above them."""
+    count = view.counter.count_text
+    tokens = sum(_fragment(rule, 0, count).tokens for rule in _in_force(view))
+    if not tokens:
+        return 0
+    return min(tokens + count(HEADING), int(view.limit_tokens * RULE_POLICY.most_share))
+
+
+def says_rules_since(view: View, position: int) -> bool:
+    """Tells whether the prompt has every rule word for word that was stated since a position."""
+    rules = view.known.rules.all_in_force
+    return all(
+        _is_said(rule, view)
+        for rule in rules
+        if rule.position is not None and rule.position >= position
+    )
+
+
+def _in_force(view: View) -> list[StandingRule]:
+    """Returns the rules in force when the prompt was rebuilt."""
+    rules = view.known.rules
+    cut = view.history.record
+    if not view.continuation.mode.extends_last or cut is None:
+        return list(rules.all_in_force)
+    snapshot = view.conversation.snapshot
+    return rules.in_force(
+        until=cut.begun, shown_elsewhere=None if snapshot is None else snapshot.rules
+    )
+
+
+def _urgency(rule: StandingRule) -> tuple[bool, str, int]:
+    """Returns by what rules are ranked that must share the room: the application's, the newest."""
+    return rule.is_given, rule.day, rule.position or 0
+
+
+def _is_said(rule: StandingRule, view: View) -> bool:
+    """Tells whether a message of the prompt states a rule word for word."""
+    position = rule.position
+    if position is None:
+        return False
+    for group in view.history.groups:
+        if position in group.positions and len(group.positions) == len(group.messages):
+            message = group.messages[group.positions.index(position)]
+            return one_line(rule.text) in one_line(plain_text(message))
+    return False
+
+
+def _fragment(rule: StandingRule, place: int, count: Count) -> Fragment:
+    """Returns the line of a rule."""
+    text = fences.as_item(one_line(rule.text))
+    line = f"- {text}\n"
+    if not rule.is_given:
+        day = f" ({rule.day})" if rule.day else ""
+        line = f'- "{text}"{day}\n'
+    return Fragment(
+        layer=Layer.PREFERENCES,
+        id=rule.id,
+        text=line,
+        tokens=count(line),
+        reason=Reason.STANDING_RULE,
+        status=Status.INCLUDED,
+        heading=HEADING,
+        value=FIRST_VALUE - place,
+    )

@@ -1,0 +1,7 @@
+"""What the sentences of a user's messages are, and which are about the same thing. Pure."""
+
+from langchain_ctxbudget.sentences.likeness import likeness
+from langchain_ctxbudget.sentences.reader import Label
+from langchain_ctxbudget.sentences.said import Said, read, reader_version
+
+__all__ = ["Label", "Said", "likeness", "read", "reader_version"]

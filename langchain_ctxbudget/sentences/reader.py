@@ -1,0 +1,116 @@
+"""What a sentence of a user's message is: a rule, a statement, a question, or nothing of these.
+
+A multinomial regression over hashed features. Its weights are trained from sentences that were
+written for this (`training/` in the repository), and are part of the package.
+"""
+
+import io
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.sentences.features import BUCKETS, PlacedSentence, features_of
+
+WEIGHTS_FILE = "sentences/weights.npz"
+SENTENCES_AT_ONCE = 512
+"""Sentences that are read together: more take memory, and no less time each."""
+RARITY_STEP = 1 / 255
+Probabilities = NDArray[np.float32]
+
+
+class Label(StrEnum):
+    """What a sentence is."""
+
+    RULE = "rule"
+    """A standing instruction for this conversation."""
+    USER_RULE = "user rule"
+    """A standing instruction that says it holds everywhere for this user."""
+    LIFTING = "lifting"
+    """The user takes a rule back."""
+    STATEMENT = "statement"
+    """Something lasting about the speaker or their world."""
+    COURTESY = "courtesy"
+    DECISION = "decision"
+    """Something is settled."""
+    QUESTION = "question"
+    """A question whose answer is wanted, or which stays open."""
+    NONE = "none"
+
+
+LABELS = tuple(Label)
+
+
+class Weights(NamedTuple):
+    """The weights of a trained reader."""
+
+    by_bucket: NDArray[np.int8]
+    """Shape (buckets, labels), in steps of `step`."""
+    step: float
+    bias: NDArray[np.float32]
+    """Shape (labels,)."""
+    rarity: NDArray[np.uint8]
+    """How rare the features of each bucket are, shape (buckets,), in steps of `RARITY_STEP`."""
+    version: str
+    """A digest of the data that they were trained from."""
+
+    def to_bytes(self) -> bytes:
+        """Returns them as the content of a file."""
+        stored = io.BytesIO()
+        np.savez_compressed(
+            stored,
+            by_bucket=self.by_bucket,
+            step=np.float32(self.step),
+            bias=self.bias,
+            rarity=self.rarity,
+            version=np.array(self.version),
+        )
+        return stored.getvalue()
+
+    @classmethod
+    def of_bytes(cls, stored: bytes) -> "Weights":
+        """Returns the weights in the content of a file."""
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            return cls(
+                by_bucket=arrays["by_bucket"],
+                step=float(arrays["step"]),
+                bias=arrays["bias"],
+                rarity=arrays["rarity"],
+                version=str(arrays["version"]),
+            )
+
+
+@cache
+def packaged_weights() -> Weights:
+    """Returns the weights of the package, which are loaded when they are first used."""
+    file = resources.files("langchain_ctxbudget").joinpath(WEIGHTS_FILE)
+    weights = Weights.of_bytes(file.read_bytes())
+    assert weights.by_bucket.shape == (BUCKETS, len(LABELS))  # noqa: S101 - of this version
+    return weights
+
+
+def probabilities(sentences: Sequence[PlacedSentence], weights: Weights) -> Probabilities:
+    """Returns how likely each sentence is what; shape (sentences, labels), rows add up to 1."""
+    if not sentences:
+        return np.zeros((0, len(LABELS)), np.float32)
+    parts = [
+        _probabilities_at_once(sentences[first : first + SENTENCES_AT_ONCE], weights)
+        for first in range(0, len(sentences), SENTENCES_AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+def _probabilities_at_once(sentences: Sequence[PlacedSentence], weights: Weights) -> Probabilities:
+    features = features_of(sentences)
+    scales = features.scaled(weights.rarity * np.float32(RARITY_STEP))
+    weighted = weights.by_bucket[features.buckets] * scales[:, np.newaxis]
+    firsts = np.searchsorted(features.owners, np.arange(len(sentences)))
+    scores = np.add.reduceat(weighted, firsts) * np.float32(weights.step) + weights.bias
+    scores -= scores.max(axis=1, keepdims=True)
+    exponentials: Probabilities = np.exp(scores)
+    found: Probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return found

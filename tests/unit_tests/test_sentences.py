@@ -1,0 +1,150 @@
+"""What the reader takes sentences for; how well it does is measured by `training/train.py`."""
+
+import numpy as np
+import pytest
+
+from langchain_ctxbudget.sentences import Label, Said, likeness, read
+from langchain_ctxbudget.sentences.features import features_of, placed
+from langchain_ctxbudget.sentences.reader import (
+    BUCKETS,
+    LABELS,
+    Weights,
+    packaged_weights,
+    probabilities,
+)
+
+RULES = [
+    "Never push to main without asking me first.",
+    "Please always answer in bullet points from now on.",
+    "Lösche niemals etwas, ohne mich vorher zu fragen.",
+    "N'envoie jamais de mail sans me demander avant.",
+    "没有我的同意，不要删除任何文件。",
+]
+
+
+def labels_of(text: str) -> list[Label]:
+    [said] = read([text])
+    return [one.label for one in said]
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_a_rule_is_read_as_one(text: str) -> None:
+    [label] = labels_of(text)
+
+    assert label in (Label.RULE, Label.USER_RULE)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Which of the two is cheaper?", Label.QUESTION),
+        ("Thanks a lot, that helps!", Label.COURTESY),
+        ("I work as a nurse at a hospital in Porto.", Label.STATEMENT),
+        ("Okay, let's go with Postgres.", Label.DECISION),
+        ("You may delete files again.", Label.LIFTING),
+    ],
+)
+def test_a_sentence_is_read_as_what_it_is(text: str, label: Label) -> None:
+    assert labels_of(text) == [label]
+
+
+def test_an_ordinary_request_is_nothing() -> None:
+    assert labels_of("Write a test for the parser.") == []
+
+
+def test_a_sentence_is_where_it_says() -> None:
+    text = "The parser looks right.\n\nNever push to main without asking me first. Next one."
+
+    [said] = read([text])
+
+    assert [one.words_in(text) for one in said if one.label is Label.RULE] == [
+        "Never push to main without asking me first."
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nNever push to main without asking me first.\n```",
+        '{"rule": "Never push to main without asking me first."}',
+        "| Never push to main without asking me first. | yes |",
+    ],
+    ids=["code", "JSON", "table"],
+)
+def test_what_is_no_prose_says_nothing(text: str) -> None:
+    assert labels_of(text) == []
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "...", "!!!", "\ud83d\ude00", "\x00", "\ud800"])
+def test_a_text_without_sentences_says_nothing(text: str) -> None:
+    assert labels_of(text) == []
+
+
+def test_many_texts_are_read_as_each_alone() -> None:
+    together = read([*RULES, "", "Thanks!"])
+
+    assert together == [said for text in [*RULES, "", "Thanks!"] for said in read([text])]
+
+
+def test_a_number_is_read_as_any_other() -> None:
+    assert labels_of("Never spend more than 40 euros.") == labels_of(
+        "Never spend more than 97 euros."
+    )
+
+
+def test_the_weights_of_a_sentence_have_length_1() -> None:
+    sentences = placed(RULES)
+    rarity = packaged_weights().rarity / 255
+
+    features = features_of(sentences)
+    scaled = features.scaled(rarity.astype(np.float32))
+
+    lengths = np.bincount(features.owners, scaled * scaled)
+    assert lengths == pytest.approx(np.ones(len(RULES)), abs=1e-5)
+
+
+def test_probabilities_add_up_to_1() -> None:
+    found = probabilities(placed(RULES), packaged_weights())
+
+    assert found.shape == (len(RULES), len(LABELS))
+    assert found.sum(axis=1) == pytest.approx(np.ones(len(RULES)), abs=1e-5)
+
+
+def test_the_weights_are_small() -> None:
+    weights = packaged_weights()
+
+    assert weights.by_bucket.shape == (BUCKETS, len(LABELS))
+    assert len(weights.to_bytes()) < 1_000_000
+
+
+def test_weights_are_written_alike() -> None:
+    stored = packaged_weights().to_bytes()
+
+    assert Weights.of_bytes(stored).to_bytes() == stored
+
+
+def test_what_was_read_can_be_stored() -> None:
+    [said] = read([RULES[0]])
+
+    assert [Said(Label(label), *rest) for label, *rest in map(list, said)] == list(said)
+
+
+@pytest.mark.parametrize(
+    ("rule", "lifting"),
+    [
+        ("Stay off the billing/ package.", "You can edit billing/ again, the freeze is over."),
+        ("Kein Fleisch unter der Woche.", "Fleisch ist ab heute wieder erlaubt."),
+    ],
+)
+def test_a_rule_is_like_what_lifts_it(rule: str, lifting: str) -> None:
+    others = [likeness(other, lifting) for other in RULES]
+
+    assert likeness(rule, lifting) > 3 * max(others)
+
+
+def test_a_sentence_is_like_itself() -> None:
+    assert likeness(RULES[0], RULES[0]) == pytest.approx(1.0)
+
+
+def test_an_empty_text_is_like_nothing() -> None:
+    assert likeness("", RULES[0]) == 0

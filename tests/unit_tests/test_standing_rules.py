@@ -1,0 +1,164 @@
+"""Which rules are in force, by what the user has said, and by hand."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from langchain_ctxbudget.knowledge.records import BY_USER, RuleRecord
+from langchain_ctxbudget.knowledge.standing_rules import (
+    RuleEvent,
+    StandingRule,
+    StandingRules,
+    records_of,
+    rules_of,
+)
+from langchain_ctxbudget.sentences import Label, Said
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+NO_PUSH = "Never push to main without asking me first."
+PUSH_AGAIN = "You can push to main again without asking."
+BULLETS = "Answer in bullet points from now on."
+
+
+def stated(
+    text: str, position: int, *, everywhere: bool = False, lifting: float = 0.0
+) -> RuleEvent:
+    """A sentence that the reader takes for a rule."""
+    label = Label.USER_RULE if everywhere else Label.RULE
+    said = Said(label, 0, len(text), 0.9, lifting)
+    rule = StandingRule(
+        id=f"rule/{position}",
+        text=text,
+        conversation_id="c1",
+        message_id=f"m{position}",
+        holds_everywhere=everywhere,
+        position=position,
+    )
+    return RuleEvent(said=said, rule=rule)
+
+
+def taken_back(text: str, position: int, lifting: float = 0.9) -> RuleEvent:
+    """A sentence that the reader takes for a lifting."""
+    said = Said(Label.LIFTING, 0, len(text), lifting, lifting)
+    rule = StandingRule(id=f"rule/{position}", text=text, position=position)
+    return RuleEvent(said=said, rule=rule)
+
+
+def texts_of(rules: StandingRules, until: int | None = None) -> list[str]:
+    return [rule.text for rule in rules.in_force(until)]
+
+
+def rules(*events: RuleEvent, records: tuple[RuleRecord, ...] = ()) -> StandingRules:
+    return rules_of(events, records, "c1")
+
+
+def record(text: str = NO_PUSH, **changes: object) -> RuleRecord:
+    """A rule that holds everywhere, from another conversation."""
+    values = {"id": "rule/9", "text": text, "conversation_id": "c2", "holds_everywhere": True}
+    return RuleRecord.model_validate({**values, **changes})
+
+
+def test_a_rule_is_in_force() -> None:
+    assert texts_of(rules(stated(NO_PUSH, 1))) == [NO_PUSH]
+
+
+def test_a_lifting_takes_back_the_rule_that_it_is_about() -> None:
+    found = rules(stated(NO_PUSH, 1), stated(BULLETS, 3), taken_back(PUSH_AGAIN, 5))
+
+    assert texts_of(found) == [BULLETS]
+
+
+def test_a_lifting_of_nothing_takes_nothing_back() -> None:
+    found = rules(stated(NO_PUSH, 1), taken_back("You may use emojis again.", 3))
+
+    assert texts_of(found) == [NO_PUSH]
+
+
+def test_a_rule_can_be_stated_again() -> None:
+    found = rules(stated(NO_PUSH, 1), taken_back(PUSH_AGAIN, 3), stated(NO_PUSH, 5))
+
+    assert [rule.position for rule in found.in_force()] == [5]
+
+
+def test_a_rule_said_twice_is_one() -> None:
+    found = rules(stated(NO_PUSH, 1), stated(NO_PUSH, 3))
+
+    assert [rule.position for rule in found.in_force()] == [3]
+
+
+def test_a_new_rule_replaces_the_one_that_it_takes_back() -> None:
+    old = "Never spend more than 40 euros a night on hotels."
+    new = "You can spend up to 60 euros a night on hotels now."
+    found = rules(stated(old, 1), stated(new, 3, lifting=0.4))
+
+    assert texts_of(found) == [new]
+
+
+def test_a_further_rule_about_the_same_stands_beside_it() -> None:
+    found = rules(
+        stated("Commit messages are in English.", 1),
+        stated("Commit messages have at most 60 characters.", 3),
+    )
+
+    assert len(found.in_force()) == 2
+
+
+def test_rules_of_an_earlier_moment_can_be_asked_for() -> None:
+    found = rules(stated(NO_PUSH, 1), taken_back(PUSH_AGAIN, 5))
+
+    assert texts_of(found, until=5) == [NO_PUSH]
+
+
+def test_a_rule_of_another_conversation_holds_if_it_holds_everywhere() -> None:
+    assert texts_of(rules(records=(record(),))) == [NO_PUSH]
+
+
+def test_a_rule_of_another_conversation_can_be_taken_back_here() -> None:
+    found = rules(taken_back(PUSH_AGAIN, 1), records=(record(),))
+
+    assert texts_of(found) == []
+    assert found.lifted_elsewhere == ["rule/9"]
+
+
+def test_a_rule_by_hand_holds_in_its_conversation() -> None:
+    here = record(conversation_id="c1", made_by=BY_USER, holds_everywhere=False)
+    elsewhere = record(id="rule/8", made_by=BY_USER, holds_everywhere=False)
+
+    assert [rule.id for rule in rules(records=(here, elsewhere)).in_force()] == ["rule/9"]
+
+
+def test_a_rule_that_was_lifted_by_hand_does_not_hold() -> None:
+    lifted = record(id="rule/1", conversation_id="c1", lifted_at=NOW)
+
+    assert texts_of(rules(stated(NO_PUSH, 1), records=(lifted,))) == []
+
+
+def test_rules_of_the_application_come_first_and_stay() -> None:
+    found = rules_of(
+        [stated(BULLETS, 1), taken_back("You may name prices again.", 3)],
+        (),
+        "c1",
+        ["Never name a price."],
+    )
+
+    assert texts_of(found) == ["Never name a price.", BULLETS]
+
+
+@pytest.mark.parametrize(("everywhere", "stored"), [(True, ["rule/1"]), (False, [])])
+def test_rules_that_hold_everywhere_are_stored(everywhere: bool, stored: list[str]) -> None:
+    found = rules(stated(BULLETS, 1, everywhere=everywhere))
+
+    assert [one.id for one in records_of(found, (), "c1", NOW)] == stored
+
+
+def test_a_rule_that_was_taken_back_where_it_was_said_is_no_longer_stored() -> None:
+    stored = record(id="rule/1", conversation_id="c1")
+    found = rules(stated(NO_PUSH, 1, everywhere=True), taken_back(PUSH_AGAIN, 3), records=(stored,))
+
+    assert records_of(found, (stored,), "c1", NOW) == ()
+
+
+def test_a_rule_that_was_taken_back_elsewhere_is_lifted() -> None:
+    found = rules(taken_back(PUSH_AGAIN, 1), records=(record(),))
+
+    assert [one.lifted_at for one in records_of(found, (record(),), "c1", NOW)] == [NOW]

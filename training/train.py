@@ -1,0 +1,211 @@
+"""Trains the reader of sentences, tells how well it reads, and writes its weights.
+
+    python training/train.py [--held-out AUTHOR ...] [--write]
+
+Each file in `training/data` is the hand of one author, a message a line. Without `--write`, the
+reader is trained without the authors that are held out, and judged by their sentences: nobody's
+manner of writing is in both. With it, the reader is trained from all but these, and its weights go
+into the package. Needs scipy; the same data give the same bytes.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
+
+from langchain_ctxbudget.sentences.features import BUCKETS, PlacedSentence, features_of, placed
+from langchain_ctxbudget.sentences.reader import (
+    LABELS,
+    RARITY_STEP,
+    WEIGHTS_FILE,
+    Label,
+    Probabilities,
+    Weights,
+    probabilities,
+)
+
+DATA = Path(__file__).parent / "data"
+PACKAGE = Path(__file__).parents[1] / "langchain_ctxbudget"
+PENALTY = 1e-6
+"""How much large weights cost (L2)."""
+MOST_STEPS = 150
+"""Steps of the optimisation (L-BFGS)."""
+RARITY_POWER = 0.5
+"""The power of the inverse document frequency by which features are scaled."""
+STEPS_OF_WEIGHTS = 127
+SHARES = {"p": 0.3, "v": 0.3}
+"""How much a sentence counts of authors who wrote to fill a gap: plain rules, in numbers in which
+nobody states them."""
+FALSE_SHARES = (0.01, 0.03, 0.05)
+"""Shares of all other sentences that may be taken for one of a label, in the table."""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences with what each is."""
+
+    placed: Sequence[PlacedSentence]
+    labels: NDArray[np.int64]
+    """The number of the label of each."""
+    languages: Sequence[str]
+    shares: NDArray[np.float64]
+    """How much each counts in training."""
+
+    def chosen(self, is_chosen: NDArray[np.bool_]) -> "Sentences":
+        """Returns some of them."""
+        numbers = np.flatnonzero(is_chosen).tolist()
+        return Sentences(
+            [self.placed[number] for number in numbers],
+            self.labels[is_chosen],
+            [self.languages[number] for number in numbers],
+            self.shares[is_chosen],
+        )
+
+
+def authors() -> list[str]:
+    """Returns the names of all authors."""
+    return sorted(path.stem for path in DATA.glob("*.jsonl"))
+
+
+def read(names: Sequence[str]) -> Sentences:
+    """Returns the sentences of some authors."""
+    found: list[PlacedSentence] = []
+    labels: list[int] = []
+    languages: list[str] = []
+    shares: list[float] = []
+    for name in names:
+        for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            message = json.loads(line)
+            sentences = message["sentences"]
+            found += placed([text.strip() for _, text, *_ in sentences])
+            labels += map(_label, sentences)
+            languages += [message["lang"]] * len(sentences)
+            shares += [SHARES.get(name, 1.0)] * len(sentences)
+    return Sentences(found, np.array(labels), languages, np.array(shares))
+
+
+def _label(sentence: Sequence[str]) -> int:
+    """Returns the number of the label of a sentence: label, text and, if it is so, `user`."""
+    label, _, *scope = sentence
+    if label == Label.RULE and scope == ["user"]:
+        return LABELS.index(Label.USER_RULE)
+    return LABELS.index(Label(label))
+
+
+# Training
+
+
+def trained(sentences: Sentences, version: str) -> Weights:
+    """Returns the weights of a reader that has learned from sentences."""
+    features = features_of(sentences.placed)
+    count = len(sentences.placed)
+    pairs = np.unique(features.owners * BUCKETS + features.buckets)
+    occurrences = np.bincount(pairs % BUCKETS, minlength=BUCKETS)
+    inverse = np.log((1 + count) / (1 + occurrences)) / np.log(1 + count)
+    rarity = np.rint(inverse**RARITY_POWER / RARITY_STEP).clip(1, 255).astype(np.uint8)
+
+    scales = features.scaled(rarity * np.float32(RARITY_STEP)).astype(np.float64)
+    matrix = csr_matrix((scales, (features.owners, features.buckets)), (count, BUCKETS))
+    by_bucket, bias = _fitted(matrix, sentences.labels, sentences.shares)
+    step = float(np.abs(by_bucket).max()) / STEPS_OF_WEIGHTS
+    steps = np.rint(by_bucket / step).astype(np.int8)
+    return Weights(steps, step, bias.astype(np.float32), rarity, version)
+
+
+def _fitted(
+    matrix: csr_matrix, labels: NDArray[np.int64], shares: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns weights, shape (buckets, labels), and biases of a multinomial regression."""
+    count = matrix.shape[0]
+    used = np.flatnonzero(np.asarray((matrix != 0).sum(axis=0)).ravel())
+    matrix = matrix[:, used]
+    targets = np.eye(len(LABELS))[labels]
+    shares = shares / shares.sum()
+
+    def loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = values[: -len(LABELS)].reshape(-1, len(LABELS))
+        bias = values[-len(LABELS) :]
+        scores = matrix @ weights + bias
+        scores -= scores.max(axis=1, keepdims=True)
+        exponentials = np.exp(scores)
+        found = exponentials / exponentials.sum(axis=1, keepdims=True)
+        error = (found - targets) * shares[:, np.newaxis]
+        likelihood = -(shares * np.log(found[np.arange(count), labels] + 1e-12)).sum()
+        gradient = matrix.T @ error + 2 * PENALTY * weights
+        value = float(likelihood + PENALTY * (weights * weights).sum())
+        return value, np.concatenate([gradient.ravel(), error.sum(axis=0)])
+
+    begin = np.zeros((len(used) + 1) * len(LABELS))
+    result = minimize(loss, begin, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+    by_bucket = np.zeros((BUCKETS, len(LABELS)))
+    by_bucket[used] = result.x[: -len(LABELS)].reshape(-1, len(LABELS))
+    return by_bucket, result.x[-len(LABELS) :]
+
+
+def version_of(names: Sequence[str]) -> str:
+    """Returns a digest of the data of some authors."""
+    digest = blake2b(digest_size=6)
+    for name in names:
+        digest.update((DATA / f"{name}.jsonl").read_bytes())
+    return digest.hexdigest()
+
+
+# Judging
+
+
+def table(weights: Weights, sentences: Sentences) -> Iterator[str]:
+    """Yields a line for every label: how well its sentences are told from all others."""
+    found = _rules_as_one(probabilities(sentences.placed, weights))
+    right = np.maximum(sentences.labels - 1, 0)  # a rule is a rule, for whatever it holds
+    names = ["rule", *LABELS[2:]]
+    accuracy = (found.argmax(axis=1) == right).mean()
+    yield f"{len(right):,} sentences, {accuracy:.1%} right"
+    yield f"{'':10} {'n':>6} {'AUC':>6}  found where 1, 3, 5 % of the others are taken for one"
+    for number, name in enumerate(names):
+        is_one = right == number
+        if is_one.any():
+            yield f"{name:10} {is_one.sum():6,} {_judged(found[:, number], is_one)}"
+
+
+def _rules_as_one(found: Probabilities) -> Probabilities:
+    """Returns probabilities with one column for both kinds of rules."""
+    return np.column_stack([found[:, 0] + found[:, 1], found[:, 2:]])
+
+
+def _judged(scores: NDArray[np.float32], is_one: NDArray[np.bool_]) -> str:
+    """Returns how well scores tell sentences of a label from all others, in a line."""
+    order = scores.argsort().argsort()
+    ones = int(is_one.sum())
+    area = (order[is_one].sum() - ones * (ones - 1) / 2) / (ones * (~is_one).sum())
+    others = np.sort(scores[~is_one])[::-1]
+    limits = [others[int(len(others) * share)] for share in FALSE_SHARES]
+    shares = [f"{(scores[is_one] > limit).mean():4.0%}" for limit in limits]
+    return f"{area:6.3f}  {'  '.join(shares)}"
+
+
+def main() -> None:
+    """Trains a reader, and judges it or writes its weights."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--held-out", nargs="*", default=["t"], metavar="AUTHOR")
+    parser.add_argument("--write", action="store_true", help="write the weights into the package")
+    options = parser.parse_args()
+    names = [name for name in authors() if name not in options.held_out]
+    weights = trained(read(names), version_of(names))
+    if options.write:
+        (PACKAGE / WEIGHTS_FILE).write_bytes(weights.to_bytes())
+    judged = read(options.held_out)
+    is_english = np.array([language == "en" for language in judged.languages])
+    for name, chosen in (("English", is_english), ("other languages", ~is_english)):
+        print(f"\n{name}, by {', '.join(options.held_out)}:")
+        print("\n".join(table(weights, judged.chosen(chosen))))
+
+
+if __name__ == "__main__":
+    main()
