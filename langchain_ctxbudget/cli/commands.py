@@ -27,7 +27,7 @@ from langchain_ctxbudget.cli.printing import (
     progress_bar,
     tell,
 )
-from langchain_ctxbudget.knowledge import SourceMessage
+from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
@@ -301,6 +301,11 @@ def _new_messages(
 
 def run_inspect(arguments: argparse.Namespace) -> None:
     """Shows the knowledge about a user, or changes it and shows the change."""
+    if arguments.conversation is not None:
+        inspect_rules(arguments)
+        return
+    if arguments.add_rule or arguments.lift_rule:
+        raise errors.InputError("Say in which conversation: --conversation ID")
     with _opened(arguments.store, {"settings": {"learn": False}}) as pipeline:
         knowledge = pipeline.knowledge
         user = arguments.user
@@ -328,6 +333,50 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             _list(pipeline, arguments)
 
 
+def inspect_rules(arguments: argparse.Namespace) -> None:
+    """Lists the standing rules of a conversation, or changes them and shows the change."""
+    # Rules that were learned elsewhere are in force where users are learned about.
+    with _opened(arguments.store, {"settings": {"learn": True}}) as pipeline:
+        conversation_id = arguments.conversation
+        if conversation_id not in pipeline.list_conversations(user_id=arguments.user):
+            raise errors.InputError(
+                f"{arguments.user!r} has no conversation {conversation_id!r} in this store"
+            )
+        chat = pipeline.conversation(conversation_id, user_id=arguments.user)
+        if arguments.add_rule:
+            rule = chat.add_rule(arguments.add_rule, everywhere=arguments.everywhere)
+            tell(f"{rule.id} is in force.")
+        elif arguments.lift_rule:
+            chat.lift_rule(arguments.lift_rule)
+            tell(f"{arguments.lift_rule} is lifted.")
+        else:
+            _list_rules(chat.rules(), arguments)
+
+
+def _list_rules(rules: Sequence[StandingRule], arguments: argparse.Namespace) -> None:
+    """Lists rules in force with their days, messages, and who made them."""
+    if arguments.json:
+        user = arguments.user
+        conversation_id = arguments.conversation
+        records = [asdict(rule) for rule in rules]
+        print_json({"user_id": user, "conversation_id": conversation_id, "rules": records})
+        return
+    if not rules:
+        tell(f"No rule is in force in {arguments.conversation!r}.")
+        return
+    rows = [(rule.id, cell(rule.text, _origin_of(rule)), rule.day) for rule in rules]
+    print_table(plural(len(rows), "rule"), ("id", "in force", "since"), rows)
+
+
+def _origin_of(rule: StandingRule) -> str:
+    """Returns in words where a rule holds, and who made it from which message."""
+    reach = "everywhere" if rule.holds_everywhere else "in this conversation"
+    origin = f"by {rule.made_by}"
+    if rule.message_id:
+        origin = f"{origin}, from message {rule.message_id} of {rule.conversation_id}"
+    return f"{reach}, {origin}"
+
+
 def _known(
     pipeline: ContextPipeline, user: str, kinds: Iterable[str]
 ) -> Iterator[tuple[str, list[Any]]]:
@@ -341,7 +390,10 @@ def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
     user = arguments.user
     kinds = [arguments.kind] if arguments.kind else [*options.KINDS]
     if arguments.json:
-        print_json({"user_id": user, **dict(_known(pipeline, user, kinds))})
+        known = dict(_known(pipeline, user, kinds))
+        if "rules" in known:
+            known["rules"] = [asdict(rule) for rule in known["rules"]]
+        print_json({"user_id": user, **known})
         return
     items = pipeline.knowledge.list_known(user_id=user)
     is_empty = True
@@ -357,7 +409,7 @@ def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
             print_table(plural(len(rows), prefix[:-1]), ("id", "known", "said last"), rows)
     if is_empty:
         conversations = len(pipeline.list_conversations(user_id=user))
-        subject = arguments.kind or "facts, topics or entities"
+        subject = arguments.kind or "rules, facts, topics or entities"
         tell(f"No {subject} of {user!r} in this store; conversations of theirs: {conversations:,}.")
 
 

@@ -18,7 +18,7 @@ REPLAY_BUDGET = 8_000
 HOST = "127.0.0.1"
 PORT = 8642
 DEFAULT_USER = "me"
-KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
+KINDS = {"rules": "rule/", "facts": "fact/", "topics": "topic/", "entities": "entity/"}
 """Kinds of what is known, and how their ids begin."""
 ACCEPTED = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
 _TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
@@ -102,7 +102,7 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--text", action="store_true", help="all that is known, as a text to read")
     action.add_argument(
-        "--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from"
+        "--why", metavar="ITEM", help="the messages that a rule, fact, topic or entity is from"
     )
     action.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
     action.add_argument("--unpin", metavar="ITEM", help="take that back")
@@ -110,6 +110,14 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
         "--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words"
     )
     action.add_argument("--delete", metavar="ITEM", help="forget it, or `all`; the messages stay")
+    action.add_argument("--add-rule", metavar="TEXT", help="add a rule to a conversation")
+    action.add_argument("--lift-rule", metavar="RULE", help="lift a rule of a conversation")
+    parser.add_argument(
+        "--conversation", metavar="ID", help="the standing rules in force in this conversation"
+    )
+    parser.add_argument(
+        "--everywhere", action="store_true", help="the rule that is added holds in all of them"
+    )
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:

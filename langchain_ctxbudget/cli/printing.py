@@ -4,8 +4,10 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias
 
+from pydantic import BaseModel
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,9 +38,16 @@ def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """Prints data, records in it as plain data."""
-    text = json.dumps(data, indent=2, default=lambda record: record.model_dump(mode="json"))
+    """Prints data, records and times in it as plain data."""
+    text = json.dumps(data, indent=2, default=_plain)
     sys.stdout.write(f"{text}\n")
+
+
+def _plain(value: BaseModel | datetime) -> object:
+    """Returns a record or a time as JSON has it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.model_dump(mode="json")
 
 
 def progress_bar() -> Progress:

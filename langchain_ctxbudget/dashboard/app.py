@@ -74,6 +74,9 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("POST", f"{API}/known", DashboardService.change),
     ("POST", f"{API}/known/forget", DashboardService.forget),
     ("GET", f"{API}/known/why", DashboardService.why),
+    ("GET", f"{API}/rules", DashboardService.rules),
+    ("POST", f"{API}/rules", DashboardService.add_rule),
+    ("POST", f"{API}/rules/lift", DashboardService.lift_rule),
 )
 """Method, path and operation; the parameters of an operation are those of the service's method."""
 _log = logging.getLogger(__name__)

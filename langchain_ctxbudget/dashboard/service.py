@@ -31,9 +31,11 @@ from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
+from langchain_ctxbudget.knowledge import StandingRule
 from langchain_ctxbudget.layers import SYSTEM_PROMPT, Place, is_knowledge, place_of
 from langchain_ctxbudget.messages import Preservation, plain_text, time_of
 from langchain_ctxbudget.pipeline import (
+    Chat,
     ContextPipeline,
     Prompter,
     StoredConversation,
@@ -179,7 +181,7 @@ class DashboardService:
         }
 
     async def known(self, user_id: str) -> Answer:
-        """All that is known about the user: facts, topics, people and things, also as one text."""
+        """All that is known about the user: rules, facts, topics, people, also as one text."""
         knowledge = self._pipeline.knowledge
         items = await knowledge.alist_known(user_id=user_id)
         return {
@@ -225,6 +227,33 @@ class DashboardService:
         """Forget everything that is known about the user; the conversations stay."""
         await self._pipeline.knowledge.aclear(user_id=user_id)
         return await self.known(user_id)
+
+    async def rules(self, user_id: str, session_id: Id) -> Answer:
+        """The standing rules in force in a conversation; those of the application come first."""
+        await self._open(user_id, session_id)
+        rules = await self._chat(user_id, session_id).arules()
+        return {"session_id": session_id, "rules": [_rule(rule) for rule in rules]}
+
+    async def add_rule(
+        self, user_id: str, *, session_id: Id, text: Words, everywhere: bool = False
+    ) -> Answer:
+        """Adds a standing rule to a conversation, or to all of the user's."""
+        await self._open(user_id, session_id)
+        await self._chat(user_id, session_id).aadd_rule(text, everywhere=everywhere)
+        return await self.rules(user_id, session_id)
+
+    async def lift_rule(self, user_id: str, *, session_id: Id, rule_id: Id) -> Answer:
+        """Lifts a standing rule; one that the application gives stays."""
+        await self._open(user_id, session_id)
+        chat = self._chat(user_id, session_id)
+        if any(rule.is_given and rule.id == rule_id for rule in await chat.arules()):
+            raise HTTPException(CONFLICT, "The application gives this rule, so nobody lifts it")
+        with _refused("rule"):
+            await chat.alift_rule(rule_id)
+        return await self.rules(user_id, session_id)
+
+    def _chat(self, user_id: str, session_id: str) -> Chat:
+        return self._pipeline.conversation(session_id, user_id=user_id)
 
     async def pin(
         self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None
@@ -324,7 +353,7 @@ class DashboardService:
 
     async def _kept(self, scope: Scope, table: MessageTable, snapshot: "ContextSnapshot") -> Answer:
         """The status of a kept report, with the texts of its items where these are still there."""
-        quotes = _Quotes(table, snapshot.messages, await self._texts(scope.user_id))
+        quotes = _Quotes(table, snapshot.messages, await self._texts(scope))
         layers = tuple(quotes.in_layer(layer) for layer in snapshot.report.layers)
         return await self._answer(
             scope,
@@ -335,11 +364,14 @@ class DashboardService:
             shown=outlined(snapshot.report, quotes.quoted),
         )
 
-    async def _texts(self, user_id: str) -> dict[str, str]:
+    async def _texts(self, scope: Scope) -> dict[str, str]:
         """The texts of what is known about a user, of documents and of settings, by item id."""
+        user_id = scope.user_id
         knowledge = self._pipeline.knowledge
         store = self._pipeline.store
         texts = {SYSTEM_PROMPT: self._pipeline.engine.system_prompt}
+        for rule in await self._chat(user_id, scope.conversation_id).arules():
+            texts[rule.id] = rule.text
         for topic in await knowledge.alist_topics(user_id=user_id):
             texts[topic.id] = topic.label
         for entity in await knowledge.alist_entities(user_id=user_id):
@@ -559,6 +591,20 @@ def _ranges(thresholds: Sequence[float]) -> list[str]:
     percents = [f"{share * 100:g}" for share in thresholds]
     between = [f"{low}-{high}%" for high, low in pairwise(percents)]
     return [f">{percents[0]}%", *between, f"<{percents[-1]}%"]
+
+
+def _rule(rule: StandingRule) -> Answer:
+    return {
+        "id": rule.id,
+        "text": rule.text,
+        "since": rule.since,
+        "day": rule.day,
+        "session_id": rule.conversation_id,
+        "message_id": rule.message_id,
+        "made_by": rule.made_by,
+        "holds_everywhere": rule.holds_everywhere,
+        "position": None if rule.position is None else rule.position + 1,
+    }
 
 
 def _message(position: int, entry: Entry) -> Answer:

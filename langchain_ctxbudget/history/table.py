@@ -77,6 +77,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         """The position of each message, by its id."""
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
+        self._first_nameless: int | None = None
+        """The position of the first human message without a name."""
         self.open_calls: dict[int, OpenCalls] = {}
         """The calls that wait for results behind a message, by its position."""
         self.compactions: dict[int, str] = {}
@@ -195,13 +197,10 @@ class MessageTable(Columns, PartlyHeld[Entry]):
     @property
     def only_speaker(self) -> str | None:
         """The name under which all human messages are; None if one has no name or another one."""
-        names = {name for name, first in self.names.items() if self.human.values[first]}
-        if len(names) != 1:
+        names = [name for name, first in self.names.items() if self.human.values[first]]
+        if len(names) != 1 or self._first_nameless is not None:
             return None
-        [name] = names
-        [humans] = np.nonzero(self.human.values)
-        first_human = self[int(humans[0])].message
-        return name if first_human.name == name else None
+        return names[0]
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages have a fingerprint."""
@@ -272,6 +271,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             self.thoughts[position] = None
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
+        if not message.name and self._first_nameless is None and messages.is_user(message):
+            self._first_nameless = position
         if date is None:
             unread = messages.unread_time(message)
             if unread is not None:
@@ -383,6 +384,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         other.ids = self.ids[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: first for name, first in self.names.items() if first < length}
+        if self._first_nameless is not None and self._first_nameless < length:
+            other._first_nameless = self._first_nameless
         other._readings = self._readings.first(length)
         other.open_calls = _before(length, self.open_calls)
         other.compactions = _before(length, self.compactions)
@@ -461,6 +464,11 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             "untimed": _between(first, end, self.untimed),
             "readings": self.readings.packed(first, end),
         }
+        nameless = self._first_nameless
+        if nameless is None or not first <= nameless < end:
+            data["nameless"] = None
+        else:
+            data["nameless"] = nameless - first
         compactions = _between(first, end, self.compactions)
         if compactions:
             data["compactions"] = compactions
@@ -480,6 +488,10 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         self.ids += data["ids"]
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
+        # Segments that were made before names mattered do not tell: somebody may have had none.
+        nameless = data.get("nameless", 0)
+        if self._first_nameless is None and nameless is not None:
+            self._first_nameless = begin + nameless
         for offset, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + offset] = OpenCalls(tuple(waiting), tuple(early), age)
         # Segments that were made before there were tails do not have these.

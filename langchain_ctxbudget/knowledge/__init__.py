@@ -17,6 +17,7 @@ from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,
     ProgressRecord,
+    RuleRecord,
     Source,
     TopicProfile,
 )
@@ -26,10 +27,14 @@ from langchain_ctxbudget.knowledge.standing_rules import (
     StandingRule,
     StandingRules,
     events_of,
+    in_fork,
     lifted,
+    of_conversation,
     own_events,
     rule_by_hand,
     rules_of,
+    says_the_same_rule,
+    stored_rule,
 )
 from langchain_ctxbudget.knowledge.subjects import (
     Detected,

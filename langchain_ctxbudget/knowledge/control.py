@@ -13,11 +13,12 @@ from langchain_ctxbudget.knowledge.control_flows import (
 )
 from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, TopicProfile
+from langchain_ctxbudget.knowledge.standing_rules import StandingRule
 
 
 @checks_names()
 class UserKnowledge:
-    """Facts, topics and entities that are known about users, where they come from, and presence.
+    """Rules, facts, topics and entities of users, where they come from, and presence.
 
     They are learned in the background and can be changed by hand here; a pipeline has this as
     `knowledge`. A change by hand shows in every conversation at its next turn, and nothing that is
@@ -52,6 +53,17 @@ class UserKnowledge:
         """Lists the facts about a user; see `list_facts`."""
         return await adrive(self._flows.list_facts(user_id, include_ended=include_ended))
 
+    def list_rules(self, *, user_id: str) -> list[StandingRule]:
+        """Lists the standing rules of a user that hold in all conversations, in order of time.
+
+        Those of one conversation are listed, added and lifted there: `Chat.rules`.
+        """
+        return drive(self._flows.list_rules(user_id))
+
+    async def alist_rules(self, *, user_id: str) -> list[StandingRule]:
+        """Lists the standing rules of a user; see `list_rules`."""
+        return await adrive(self._flows.list_rules(user_id))
+
     def list_topics(self, *, user_id: str) -> list[TopicProfile]:
         """Lists the topics of a user, the most important one first."""
         return drive(self._flows.list_topics(user_id))
@@ -85,7 +97,7 @@ class UserKnowledge:
     def list_known(self, *, user_id: str) -> list[KnownLine]:
         """Lists everything that is known of a user as lines to read.
 
-        Facts come first, then topics, then people and things.
+        Rules that hold everywhere come first, then facts, then topics, then people and things.
         """
         return drive(self._flows.list_known(user_id))
 
@@ -105,7 +117,8 @@ class UserKnowledge:
         """Returns the messages that an item was learned from; none for one by hand.
 
         Args:
-            item_id: The id of a fact, also of one that has ended, a topic or an entity.
+            item_id: The id of a rule that holds everywhere, a fact, also one that has ended, a
+                topic or an entity.
             user_id: The user.
 
         Raises:
@@ -231,7 +244,7 @@ class UserKnowledge:
         return await adrive(self._flows.edit(item_id, user_id, changes))
 
     def delete(self, item_id: str, *, user_id: str) -> None:
-        """Forgets a fact, a topic or an entity; its messages stay.
+        """Forgets a fact, a topic or an entity; its messages stay. A rule is lifted.
 
         Raises:
             InputError: There is no such item.
@@ -245,7 +258,8 @@ class UserKnowledge:
     def clear(self, *, user_id: str) -> None:
         """Forgets everything that is known of a user.
 
-        Conversations stay, and are not learned from once more.
+        Conversations stay, and are not learned from once more. The rules that their messages state
+        hold in them alone from then on.
         """
         drive(self._flows.clear(user_id))
 

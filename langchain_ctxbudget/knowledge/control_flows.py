@@ -18,7 +18,14 @@ from pydantic import BaseModel, ValidationError
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, locked
 from langchain_ctxbudget.history import OpenConversation, log
-from langchain_ctxbudget.knowledge import fact_merging, known, merging, presence, records
+from langchain_ctxbudget.knowledge import (
+    fact_merging,
+    known,
+    merging,
+    presence,
+    records,
+    standing_rules,
+)
 from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
@@ -33,9 +40,11 @@ from langchain_ctxbudget.knowledge.records import (
     Fact,
     LearnedFact,
     Profile,
+    RuleRecord,
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.standing_rules import StandingRule
 from langchain_ctxbudget.messages import fold, one_line, says_the_same, terms
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import Scope, require_id
@@ -61,9 +70,11 @@ _NOT_BLANK = ("text", "label", "name", "compiled_context")
 """The fields that must say something."""
 _FIELD_OF_TEXT: Mapping[str, str] = {"topic": "label", "entity": "name"}
 """What `text` stands for in a topic and an entity, by the beginning of its id."""
+_HEADING_OF_RULES = "Standing rules"
 _HEADING_OF_TOPICS = "Topics"
 _HEADING_OF_ENTITIES = "People and things"
 _HEADINGS = [
+    _HEADING_OF_RULES,
     *(category.heading.rstrip(":") for category in CATEGORIES.values()),
     _HEADING_OF_TOPICS,
     _HEADING_OF_ENTITIES,
@@ -83,7 +94,7 @@ class SourceMessage:
 
 
 class KnownLine(NamedTuple):
-    """A fact, a topic or an entity as a line to read."""
+    """A standing rule, a fact, a topic or an entity as a line to read."""
 
     id: str
     heading: str
@@ -91,7 +102,7 @@ class KnownLine(NamedTuple):
     """All of it that prompts may show."""
     words: str
     """The part that `edit(text=...)` replaces: a fact, the label of a topic, the name of an
-    entity."""
+    entity; empty for a rule, which is in the user's words."""
     origin: str
     """Whether it is pinned, and who has it from where: "pinned, from 3 messages, by rules"."""
     pinned: bool
@@ -126,6 +137,11 @@ class ControlFlows:
             )
         return listed
 
+    def list_rules(self, user_id: str) -> Flow[list[StandingRule]]:
+        """Lists the rules that hold in all conversations, in order of time."""
+        knowledge = yield from known.read(self._store, user_id)
+        return standing_rules.holding_everywhere(knowledge.rules)
+
     def list_topics(self, user_id: str) -> Flow[list[TopicProfile]]:
         """Lists topics, the most important one first."""
         knowledge = yield from known.read(self._store, user_id)
@@ -154,7 +170,8 @@ class ControlFlows:
             *_by_importance(knowledge.topics, self._now),
             *_by_importance(knowledge.entities, self._now),
         ]
-        lines = [_line_of(item, knowledge.bundles) for item in items]
+        lines = list(map(_line_of_rule, standing_rules.holding_everywhere(knowledge.rules)))
+        lines += [_line_of(item, knowledge.bundles) for item in items]
         return sorted(lines, key=lambda line: _HEADINGS.index(line.heading))
 
     def describe(self, user_id: str) -> Flow[str]:
@@ -172,18 +189,18 @@ class ControlFlows:
     def why(self, item_id: str, user_id: str) -> Flow[list[SourceMessage]]:
         """Returns the messages that an item was learned from, in the order of its sources."""
         knowledge = yield from known.read(self._store, user_id)
-        item = _ended_fact(knowledge, item_id) or _find(knowledge, item_id)
+        sources = _sources_of(knowledge, item_id)
         messages: dict[Source, SourceMessage] = {}
 
         def look_up(conversation: OpenConversation) -> Flow[None]:
             yield from ()
-            for source in item.sources:
+            for source in sources:
                 if source.conversation_id == conversation.scope.conversation_id:
                     messages[source] = _message_of(source, conversation)
 
-        for conversation_id in dict.fromkeys(source.conversation_id for source in item.sources):
+        for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
             yield from self._learning.owner.recall(Scope(user_id, conversation_id), look_up)
-        return [messages[source] for source in item.sources]
+        return [messages[source] for source in sources]
 
     # Changes by hand
 
@@ -271,9 +288,13 @@ class ControlFlows:
         return (yield from self._changing(user_id, change))
 
     def delete(self, item_id: str, user_id: str) -> Flow[None]:
-        """Forgets an item; its messages stay."""
+        """Forgets an item; its messages stay. A rule is lifted."""
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:
+            rule = _rule(before, item_id)
+            if rule is not None:
+                rules = standing_rules.lifted(before.rules, rule, self._now)
+                return replace(before, rules=rules), None
             if _ended_fact(before, item_id) is not None:
                 return replace(before, ended_facts=_without_id(before.ended_facts, item_id)), None
             return _without_item(before, _find(before, item_id)), None
@@ -283,14 +304,24 @@ class ControlFlows:
     def clear(self, user_id: str) -> Flow[None]:
         """Forgets everything, and notes that no conversation is to be learned from once more."""
         known.interrupted(self._store, require_id("user_id", user_id))
+        rules: list[RuleRecord] = []
+
+        def pass_over(conversation: OpenConversation) -> Flow[None]:
+            yield from self._learning.reader.pass_over(conversation)
+            events = standing_rules.events_of(conversation.table, conversation.scope)
+            rules.extend(
+                standing_rules.forgotten(event.rule)
+                for event in events
+                if event.rule.holds_everywhere
+            )
+
         for name in (yield from log.read_conversations(self._store, user_id)):
             with suppress(StoreDataError):  # a damaged one is not learned from
-                yield from self._learning.owner.recall(
-                    Scope(user_id, name), self._learning.reader.pass_over
-                )
+                yield from self._learning.owner.recall(Scope(user_id, name), pass_over)
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:
-            return replace(known.NOTHING, mark=before.mark), None
+            kept = standing_rules.kept_forgotten(before.rules, rules)
+            return replace(known.NOTHING, mark=before.mark, rules=kept), None
 
         yield from self._changing(user_id, change)
 
@@ -388,6 +419,22 @@ def _line_of(item: KnownItem, bundles: Mapping[str, ContextBundle]) -> KnownLine
     )
 
 
+def _line_of_rule(rule: StandingRule) -> KnownLine:
+    """Returns a rule that holds everywhere as a line to read."""
+    origin = "by hand"
+    if rule.made_by != BY_USER:
+        origin = f"from 1 message, by {rule.made_by}"
+    return KnownLine(
+        id=rule.id,
+        heading=_HEADING_OF_RULES,
+        text=rule.text,
+        words="",
+        origin=origin,
+        pinned=False,
+        last_said=rule.since,
+    )
+
+
 def _origin_of(item: KnownItem) -> str:
     """Returns in words whether an item is pinned, and who has it from where."""
     origin = "by hand"
@@ -413,6 +460,26 @@ def _message_of(source: Source, conversation: OpenConversation) -> SourceMessage
 def _ended_fact(knowledge: Knowledge, item_id: str) -> Fact | None:
     """Returns the ended fact with an id, if there is one."""
     return next((fact for fact in knowledge.ended_facts if fact.id == item_id), None)
+
+
+def _rule(knowledge: Knowledge, item_id: str) -> StandingRule | None:
+    """Returns the rule with an id that holds everywhere, if there is one."""
+    rules = standing_rules.holding_everywhere(knowledge.rules)
+    return next((rule for rule in rules if rule.id == item_id), None)
+
+
+def _sources_of(knowledge: Knowledge, item_id: str) -> tuple[Source, ...]:
+    """Returns the messages that an item comes from; `InputError` where there is no such item."""
+    rule = _rule(knowledge, item_id)
+    if rule is None:
+        item = _ended_fact(knowledge, item_id) or _find(knowledge, item_id)
+        return item.sources
+    if not rule.message_id:
+        return ()
+    source = Source(
+        conversation_id=rule.conversation_id, message_id=rule.message_id, digest=rule.digest
+    )
+    return (source,)
 
 
 def _find(knowledge: Knowledge, item_id: str) -> KnownItem:

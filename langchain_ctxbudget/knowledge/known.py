@@ -107,11 +107,16 @@ class Knowledge:
         topics = tuple(topic for topic in self.topics if _is_by_hand_alone(topic))
         entities = tuple(entity for entity in self.entities if _is_by_hand_alone(entity))
 
+        # One that a message elsewhere has taken back must not come back.
+        rules = tuple(
+            rule for rule in self.rules if rule.made_by == records.BY_USER or rule.lifted_at
+        )
         personas = [one for one in self.bundles.values() if one.bundle_type == "composite"]
         bundles = [*_compiled(topics, entities, facts), *personas]
         return replace(
             self,
             facts=facts,
+            rules=rules,
             topics=topics,
             entities=entities,
             bundles={bundle.id: bundle for bundle in bundles},

@@ -192,6 +192,9 @@ class Learning:
             after = merging.without(before, conversation_id, there)
             if after == before and there:
                 return before
+            if conversation is None:
+                kept = [rule for rule in after.rules if rule.conversation_id != conversation_id]
+                after = replace(after, rules=tuple(kept))
             links = {key: link for key, link in after.links.items() if key[1] != conversation_id}
             return merging.measured_again(replace(after, links=links), now)
 

@@ -141,8 +141,17 @@ class RuleRecord(Record):
     """Fingerprint of its message's text."""
     holds_everywhere: bool = False
     made_by: str = BY_RULES
+    added_behind: str = ""
+    """The id of the last message there was when it was added by hand in a conversation."""
     lifted_at: datetime | None = None
     """When it was taken back by hand, or in another conversation."""
+    lifted_in: str = ""
+    """The conversation whose message takes it back; empty if it was lifted by hand."""
+
+    @property
+    def is_changed_by_hand(self) -> bool:
+        """True if it was added or lifted by hand."""
+        return self.made_by == BY_USER or (self.lifted_at is not None and not self.lifted_in)
 
     @property
     def source(self) -> Source:

@@ -8,9 +8,10 @@ were added or lifted by hand, and those that the application gives, which nobody
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 
 from langchain_ctxbudget.history import Entry, MessageTable
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
@@ -20,6 +21,9 @@ from langchain_ctxbudget.stores import Scope
 
 BY_APPLICATION = "application"
 """The value of `made_by` for rules that the application gives."""
+BY_HAND = "by hand"
+"""Stands in the id of a rule where others have that of their message."""
+NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,9 @@ class StandingRule:
     """Who has read it, or given it: `rules`, `user`, `application`, or the name of a model."""
     position: int | None = None
     """The position of its message in the conversation that is open; None elsewhere."""
+    added_behind: int | None = None
+    """The position of the last message there was in this conversation when it was added by hand;
+    None if it was not, or elsewhere."""
 
     @property
     def is_given(self) -> bool:
@@ -93,6 +100,14 @@ class RuleEvent:
         """True if it is a rule."""
         return self.said.label in (Label.RULE, Label.USER_RULE)
 
+    def is_before(self, position: int) -> bool:
+        """Tells whether its message stands before a position."""
+        return self.rule.position is not None and self.rule.position < position
+
+
+_LAID_DOWN = Said(Label.RULE, 0, 0, 1.0)
+"""What a rule is that was laid down elsewhere, or by hand."""
+
 
 @dataclass(frozen=True)
 class StandingRules:
@@ -107,7 +122,7 @@ class StandingRules:
     given: tuple[StandingRule, ...] = ()
     """Rules of the application."""
     lifted_ids: frozenset[str] = field(default_factory=frozenset)
-    """Ids of rules that were lifted by hand, or elsewhere."""
+    """Ids of rules that were lifted by hand, or in another conversation."""
 
     def in_force(
         self, until: int | None = None, shown_elsewhere: Iterable[str] | None = None
@@ -122,16 +137,12 @@ class StandingRules:
         if shown_elsewhere is not None:
             ids = set(shown_elsewhere)
             learned = tuple(rule for rule in learned if rule.id in ids)
-        standing = {rule.id: rule for rule in (*learned, *self.by_hand)}
-        for event in self.events:
-            position = event.rule.position
-            if until is not None and position is not None and position >= until:
-                break
-            standing = _after(event, standing)
-        for lifted in self.lifted_ids:
-            standing.pop(lifted, None)
-        in_order = sorted(standing.values(), key=lambda rule: rule.day)
-        return [*self.given, *in_order]
+        events = self.events
+        if until is not None:
+            events = tuple(event for event in events if event.is_before(until))
+        standing = _gone_through(events, (*learned, *self.by_hand)).standing
+        not_lifted = [rule for rule in standing if rule.id not in self.lifted_ids]
+        return [*self.given, *not_lifted]
 
     @cached_property
     def all_in_force(self) -> tuple[StandingRule, ...]:
@@ -144,28 +155,75 @@ class StandingRules:
         found = {rule.position for rule in self.all_in_force if rule.position is not None}
         return tuple(sorted(found))
 
-    @property
-    def lifted_elsewhere(self) -> list[str]:
-        """The ids of rules from other conversations that were taken back in this one."""
-        standing = {rule.id for rule in self.all_in_force}
-        return [rule.id for rule in self.elsewhere if rule.id not in standing]
+    @cached_property
+    def taken_back_here(self) -> frozenset[str]:
+        """The ids of the rules, also of those from elsewhere, that this conversation takes back."""
+        return _gone_through(self.events, (*self.elsewhere, *self.by_hand)).taken_back
 
 
 NO_RULES = StandingRules()
 
 
-def _after(event: RuleEvent, standing: Mapping[str, StandingRule]) -> dict[str, StandingRule]:
-    """Returns the rules in force after one more sentence."""
-    after = dict(standing)
-    lifted = _lifted_by(event, standing.values())
-    if lifted is not None:
-        del after[lifted.id]
-    if event.states_rule:
-        for rule in standing.values():
-            if likeness(rule.text, event.rule.text) >= RULE_POLICY.same_at:
-                after.pop(rule.id, None)
-        after[event.rule.id] = event.rule
-    return after
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What is left of rules once everything was gone through that was said about them."""
+
+    standing: tuple[StandingRule, ...]
+    """The rules that stand, in order of time."""
+    taken_back: frozenset[str]
+    """The ids of those that a sentence has taken back."""
+
+
+def _gone_through(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> _Outcome:
+    """Returns what is left of rules.
+
+    Args:
+        events: The user's sentences about rules in a conversation, in order.
+        others: Rules from other conversations, and by hand.
+    """
+    standing: list[StandingRule] = []
+    taken_back: set[str] = set()
+    for event in _in_order(events, others):
+        lifted = _lifted_by(event, standing)
+        if lifted is not None:
+            standing.remove(lifted)
+            taken_back.add(lifted.id)
+        if event.states_rule:
+            standing = [rule for rule in standing if not says_the_same_rule(rule, event.rule.text)]
+            standing.append(event.rule)
+    return _Outcome(tuple(standing), frozenset(taken_back))
+
+
+def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> list[RuleEvent]:
+    """Returns the sentences of a conversation and rules from elsewhere in one order of time."""
+    others_before: dict[int, list[RuleEvent]] = {}
+    for rule in others:
+        place = _place_of(rule, events)
+        others_before.setdefault(place, []).append(RuleEvent(said=_LAID_DOWN, rule=rule))
+    in_order: list[RuleEvent] = []
+    for place in range(len(events) + 1):
+        in_order += sorted(others_before.get(place, []), key=lambda other: other.rule.day)
+        in_order += events[place : place + 1]
+    return in_order
+
+
+def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
+    """Returns how many sentences of a conversation were said before a rule was laid down elsewhere.
+
+    Where no time tells that, all are taken to be said later.
+    """
+    if rule.added_behind is not None:
+        return sum(event.is_before(rule.added_behind + 1) for event in events)
+    if rule.since is None or not rule.holds_everywhere:
+        return 0
+    said = [event.rule.since for event in events]
+    earlier = [number for number, time in enumerate(said, 1) if time and time <= rule.since]
+    return max(earlier, default=0)
+
+
+def says_the_same_rule(rule: StandingRule, text: str) -> bool:
+    """Tells whether a rule says the same as a text."""
+    return likeness(rule.text, text) >= RULE_POLICY.same_at
 
 
 def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:
@@ -192,6 +250,7 @@ def rules_of(
     records: Iterable[RuleRecord],
     conversation_id: str,
     given: Sequence[str] = (),
+    positions: Mapping[str, int] = NO_POSITIONS,
 ) -> StandingRules:
     """Returns what is known of rules in a conversation.
 
@@ -200,18 +259,21 @@ def rules_of(
         records: What is stored about the user's rules.
         conversation_id: The conversation.
         given: The rules of the application.
+        positions: The positions of the conversation's messages, by id.
     """
     elsewhere: list[StandingRule] = []
     by_hand: list[StandingRule] = []
     lifted: set[str] = set()
     for record in records:
-        if record.lifted_at is not None:
+        # A sentence of this conversation takes effect where it stands.
+        if record.lifted_at is not None and record.lifted_in != conversation_id:
             lifted.add(record.id)
         elif record.made_by == BY_USER:
             if record.conversation_id in ("", conversation_id):
-                by_hand.append(_stored_rule(record))
+                rule = stored_rule(record)
+                by_hand.append(replace(rule, added_behind=positions.get(record.added_behind)))
         elif record.holds_everywhere and record.conversation_id != conversation_id:
-            elsewhere.append(_stored_rule(record))
+            elsewhere.append(stored_rule(record))
     return StandingRules(
         events=tuple(events),
         elsewhere=tuple(elsewhere),
@@ -224,7 +286,8 @@ def rules_of(
     )
 
 
-def _stored_rule(record: RuleRecord) -> StandingRule:
+def stored_rule(record: RuleRecord) -> StandingRule:
+    """Returns a rule as it is stored."""
     return StandingRule(
         id=record.id,
         text=record.text,
@@ -232,6 +295,7 @@ def _stored_rule(record: RuleRecord) -> StandingRule:
         day=record.since.date().isoformat() if record.since else "",
         conversation_id=record.conversation_id,
         message_id=record.message_id,
+        digest=record.digest,
         holds_everywhere=record.holds_everywhere,
         made_by=record.made_by,
     )
@@ -277,9 +341,8 @@ def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
 def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -> StandingRule:
     """Returns the rule that a sentence states."""
     words = said.words_in(text)
-    place = f"{scope.conversation_id}\0{entry.id}\0{one_line(words)}"
     return StandingRule(
-        id=f"rule/{digest(place, 8).hex()}",
+        id=_id_of(scope.conversation_id, entry.id, words),
         text=words,
         since=time_of(entry.message),
         day=entry.date or "",
@@ -291,6 +354,12 @@ def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -
     )
 
 
+def _id_of(conversation_id: str, message_id: str, text: str) -> str:
+    """Returns the id of a rule: a fork of its conversation has another rule."""
+    place = f"{conversation_id}\0{message_id or BY_HAND}\0{one_line(text)}"
+    return f"rule/{digest(place, 8).hex()}"
+
+
 # What is stored
 
 
@@ -299,8 +368,8 @@ def records_of(
 ) -> tuple[RuleRecord, ...]:
     """Returns what is to be stored about the user's rules once a conversation was read.
 
-    Its rules that hold everywhere are stored for other conversations. Those of other conversations
-    that were taken back in it are lifted.
+    Its rules that hold everywhere are stored for other conversations. Those that hold everywhere
+    and were taken back in it are lifted, as long as it has the message that does so.
 
     Args:
         rules: The rules of the conversation.
@@ -309,7 +378,6 @@ def records_of(
         now: The time at which it was read.
     """
     here = {rule.id: rule for rule in rules.all_in_force if rule.position is not None}
-    taken_back = set(rules.lifted_elsewhere)
     stored: dict[str, RuleRecord] = {}
     for record in known:
         was_read_here = record.conversation_id == conversation_id and record.made_by == BY_RULES
@@ -317,11 +385,16 @@ def records_of(
         if was_read_here and not is_lifted and record.id not in here:
             continue
         stored[record.id] = record
-        if record.id in taken_back and not is_lifted:
-            stored[record.id] = record.model_copy(update={"lifted_at": now})
+        if was_read_here or not record.holds_everywhere:
+            continue
+        if record.id in rules.taken_back_here and not is_lifted:
+            changes = {"lifted_at": now, "lifted_in": conversation_id}
+            stored[record.id] = record.model_copy(update=changes)
+        if record.id not in rules.taken_back_here and record.lifted_in == conversation_id:
+            stored[record.id] = record.model_copy(update={"lifted_at": None, "lifted_in": ""})
     for rule in here.values():
         if rule.holds_everywhere and rule.id not in stored:
-            stored[rule.id] = _record_of(rule)
+            stored[rule.id] = _record_of(replace(rule, since=rule.since or now))
     return tuple(stored.values())
 
 
@@ -338,22 +411,25 @@ def _record_of(rule: StandingRule) -> RuleRecord:
     )
 
 
-def rule_by_hand(text: str, conversation_id: str, now: datetime) -> RuleRecord:
+def rule_by_hand(
+    text: str, conversation_id: str, now: datetime, added_behind: str = ""
+) -> RuleRecord:
     """Returns the record of a rule that is added by hand.
 
     Args:
         text: The rule.
         conversation_id: The conversation in which it holds; empty if it holds everywhere.
         now: The time.
+        added_behind: The id of the last message of the conversation that is open.
     """
-    place = f"{conversation_id}\0by hand\0{one_line(text)}"
     return RuleRecord(
-        id=f"rule/{digest(place, 8).hex()}",
+        id=_id_of(conversation_id, "", text),
         text=text,
         since=now,
         conversation_id=conversation_id,
         holds_everywhere=not conversation_id,
         made_by=BY_USER,
+        added_behind=added_behind,
     )
 
 
@@ -371,3 +447,56 @@ def lifted(
     if rule.made_by == BY_USER:
         return tuple(others)
     return (*others, _record_of(rule).model_copy(update={"lifted_at": now}))
+
+
+def forgotten(rule: StandingRule) -> RuleRecord:
+    """Returns what is left of a rule once all that is known of its user is forgotten.
+
+    It has no words, and keeps the rule from being learned once more for other conversations. In its
+    own the rule stands, as its message does.
+    """
+    return _record_of(replace(rule, text="", holds_everywhere=False))
+
+
+def kept_forgotten(
+    known: Iterable[RuleRecord], said: Iterable[RuleRecord]
+) -> tuple[RuleRecord, ...]:
+    """Returns what stays stored of rules once all that is known of their user is forgotten.
+
+    What was lifted stays lifted, without its words; what was added by hand goes.
+
+    Args:
+        known: What is stored so far.
+        said: What is left of the rules that conversations state.
+    """
+    kept = {record.id: record for record in said}
+    for record in known:
+        if record.lifted_at is not None and record.made_by != BY_USER:
+            kept[record.id] = record.model_copy(update={"text": ""})
+    return tuple(kept.values())
+
+
+def holding_everywhere(records: Iterable[RuleRecord]) -> list[StandingRule]:
+    """Returns the stored rules that hold in all conversations of the user, in order of time."""
+    rules = [
+        stored_rule(record)
+        for record in records
+        if record.holds_everywhere and record.lifted_at is None
+    ]
+    return sorted(rules, key=lambda rule: (rule.day, rule.id))
+
+
+def of_conversation(records: Iterable[RuleRecord], conversation_id: str) -> tuple[RuleRecord, ...]:
+    """Returns what was changed by hand of the rules of a conversation."""
+    return tuple(
+        record
+        for record in records
+        if record.conversation_id == conversation_id and record.is_changed_by_hand
+    )
+
+
+def in_fork(record: RuleRecord, conversation_id: str) -> RuleRecord:
+    """Returns the record of the same rule in a fork of its conversation."""
+    rule_id = _id_of(conversation_id, record.message_id, record.text)
+    changes = {"id": rule_id, "conversation_id": conversation_id}
+    return record.model_copy(update=changes)

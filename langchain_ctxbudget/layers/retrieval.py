@@ -18,6 +18,7 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
+from langchain_ctxbudget.layers.rules import said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
 
@@ -68,13 +69,15 @@ class RetrievalLayer(PromptLayer):
         quoted_before = chain.from_iterable(background.fragments for background in backgrounds)
         is_rebuild = not (continuation.mode.adds_background or view.turn.stage)
         is_cold_rebuild = continuation.grows and continuation.is_cold and is_rebuild
+        rules = said_by_rules(view)
+        rules_elsewhere = [other.id for other in pool.others if rules.has(other)]
         retrieved = select(
             view.conversation,
             pool,
             history.cut,
             max(0, tokens - heading_tokens),
-            shown={*shown, *history.quoted},
-            shown_ids={part.id for part in quoted_before},
+            shown={*shown, *history.quoted, *rules.positions},
+            shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
             in_short=_in_short(view).difference(history.quoted),
             prices=_prices(view, pool),
             # The last half of the quotes is sent only once, so that the next prompt can grow.

@@ -5,12 +5,14 @@ stable zone, as quotations with their days. They stay the same between two rebui
 added or lifted by hand: what was said about rules since the rebuild stands in the prompt itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule
 from langchain_ctxbudget.layers.base import View
 from langchain_ctxbudget.messages import Count, fences, one_line, plain_text
+from langchain_ctxbudget.retrieval import Other
 
 HEADING = (
     "## Standing rules\n"
@@ -53,7 +55,9 @@ def shown_rules(view: View) -> ShownRules:
     lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
     tokens_left = int(view.limit_tokens * RULE_POLICY.most_share) - count(HEADING)
     kept: set[str] = set()
-    for rule in sorted(missing, key=_urgency, reverse=True):
+    given = [rule for rule in missing if rule.is_given]
+    newest_first = [rule for rule in reversed(missing) if not rule.is_given]
+    for rule in (*given, *newest_first):
         tokens = lines[rule.id].tokens
         if tokens <= tokens_left:
             tokens_left -= tokens
@@ -71,6 +75,52 @@ def rules_tokens(view: View) -> int:
     if not tokens:
         return 0
     return min(tokens + count(HEADING), int(view.limit_tokens * RULE_POLICY.most_share))
+
+
+@dataclass(frozen=True, slots=True)
+class SaidByRules:
+    """Messages that say nothing but rules which the stable zone shows: these are not quoted."""
+
+    positions: frozenset[int] = frozenset()
+    """Those of the conversation, by position."""
+    elsewhere: frozenset[tuple[str, str]] = frozenset()
+    """Those of other conversations: the id of each one's conversation, and its words."""
+
+    def has(self, text: Other) -> bool:
+        """Tells whether a text from elsewhere is one of them."""
+        conversations = {conversation for conversation, _ in self.elsewhere}
+        if text.source != "conversations" or text.title not in conversations:
+            return False
+        return (text.title, one_line(text.text)) in self.elsewhere
+
+
+def said_by_rules(view: View) -> SaidByRules:
+    """Returns the messages that say nothing but rules which the stable zone shows."""
+    shown = {part.id for part in shown_rules(view).fragments}
+    rules = [rule for rule in _in_force(view) if rule.id in shown]
+    words: dict[int, list[str]] = {}
+    for rule in rules:
+        if rule.position is not None:
+            words.setdefault(rule.position, []).append(rule.text)
+    entries = view.conversation.entries
+    return SaidByRules(
+        positions=frozenset(
+            position for position, texts in words.items() if _is_all(entries[position].text, texts)
+        ),
+        elsewhere=frozenset(
+            (rule.conversation_id, one_line(rule.text))
+            for rule in rules
+            if rule.position is None and rule.message_id
+        ),
+    )
+
+
+def _is_all(text: str, parts: Sequence[str]) -> bool:
+    """Tells whether a text has no letter or figure besides its parts."""
+    rest = text
+    for part in parts:
+        rest = rest.replace(part, "")
+    return not any(map(str.isalnum, rest))
 
 
 def says_rules_since(view: View, position: int) -> bool:
@@ -93,11 +143,6 @@ def _in_force(view: View) -> list[StandingRule]:
     return rules.in_force(
         until=cut.begun, shown_elsewhere=None if snapshot is None else snapshot.rules
     )
-
-
-def _urgency(rule: StandingRule) -> tuple[bool, str, int]:
-    """Returns by what rules are ranked that must share the room: the application's, the newest."""
-    return rule.is_given, rule.day, rule.position or 0
 
 
 def _is_said(rule: StandingRule, view: View) -> bool:

@@ -1,5 +1,6 @@
 """`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""
 
+from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.pipeline.prompter import Prompter

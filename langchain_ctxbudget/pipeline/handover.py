@@ -12,6 +12,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import ForeignUserError, InputError
 from langchain_ctxbudget.flow import Flow, T, batch
+from langchain_ctxbudget.pipeline.rules import hand_over_rules
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.stores import bulk, owners
 
@@ -19,7 +20,8 @@ MOVED = (owners.GUESTS, history.log.MESSAGES, history.PINS)
 """The kinds of records that are handed over, before what is derived from messages, and the lanes,
 which make the others visible.
 
-What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other
+What was added or lifted by hand of a conversation's rules goes along. What a prompt has shown of
+its user stays behind, and is deleted: facts, quotes of other
 conversations, reports."""
 
 
@@ -59,6 +61,7 @@ def _hand_over_here(
                 return
             if not begun.is_copied:
                 yield from begun.copy()
+            yield from hand_over_rules(workspace, ids, from_user, to_user)
             for one_id in ids:
                 yield from workspace.workers.learning.forget(stores.Scope(from_user, one_id))
             yield from begun.finish()

@@ -261,7 +261,11 @@ class SessionOpener:
             not_own = yield from with_fallback(reading, frozenset[str](), what, failures)
             events = own_events(events, not_own)
         return rules_of(
-            events, stored.knowledge.rules, scope.conversation_id, stored.settings.rules
+            events,
+            stored.knowledge.rules,
+            scope.conversation_id,
+            stored.settings.rules,
+            conversation.table.positions,
         )
 
     def _sources(

@@ -1,6 +1,6 @@
 """The standing rules of a conversation: listed, added and lifted by an application."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_ctxbudget import stores
@@ -9,15 +9,21 @@ from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import (
     Knowledge,
+    RuleRecord,
     StandingRule,
     StandingRules,
     events_of,
+    in_fork,
     known,
     lifted,
+    of_conversation,
     own_events,
     rule_by_hand,
     rules_of,
+    says_the_same_rule,
+    stored_rule,
 )
+from langchain_ctxbudget.pipeline.users import saved_settings
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import merged_settings
 
@@ -38,7 +44,7 @@ class ConversationRules:
         return list(rules.all_in_force)
 
     def add(self, text: str, *, everywhere: bool) -> Flow[StandingRule]:
-        """Adds a rule by hand, and returns it.
+        """Adds a rule by hand, and returns it; where one in force says the same, returns that one.
 
         Args:
             text: The rule.
@@ -53,16 +59,30 @@ class ConversationRules:
                 f"a rule has 1 to {MOST_CHARACTERS:,} characters, not {len(words):,}: give its "
                 "words, or put a longer text into the system prompt"
             )
+        for rule in (yield from self.in_force()):
+            holds_as_widely = rule.holds_everywhere or not everywhere
+            if not rule.is_given and holds_as_widely and says_the_same_rule(rule, words):
+                return rule
+
         conversation_id = "" if everywhere else self.scope.conversation_id
-        record = rule_by_hand(words, conversation_id, self.workspace.clock())
+        last_id = yield from self._last_message_id()
+        record = rule_by_hand(words, conversation_id, self.workspace.clock(), last_id)
 
         def change(before: Knowledge) -> Knowledge:
             others = tuple(rule for rule in before.rules if rule.id != record.id)
             return replace(before, rules=(*others, record))
 
-        yield from self._changing(change)
-        rules = yield from self.in_force()
-        return next(rule for rule in rules if rule.id == record.id)
+        yield from _changing(self.workspace, self.scope.user_id, change)
+        return stored_rule(record)
+
+    def _last_message_id(self) -> Flow[str]:
+        """Returns the id of the last message; empty where there is none."""
+
+        def body(conversation: OpenConversation) -> Flow[str]:
+            yield from ()
+            return conversation.table.ids[-1] if conversation.table else ""
+
+        return self.workspace.recall(self.scope, body)
 
     def lift(self, rule_id: str) -> Flow[None]:
         """Lifts a rule; nothing that was said before states it again.
@@ -83,7 +103,7 @@ class ConversationRules:
         def change(before: Knowledge) -> Knowledge:
             return replace(before, rules=lifted(before.rules, rule, now))
 
-        yield from self._changing(change)
+        yield from _changing(self.workspace, self.scope.user_id, change)
 
     def _rules(self) -> Flow[StandingRules]:
         """Returns all that is known of its rules."""
@@ -91,17 +111,58 @@ class ConversationRules:
         scope = self.scope
         knowledge = yield from known.read(workspace.store, scope.user_id)
         not_own = yield from stores.guests.read(workspace.store, scope)
-        settings, _ = merged_settings(workspace.settings, {}, None, [])
+        saved = yield from saved_settings(workspace, scope.user_id, None)
+        settings, _ = merged_settings(workspace.settings, {"user": saved}, None, [])
+        if not settings.learn:
+            knowledge = knowledge.by_hand
 
         def body(conversation: OpenConversation) -> Flow[StandingRules]:
-            yield from ()
-            events = own_events(events_of(conversation.table, scope), not_own)
-            return rules_of(events, knowledge.rules, scope.conversation_id, settings.rules)
+            yield from workspace.read_marks(conversation)
+            table = conversation.table
+            events = own_events(events_of(table, scope), not_own)
+            return rules_of(
+                events, knowledge.rules, scope.conversation_id, settings.rules, table.positions
+            )
 
         return (yield from workspace.recall(scope, body))
 
-    def _changing(self, change: Callable[[Knowledge], Knowledge]) -> Flow[None]:
-        """Changes what is stored about the user's rules while nobody else does."""
-        user_id = self.scope.user_id
-        rewriting = self.workspace.workers.learning.rewritten(user_id, change, edited=True)
-        yield from locked(known.lock_of(self.workspace.store, user_id), rewriting)
+
+def carry_into_fork(workspace: Workspace, scope: stores.Scope, fork_id: str) -> Flow[None]:
+    """Has a fork begin with what was changed by hand of the rules of its conversation."""
+    knowledge = yield from known.read(workspace.store, scope.user_id)
+    changed = of_conversation(knowledge.rules, scope.conversation_id)
+    if not changed:
+        return
+    records = [in_fork(record, fork_id) for record in changed]
+    yield from _adding(workspace, scope.user_id, records)
+
+
+def hand_over_rules(
+    workspace: Workspace, conversation_ids: Iterable[str], from_user: str, to_user: str
+) -> Flow[None]:
+    """Gives the new owner of conversations what was changed by hand of their rules."""
+    knowledge = yield from known.read(workspace.store, from_user)
+    records: list[RuleRecord] = []
+    for conversation_id in conversation_ids:
+        records += of_conversation(knowledge.rules, conversation_id)
+    if records:
+        yield from _adding(workspace, to_user, records)
+
+
+def _adding(workspace: Workspace, user_id: str, records: Sequence[RuleRecord]) -> Flow[None]:
+    """Adds records of rules to what is stored of a user."""
+    added = {record.id for record in records}
+
+    def change(before: Knowledge) -> Knowledge:
+        others = [rule for rule in before.rules if rule.id not in added]
+        return replace(before, rules=(*others, *records))
+
+    yield from _changing(workspace, user_id, change)
+
+
+def _changing(
+    workspace: Workspace, user_id: str, change: Callable[[Knowledge], Knowledge]
+) -> Flow[None]:
+    """Changes what is stored about a user's rules while nobody else does."""
+    rewriting = workspace.workers.learning.rewritten(user_id, change, edited=True)
+    yield from locked(known.lock_of(workspace.store, user_id), rewriting)

@@ -18,6 +18,7 @@ from langchain_ctxbudget.messages import (
     require_preservation,
     split_instructions,
 )
+from langchain_ctxbudget.pipeline.rules import carry_into_fork
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.report import CoverageState
 
@@ -170,7 +171,9 @@ class StoredConversation:
         beside = []
         if guests:
             beside.append(stores.put_of(new_scope.place(stores.owners.GUESTS), guests))
-        return (yield from StoredConversation(workspace, new_scope).begin(messages, pins, beside))
+        ids = yield from StoredConversation(workspace, new_scope).begin(messages, pins, beside)
+        yield from carry_into_fork(workspace, self.scope, new_conversation_id)
+        return ids
 
     def begin(
         self,

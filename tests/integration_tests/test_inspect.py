@@ -132,7 +132,8 @@ def test_an_import_without_learning_says_so_and_learns_nothing(run: Run, tmp_pat
     assert "Nothing was learned" in output
 
     _, known, _ = run("inspect", "--store", store, "--user", "ada", "--json")
-    assert json.loads(known) == {"user_id": "ada", "facts": [], "topics": [], "entities": []}
+    nothing: dict[str, list[Any]] = {kind: [] for kind in ("rules", "facts", "topics", "entities")}
+    assert json.loads(known) == {"user_id": "ada", **nothing}
 
 
 def test_an_import_learns_what_an_earlier_one_did_not(run: Run, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_an_import_learns_what_an_earlier_one_did_not(run: Run, tmp_path: Path) 
     code, output, _ = run("import", path, "--store", store, "--user", "ada")
 
     assert code == 0
-    assert "Known about 'ada': 1 fact," in output
+    assert "Known about 'ada': 0 rules, 1 fact," in output
 
 
 def test_an_import_names_the_command_that_shows_what_it_learned(run: Run, tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_of_another_user_nothing_is_known(run: Run, store: Path) -> None:
     code, output, _ = run("inspect", "--store", store, "--user", "bo")
     assert code == 0
     assert output == (
-        "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
+        "No rules, facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
     )
 
 
@@ -221,8 +222,8 @@ def test_a_store_that_is_missing_is_not_made(run: Run, tmp_path: Path) -> None:
 # What is shown
 
 
-def test_json_has_facts_topics_and_entities(records: Records) -> None:
-    assert set(records()) == {"user_id", "facts", "topics", "entities"}
+def test_json_has_every_kind(records: Records) -> None:
+    assert set(records()) == {"user_id", "rules", "facts", "topics", "entities"}
 
 
 def test_facts_are_shown_as_whole_records_with_their_sources(records: Records) -> None:
@@ -353,7 +354,7 @@ def test_all_that_is_known_is_forgotten(inspect: Run) -> None:
     assert output == "All that was known of 'ada' is forgotten. The conversations stay.\n"
 
     _, table, _ = inspect()
-    assert table.startswith("No facts, topics or entities of 'ada'")
+    assert table.startswith("No rules, facts, topics or entities of 'ada'")
 
 
 def test_the_conversations_stay_when_all_is_forgotten(inspect: Run, store: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_rule_of_another_conversation_can_be_taken_back_here() -> None:
     found = rules(taken_back(PUSH_AGAIN, 1), records=(record(),))
 
     assert texts_of(found) == []
-    assert found.lifted_elsewhere == ["rule/9"]
+    assert found.taken_back_here == {"rule/9"}
 
 
 def test_a_rule_by_hand_holds_in_its_conversation() -> None:

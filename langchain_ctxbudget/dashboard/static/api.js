@@ -35,5 +35,8 @@ export const api = {
   known: () => request("known"),
   forgetAll: () => request("known/forget", null, {}),
   why: (item) => request("known/why", { item_id: item }),
+  rules: (session) => request("rules", of(session)),
+  addRule: (session, text, everywhere) => request("rules", null, of(session, { text, everywhere })),
+  liftRule: (session, rule) => request("rules/lift", null, of(session, { rule_id: rule })),
   change: (item, change) => request("known", null, { item_id: item, ...change }),
 };

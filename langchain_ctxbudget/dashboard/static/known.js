@@ -58,6 +58,7 @@ export class Known {
 
   entry(item) {
     const isOpen = this.open?.id === item.id;
+    const isRule = item.words === ""; // it stays in the user's words
     const button = (label, act, more = {}) =>
       el("button", { type: "button", data: { key: `${label} ${item.id}` }, on: { click: act }, ...more }, label);
     const text = el(
@@ -101,17 +102,21 @@ export class Known {
           el("li", {}, said(one.text), " ", el("a", { class: "small", href: addressOf(one.session_id) }, said(one.session_id))),
         ),
       ),
+      isRule
+        ? null
+        : el(
+            "p",
+            { class: "row" },
+            field,
+            button("Correct", () => this.change(() => api.change(item.id, { text: field.value }))),
+          ),
       el(
         "p",
         { class: "row" },
-        field,
-        button("Correct", () => this.change(() => api.change(item.id, { text: field.value }))),
-      ),
-      el(
-        "p",
-        { class: "row" },
-        button(item.pinned ? "Unpin" : "Pin", () => this.change(() => api.change(item.id, { pinned: !item.pinned }))),
-        button("Forget", () => this.change(() => api.change(item.id, { forgotten: true })), { class: "danger" }),
+        isRule
+          ? null
+          : button(item.pinned ? "Unpin" : "Pin", () => this.change(() => api.change(item.id, { pinned: !item.pinned }))),
+        button(isRule ? "Lift" : "Forget", () => this.change(() => api.change(item.id, { forgotten: true })), { class: "danger" }),
       ),
     );
   }

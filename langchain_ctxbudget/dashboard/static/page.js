@@ -6,6 +6,7 @@ import { addressOf, count, debounced, el, fill, percent, plural, said, visible, 
 import { History } from "./history.js";
 import { Known } from "./known.js";
 import { Prompt } from "./prompt.js";
+import { Rules } from "./rules.js";
 import { lineOf, showTurns } from "./turns.js";
 import { learnWords } from "./words.js";
 
@@ -33,12 +34,11 @@ let turn = 0;
 
 const history = new History({ failed, pinned: () => changed("The pin is changed; the next prompt goes by it.") });
 const known = new Known({ failed, changed: () => changed("What is known is changed; the next prompt goes by it.") });
-const prompt = new Prompt({
-  open: (position) => {
-    history.move(position);
-    node("history-title").scrollIntoView({ block: "start" });
-    document.querySelector(".strip")?.focus({ preventScroll: true });
-  },
+const prompt = new Prompt({ open: openMessage });
+const rules = new Rules({
+  failed,
+  open: openMessage,
+  changed: () => changed("The rules are changed; the next prompt goes by them."),
 });
 
 /** Where the address says to look: #session=…&message=…&budget=…&part=…, so that it can be kept and shared. */
@@ -66,6 +66,7 @@ async function load(wanted) {
       api.preview(session, view.message, view.budget),
       api.usage(session),
       known.load(),
+      rules.load(session),
     ]);
     if (!isStill()) return;
     if (!snapshots.some(({ id }) => id === view.picked)) view.picked = null;
@@ -86,6 +87,13 @@ async function load(wanted) {
   } finally {
     if (isStill()) node("main").setAttribute("aria-busy", "false");
   }
+}
+
+/** Shows a message of the history, by its position. */
+function openMessage(position) {
+  history.move(position);
+  node("history-title").scrollIntoView({ block: "start" });
+  document.querySelector(".strip")?.focus({ preventScroll: true });
 }
 
 /** Draws a prompt: the next one, or one that was sent. */
