@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from langchain_core.chat_history import BaseChatMessageHistory
@@ -21,8 +22,9 @@ from langchain_ctxbudget.history import (
     with_thoughts_at,
 )
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.layers import Place, names_at
-from langchain_ctxbudget.messages import newest_that_fit
+from langchain_ctxbudget.knowledge import StandingRules
+from langchain_ctxbudget.layers import Place, names_at, rules_of_window, tokens_of_rules
+from langchain_ctxbudget.messages import fences, newest_that_fit
 from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
 from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.providers import Profile, accepted_history, finished, within_media_limits
@@ -180,9 +182,11 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit; see `BudgetedChatMessageHistory.window`."""
     require_count("max_tokens", max_tokens)
-    view, conversation, failures = yield from prompter.choose_history(
-        partial(_plan, max_tokens=max_tokens), request
-    )
+    chosen = yield from prompter.choose_history(partial(_plan, max_tokens=max_tokens), request)
+    view = chosen.view
+    conversation = chosen.conversation
+    count = conversation.counter.count_text
+    rules = rules_of_window(chosen.rules, view, count, max_tokens)
     content = Content(
         fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,
@@ -192,46 +196,63 @@ def window_of(prompter: Prompter, max_tokens: int, request: Request) -> Flow[lis
         profile=conversation.profile,
     )
     is_whole = view.cut == view.compacted
-    messages = _fitted(content, conversation.counter, max_tokens, is_whole=is_whole)
+    window = _Window(content, rules.text, is_whole=is_whole)
+    messages = _fitted(window, conversation.counter, max_tokens)
     # A window has no report that could tell of them.
-    for failure in failures:
+    for failure in filter(None, (*chosen.failures, rules.warning)):
         _log.warning("window of conversation %r: %s", prompter.scope.conversation_id, failure)
     return messages
 
 
-def _fitted(
-    content: Content, counter: TokenCounter, max_tokens: int, *, is_whole: bool
-) -> list[BaseMessage]:
-    """Returns the messages of a content, as much of it as fits.
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a window holds."""
+
+    content: Content
+    rules: str
+    """The standing rules that no message of it says; empty for none."""
+    is_whole: bool
+    """True where it holds every message."""
+
+
+def _fitted(window: _Window, counter: TokenCounter, max_tokens: int) -> list[BaseMessage]:
+    """Returns the messages of a window, as much of it as fits.
 
     Arc and summary give way first, then the oldest messages. The messages are copies as they are
     sent, so what is counted is what is returned.
     """
     order = names_at(Place.STABLE, Place.HISTORY)
-    messages = _messages_of(content, is_whole=is_whole)
+    messages = _messages_of(window)
     while messages:
         excess = counter.count_messages(messages) - max_tokens
         if excess <= 0:
             break
-        smaller, _ = prompts.without_least(content, counter, excess, order)
-        if smaller == content:
+        smaller, _ = prompts.without_least(window.content, counter, excess, order)
+        if smaller == window.content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(
                 max_tokens, needed, "Raise max_tokens; a window of some hundred says something."
             )
-        is_whole = is_whole and smaller.history == content.history
-        content = smaller
-        messages = _messages_of(content, is_whole=is_whole)
+        is_whole = window.is_whole and smaller.history == window.content.history
+        window = _Window(smaller, window.rules, is_whole)
+        messages = _messages_of(window)
     return messages
 
 
-def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
+def _plan(
+    conversation: Conversation,
+    settings: ContextSettings,
+    rules: StandingRules,
+    *,
+    max_tokens: int,
+) -> HistoryPlan:
     """Returns the plan of a window's history."""
     conversation = as_compacted(conversation, max_tokens)
     key = prompts.cut_key(settings, max_tokens, conversation.counter)
     # A prompt of the same budget has less room for history, and another cut.
     cut_key = f"a window, {conversation.compaction_key}{key}"
-    room = max(0, max_tokens - conversation.counter.count_messages([]))
+    rule_tokens = _tokens_of_rules(rules, conversation.counter, max_tokens)
+    room = max(0, max_tokens - rule_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     if cut_key in conversation.cuts or conversation.total_tokens > room or conversation.compaction:
         # Thoughts may be bound to what stood before them: each window that is cut begins anew.
@@ -254,6 +275,21 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
     )
 
 
+def _tokens_of_rules(rules: StandingRules, counter: TokenCounter, max_tokens: int) -> int:
+    """Returns the most tokens that rules take in a window, in a message of their own."""
+    tokens = tokens_of_rules(rules.all_in_force, counter.count_text, max_tokens)
+    if not tokens:
+        return 0
+    frame = [HumanMessage(_fenced(""))]
+    return tokens + counter.count_messages(frame)
+
+
+def _fenced(rules: str) -> str:
+    """Returns rules in the fence that they have in a system message."""
+    name = fences.PREFERENCES
+    return f"{fences.opening(name)}{rules}{fences.closing(name).rstrip()}"
+
+
 def _messages_behind_last_cut(conversation: Conversation) -> int:
     """Returns how many messages stand behind the newest place where a cut is possible."""
     for count, is_safe in enumerate(reversed(conversation.safe), start=1):
@@ -262,22 +298,21 @@ def _messages_behind_last_cut(conversation: Conversation) -> int:
     return 0
 
 
-def _messages_of(content: Content, *, is_whole: bool) -> list[BaseMessage]:
+def _messages_of(window: _Window) -> list[BaseMessage]:
     """Returns the messages of a window.
 
     They are copies: what a caller does to its messages must not change the next window.
-
-    Args:
-        content: what the window holds.
-        is_whole: True where it holds every message.
     """
+    content = window.content
     parts: list[str] = []
+    if window.rules:
+        parts.append(_fenced(window.rules))
     arc = prompts.system_parts(content)
     if arc:
         parts.append(CONTEXT_INTRO + "".join(arc))
     if content.summary:
         parts.append(prompts.summary_text(content))
-    elif not is_whole:
+    elif not window.is_whole:
         parts.append(LEFT_OUT)
     else:
         note = prompts.opening_note(content)

@@ -25,7 +25,7 @@ from langchain_ctxbudget.layers.preferences import (
     memory_fragments,
     noted_tokens,
 )
-from langchain_ctxbudget.layers.rules import says_rules_since
+from langchain_ctxbudget.layers.rules import rules_of_window, says_rules_since, tokens_of_rules
 from langchain_ctxbudget.layers.registry import (
     LAYERS,
     all_layers,
@@ -68,9 +68,11 @@ __all__ = [
     "noted_tokens",
     "place_of",
     "positions_of",
+    "rules_of_window",
     "says_rules_since",
     "shortened_positions",
     "tokens_at",
+    "tokens_of_rules",
     "verbatim_tokens",
     "work_items",
 ]

@@ -5,13 +5,14 @@ stable zone, as quotations with their days. They stay the same between two rebui
 added or lifted by hand: what was said about rules since the rebuild stands in the prompt itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule
+from langchain_ctxbudget.history import HistoryView
+from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule, StandingRules
 from langchain_ctxbudget.layers.base import View
-from langchain_ctxbudget.messages import Count, fences, one_line, plain_text
+from langchain_ctxbudget.messages import Count, Group, fences, one_line, plain_text
 from langchain_ctxbudget.retrieval import Other
 
 HEADING = (
@@ -31,6 +32,12 @@ class ShownRules:
     """Those that take more than the share of the budget that rules have."""
 
     @property
+    def text(self) -> str:
+        """The rules with the line above them; empty where none are shown."""
+        lines = "".join(part.text for part in self.fragments)
+        return f"{HEADING}{lines}" if lines else ""
+
+    @property
     def warning(self) -> str:
         """What a report says if some are left out; else empty."""
         if not self.left_out:
@@ -48,12 +55,35 @@ def shown_rules(view: View) -> ShownRules:
     Those of the application come first, then the user's in order of time. Where not all fit their
     share of the budget, the newest ones stay.
     """
-    missing = [rule for rule in _in_force(view) if not _is_said(rule, view)]
+    groups = view.history.groups
+    missing = [rule for rule in _in_force(view) if not _is_said(rule, groups)]
+    return _fitting(missing, view.counter.count_text, view.limit_tokens)
+
+
+def rules_of_window(
+    rules: StandingRules, history: HistoryView, count: Count, limit_tokens: int
+) -> ShownRules:
+    """Returns the rules that stand in front of a part of a conversation without a system message.
+
+    Args:
+        rules: The rules of the conversation.
+        history: The part of it.
+        count: Counts tokens.
+        limit_tokens: The most tokens of all.
+    """
+    in_force = list(rules.all_in_force)
+    if history.record is not None and not history.is_rebuilt:
+        in_force = rules.in_force(until=history.record.begun)
+    missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
+    return _fitting(missing, count, limit_tokens)
+
+
+def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -> ShownRules:
+    """Returns the lines of rules that fit their share of a budget."""
     if not missing:
         return ShownRules()
-    count = view.counter.count_text
     lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
-    tokens_left = int(view.limit_tokens * RULE_POLICY.most_share) - count(HEADING)
+    tokens_left = int(limit_tokens * RULE_POLICY.most_share) - count(HEADING)
     kept: set[str] = set()
     given = [rule for rule in missing if rule.is_given]
     newest_first = [rule for rule in reversed(missing) if not rule.is_given]
@@ -70,11 +100,15 @@ def shown_rules(view: View) -> ShownRules:
 
 def rules_tokens(view: View) -> int:
     """Returns the most tokens that rules take in the stable zone, with the line above them."""
-    count = view.counter.count_text
-    tokens = sum(_fragment(rule, 0, count).tokens for rule in _in_force(view))
+    return tokens_of_rules(_in_force(view), view.counter.count_text, view.limit_tokens)
+
+
+def tokens_of_rules(rules: Iterable[StandingRule], count: Count, limit_tokens: int) -> int:
+    """Returns the most tokens that rules take within a budget, with the line above them."""
+    tokens = sum(_fragment(rule, 0, count).tokens for rule in rules)
     if not tokens:
         return 0
-    return min(tokens + count(HEADING), int(view.limit_tokens * RULE_POLICY.most_share))
+    return min(tokens + count(HEADING), int(limit_tokens * RULE_POLICY.most_share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +161,7 @@ def says_rules_since(view: View, position: int) -> bool:
     """Tells whether the prompt has every rule word for word that was stated since a position."""
     rules = view.known.rules.all_in_force
     return all(
-        _is_said(rule, view)
+        _is_said(rule, view.history.groups)
         for rule in rules
         if rule.position is not None and rule.position >= position
     )
@@ -145,12 +179,12 @@ def _in_force(view: View) -> list[StandingRule]:
     )
 
 
-def _is_said(rule: StandingRule, view: View) -> bool:
-    """Tells whether a message of the prompt states a rule word for word."""
+def _is_said(rule: StandingRule, groups: Iterable[Group]) -> bool:
+    """Tells whether a message that stands in a prompt states a rule word for word."""
     position = rule.position
     if position is None:
         return False
-    for group in view.history.groups:
+    for group in groups:
         if position in group.positions and len(group.positions) == len(group.messages):
             message = group.messages[group.positions.index(position)]
             return one_line(rule.text) in one_line(plain_text(message))

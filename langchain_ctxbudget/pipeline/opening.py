@@ -19,19 +19,13 @@ from langchain_ctxbudget.history import (
     editing,
     late_calls,
 )
-from langchain_ctxbudget.knowledge import (
-    StandingRules,
-    events_of,
-    facts,
-    own_events,
-    rules_of,
-)
+from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import (
     checked_messages,
     is_sent_alone,
     split_instructions,
 )
-from langchain_ctxbudget.pipeline.beside import Stored
+from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.threads import conversation_holding, ids_of_users_messages
 from langchain_ctxbudget.pipeline.turn_background import with_turn_background
@@ -48,7 +42,7 @@ from langchain_ctxbudget.prompt import (
 from langchain_ctxbudget.providers import request_mark_of, system_mark_of
 from langchain_ctxbudget.retrieval import Sources, recall_tool
 from langchain_ctxbudget.settings import ContextSettings, Source
-from langchain_ctxbudget.stores import SharedThread, guests
+from langchain_ctxbudget.stores import SharedThread
 from langchain_ctxbudget.tokens import ModelTarget, require_schemas
 
 NO_THREAD = (
@@ -206,7 +200,7 @@ class SessionOpener:
         if not workspace.embeddings:
             failures.append(NO_EMBEDDINGS)
 
-        rules = yield from self._rules(conversation, stored, failures)
+        rules = yield from rules_in(workspace, conversation, stored, failures)
 
         system_texts = [text for text in (self.system_prompt, *request.instructions) if text]
         prompt_request = PromptRequest(
@@ -248,25 +242,6 @@ class SessionOpener:
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)
-
-    def _rules(
-        self, conversation: OpenConversation, stored: Stored, failures: list[str]
-    ) -> Flow[StandingRules]:
-        """Returns what is known of the user's rules in a conversation."""
-        scope = conversation.scope
-        events = tuple(events_of(conversation.table, scope))
-        if events:
-            reading = guests.read(self.workspace.store, scope)
-            what = "who has said what in the thread not read"
-            not_own = yield from with_fallback(reading, frozenset[str](), what, failures)
-            events = own_events(events, not_own)
-        return rules_of(
-            events,
-            stored.knowledge.rules,
-            scope.conversation_id,
-            stored.settings.rules,
-            conversation.table.positions,
-        )
 
     def _sources(
         self, conversation: OpenConversation, settings: ContextSettings, tier: Tier

@@ -13,15 +13,28 @@ from langchain_ctxbudget.history import (
     OpenConversation,
     editing,
 )
+from langchain_ctxbudget.knowledge import StandingRules
 from langchain_ctxbudget.messages import current_turn
 from langchain_ctxbudget.pipeline import finishing
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.nodes import StepNode
 from langchain_ctxbudget.pipeline.opening import Messages, Turn
+from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.prompt import Access, AssembledContext, Prompt, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenHistory:
+    """The part of a conversation that fits a window without a turn."""
+
+    view: HistoryView
+    conversation: Conversation
+    rules: StandingRules
+    """The standing rules of the conversation."""
+    failures: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +97,22 @@ class Prompter:
         return (yield from self._alone(node.run))
 
     def choose_history(
-        self, planned: Callable[[Conversation, ContextSettings], HistoryPlan], request: Request
-    ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
-        """Chooses the part of the conversation that fits a window without a turn.
-
-        Also returns what failed.
-        """
+        self,
+        planned: Callable[[Conversation, ContextSettings, StandingRules], HistoryPlan],
+        request: Request,
+    ) -> Flow[ChosenHistory]:
+        """Chooses the part of the conversation that fits a window without a turn."""
         workspace = self.engine.workspace
         target = self.engine.target
 
-        def body(
-            conversation: OpenConversation,
-        ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
+        def body(conversation: OpenConversation) -> Flow[ChosenHistory]:
             problems: list[str] = []
-            settings = (yield from workspace.read_stored(conversation, request, problems)).settings
+            stored = yield from workspace.read_stored(conversation, request, problems)
+            settings = stored.settings
+            rules = yield from rules_in(workspace, conversation, stored, problems)
             seen = conversation.seen_with(target.counter, target.profile)
             access = Access(store=workspace.store)
-            plan = planned(seen, settings)
+            plan = planned(seen, settings, rules)
             view, failures = yield from prompts.choose_history(plan, access)
             unwritten = yield from finishing.write(
                 workspace.store,
@@ -110,7 +122,12 @@ class Prompter:
                 with_snapshot=False,
             )
             finishing.summarize(workspace, conversation, settings, view)
-            return view, plan.conversation, [*problems, *failures, *unwritten]
+            return ChosenHistory(
+                view=view,
+                conversation=plan.conversation,
+                rules=rules,
+                failures=(*problems, *failures, *unwritten),
+            )
 
         yield from self.engine.ready()
         return (yield from workspace.recall(self.scope, body))

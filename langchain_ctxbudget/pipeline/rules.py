@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.flow import Flow, locked
+from langchain_ctxbudget.flow import Flow, locked, with_fallback
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import (
     Knowledge,
@@ -23,6 +23,7 @@ from langchain_ctxbudget.knowledge import (
     says_the_same_rule,
     stored_rule,
 )
+from langchain_ctxbudget.pipeline.beside import Stored
 from langchain_ctxbudget.pipeline.users import saved_settings
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import merged_settings
@@ -125,6 +126,33 @@ class ConversationRules:
             )
 
         return (yield from workspace.recall(scope, body))
+
+
+def rules_in(
+    workspace: Workspace, conversation: OpenConversation, stored: Stored, failures: list[str]
+) -> Flow[StandingRules]:
+    """Returns what is known of the user's rules in an open conversation.
+
+    Args:
+        workspace: The workspace.
+        conversation: The conversation.
+        stored: What is stored beside it.
+        failures: Gets a line where it is not known who has said what.
+    """
+    scope = conversation.scope
+    events = tuple(events_of(conversation.table, scope))
+    if events:
+        reading = stores.guests.read(workspace.store, scope)
+        what = "who has said what in the thread not read"
+        not_own = yield from with_fallback(reading, frozenset[str](), what, failures)
+        events = own_events(events, not_own)
+    return rules_of(
+        events,
+        stored.knowledge.rules,
+        scope.conversation_id,
+        stored.settings.rules,
+        conversation.table.positions,
+    )
 
 
 def carry_into_fork(workspace: Workspace, scope: stores.Scope, fork_id: str) -> Flow[None]:
