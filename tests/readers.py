@@ -25,7 +25,7 @@ def plain_probabilities(sentences: Sequence[PlacedSentence], _weights: Weights) 
 
 
 def _label_of(text: str) -> Label:
-    if text.startswith("From now on"):
+    if text.startswith(("From now on", "Always ask me")):
         return Label.RULE
     if text.startswith("In every chat"):
         return Label.USER_RULE

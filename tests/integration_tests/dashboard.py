@@ -14,7 +14,7 @@ from langchain_ctxbudget.dashboard import create_app
 ADA = {"user_id": "ada", "conversation_id": "trip"}
 BO = {"user_id": "bo", "conversation_id": "secret plans"}
 API = "/api/context"
-OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage")
+OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage", "rules")
 """Paths that are about one session."""
 
 

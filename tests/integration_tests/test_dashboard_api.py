@@ -707,3 +707,64 @@ async def test_what_is_known_about_others_stays(pipeline: ContextPipeline) -> No
     facts = pipeline.knowledge.list_facts(user_id="bo")
     assert [fact.text for fact in facts] == ["Lives in Zanzibar"]
     assert len(pipeline.get_messages(**BO)) == 40
+
+
+# Standing rules
+
+
+RULE = {"session_id": "trip", "text": "Never book without asking."}
+
+
+async def rules_of(client: httpx.AsyncClient, session: str = "trip") -> list[dict[str, Any]]:
+    return list((await get(client, "rules", session_id=session))["rules"])
+
+
+async def test_a_rule_is_added_and_listed(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "rules", RULE)
+        [rule] = await rules_of(client)
+    assert rule["text"] == RULE["text"]
+    assert rule["made_by"] == "user"
+    assert rule["holds_everywhere"] is False
+
+
+async def test_a_rule_that_was_said_names_its_message(pipeline: ContextPipeline) -> None:
+    said = HumanMessage("Don't ever book anything without asking me first.", id="rule")
+    pipeline.add_messages([said], **ADA)
+    async with served(pipeline) as client:
+        [rule] = await rules_of(client)
+    assert rule["message_id"] == "rule"
+    assert rule["position"] == 41
+
+
+async def test_a_rule_is_lifted(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "rules", RULE)
+        [rule] = await rules_of(client)
+        await post(client, "rules/lift", {"session_id": "trip", "rule_id": rule["id"]})
+        assert await rules_of(client) == []
+
+
+async def test_a_rule_for_all_sessions_is_known_of_the_user(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "rules", {**RULE, "everywhere": True})
+        [known] = (await get(client, "known"))["known"]
+    assert known["heading"] == "Standing rules"
+    assert known["text"] == RULE["text"]
+
+
+async def test_a_rule_is_in_the_next_prompt(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        await post(client, "rules", RULE)
+        shown = await get(client, "preview", session_id="trip")
+    items = items_of(shown["current_context"], "L1")
+    assert [item["reason"] for item in items] == ["standing_rule"]
+
+
+async def test_a_rule_of_the_application_is_not_lifted() -> None:
+    with ContextPipeline({"rules": ["Never name a price."], "learn": False}) as pipeline:
+        pipeline.add_messages([HumanMessage("Hello.")], **ADA)
+        async with served(pipeline) as client:
+            [rule] = await rules_of(client)
+            await post(client, "rules/lift", {"session_id": "trip", "rule_id": rule["id"]}, 409)
+            assert await rules_of(client) == [rule]

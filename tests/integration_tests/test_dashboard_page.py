@@ -509,6 +509,17 @@ def test_an_entity_is_corrected_and_forgotten(site: Site, visit: Visitor) -> Non
     expect(known).not_to_contain_text("Zoltan")
 
 
+def test_a_rule_is_added_and_lifted(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, TOOLS)
+    rules = page.locator("#rules")
+    rules.get_by_label("A new rule").fill("Never name a price.")
+    rules.get_by_role("button", name="Add rule").click()
+    expect(rules.get_by_role("listitem")).to_contain_text("Never name a price.")
+    rules.get_by_role("button", name="Lift").click()
+    expect(rules).not_to_contain_text("Never name a price.")
+    assert site.ask("rules", session_id=TOOLS)["rules"] == []
+
+
 def test_what_is_known_is_saved_as_a_text(site: Site, visit: Visitor) -> None:
     page = visit().opens(site.url, TOOLS)
     with page.expect_download() as download:

@@ -135,6 +135,13 @@ def exports(pipeline: ContextPipeline) -> dict[str, list[str]]:
         ("messages", "trip", 400),
         ("known", {"item_id": "unknown", "pinned": True}, 404),
         ("known", [1, 2], 400),
+        ("known", {"item_id": "rule/none", "text": "Push."}, 404),
+        ("rules", {"session_id": "secret plans", "text": "Push."}, 404),
+        ("rules", {"session_id": "trip", "text": " "}, 400),
+        ("rules", {"session_id": "trip", "text": "x" * 2_001}, 400),
+        ("rules", {"session_id": "trip", "text": "Push.", "everywhere": 1}, 400),
+        ("rules/lift", {"session_id": "trip", "rule_id": "rule/none"}, 404),
+        ("rules/lift", {"session_id": "secret plans", "rule_id": "rule/none"}, 404),
     ],
     ids=str,
 )

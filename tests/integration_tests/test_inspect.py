@@ -305,6 +305,70 @@ def test_text_is_a_page_of_what_is_known(inspect: Run) -> None:
     assert "- Lives in Lisbon (from 1 message, by rules" in output
 
 
+# The standing rules of a conversation
+
+
+RULE = "Never push to main."
+
+
+@pytest.fixture
+def rule_id(inspect: Run, records: Records) -> str:
+    """A rule that was added to the conversation of monday."""
+    code, _, errors = inspect("--conversation", "monday", "--add-rule", RULE)
+    assert code == 0, errors
+    [rule] = records("--conversation", "monday")["rules"]
+    return str(rule["id"])
+
+
+def test_a_rule_is_listed_with_who_made_it(inspect: Run, rule_id: str) -> None:
+    code, output, _ = inspect("--conversation", "monday")
+
+    assert code == 0
+    assert rule_id in output
+    assert RULE in output
+    assert "in this conversation, by user" in output
+
+
+def test_a_rule_of_one_conversation_is_not_listed_in_another(inspect: Run, rule_id: str) -> None:
+    _, output, _ = inspect("--conversation", "friday")
+
+    assert rule_id not in output
+    assert output == "No rule is in force in 'friday'.\n"
+
+
+def test_a_rule_is_lifted(inspect: Run, records: Records, rule_id: str) -> None:
+    _, output, _ = inspect("--conversation", "monday", "--lift-rule", rule_id)
+
+    assert output == f"{rule_id} is lifted.\n"
+    assert records("--conversation", "monday")["rules"] == []
+
+
+def test_a_rule_for_all_conversations_is_known_of_the_user(inspect: Run, records: Records) -> None:
+    inspect("--conversation", "monday", "--add-rule", RULE, "--everywhere")
+
+    assert [rule["text"] for rule in records("rules")["rules"]] == [RULE]
+    assert [rule["text"] for rule in records("--conversation", "friday")["rules"]] == [RULE]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--add-rule", RULE], "Say in which conversation: --conversation ID"),
+        (["--lift-rule", "rule/1"], "Say in which conversation: --conversation ID"),
+        (["--conversation", "sunday"], "'ada' has no conversation 'sunday'"),
+        (["--conversation", "monday", "--lift-rule", "rule/1"], "no rule 'rule/1' is in force"),
+        (["--conversation", "monday", "--add-rule", "x" * 2_001], "1 to 2,000 characters"),
+    ],
+)
+def test_a_change_of_rules_that_cannot_be_is_refused(
+    inspect: Run, arguments: list[str], error: str
+) -> None:
+    code, _, errors = inspect(*arguments)
+
+    assert code == 1
+    assert error in errors
+
+
 # What is changed
 
 

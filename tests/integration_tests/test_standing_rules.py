@@ -23,6 +23,7 @@ from langchain_ctxbudget.memory import BudgetedMemory
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.sentences import said
+from tests import earlier_stores
 from tests.integration_tests.agents import CONFIG, Scripted
 from tests.readers import (
     BULLETS,
@@ -597,6 +598,15 @@ def test_rules_are_read_from_segments(clock: Clock, store: InMemoryStore) -> Non
 
     with pipeline_over(clock, store) as pipeline:
         assert texts_of(pipeline.conversation("c1", user_id="ada")) == [NO_PUSH]
+
+
+def test_a_conversation_of_an_earlier_version_has_its_rules() -> None:
+    with earlier_stores.pipeline_over(earlier_stores.in_memory()) as pipeline:
+        chat = pipeline.conversation("library", user_id="maya")
+        rule = "Always ask me before you send anything to a member."
+
+        assert texts_of(chat) == [rule]
+        assert f'- "{rule}"' in zone_of(chat.assemble("What did we decide about the labels?"))
 
 
 def test_a_fork_has_the_rules_of_its_conversation(stated: Talk) -> None:
