@@ -6,8 +6,8 @@ What the user says about themselves is learned in the background when a session 
 the prompts of the next ones. The example shows what is known after each day, asks where a fact
 comes from, and has one deleted.
 
-Runs offline, where deterministic rules learn; with OPENAI_API_KEY set the real model answers and
-learns.
+Runs offline, where the user's own sentences are learned; with OPENAI_API_KEY set the real model
+answers and learns.
 
     python examples/knows_its_user.py
 """
@@ -25,15 +25,12 @@ from langchain_ctxbudget import ContextPipeline
 USER = "ada"
 DAYS = {
     "monday": [
-        "Hello! I live in Lisbon and I work as a nurse.",
-        "I prefer window seats on trains.",
-        "My sister Clara lives in Porto. I am planning a weekend in Sintra with her.",
+        "Hello! I live in Lisbon with my two cats.",
+        "I work as a nurse at the children's hospital. But only on weekdays.",
+        "My sister Clara lives in Porto.",
     ],
-    "tuesday": [
-        "Clara found me a flat. I moved to Porto last week.",
-        "And I no longer prefer window seats. My favourite seat is on the aisle now.",
-    ],
-    "wednesday": ["From where does my train leave tomorrow, and which seat is mine?"],
+    "tuesday": ["Clara found me a flat. I live in Porto now with my two cats."],
+    "wednesday": ["From where does my train leave on Saturday, and can I take it?"],
 }
 TODAY = datetime(2026, 3, 2, 18, tzinfo=UTC)
 
@@ -47,11 +44,10 @@ def make_model() -> BaseChatModel:
     lines = [
         "Hello Ada!",
         "Noted.",
-        "Have fun, both of you.",
+        "How nice.",
         "Congratulations!",
-        "The aisle it is.",
     ]
-    return FakeListChatModel(responses=[*lines, "From Porto, with a seat on the aisle."])
+    return FakeListChatModel(responses=[*lines, "From Porto, and you do not work on Saturdays."])
 
 
 def main() -> None:

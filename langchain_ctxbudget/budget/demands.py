@@ -56,8 +56,6 @@ class DemandPolicy:
     """The share of what is left that facts about the user get, within the two bounds below."""
     memory_min: int = 150
     memory_max: int = 500
-    learned_min: int = 40
-    """Tokens that learned facts get in any case."""
 
 
 POLICY = DemandPolicy()
@@ -95,7 +93,7 @@ def preferences_demand(
         - taken_tokens
     )
     largest_total = max(situation.total_tokens, situation.grown_tokens)
-    most_learned = max(POLICY.learned_min, int(largest_total * learned_share))
+    most_learned = max(POLICY.memory_min, int(largest_total * learned_share))
     given_memories = situation.memory_tokens - situation.learned_tokens
     memories = given_memories + min(situation.learned_tokens, most_learned)
     tokens = situation.preferences_tokens + min(memories, memory_tokens(left_tokens))

@@ -57,9 +57,9 @@ class AdaptivePolicy:
 
     floor_share: float = 0.05
     """A floor is the fixed number or this share of the budget, whichever is less."""
-    learned_share: float = 0.02
+    learned_share: float = 0.05
     """The share of the budget for learned facts once the conversation does not go in whole, because
-    its own words are worth more then."""
+    its own words are worth more then; at least as much as facts get in any case."""
     arc_from_tokens: int = 2_048
     """A budget up to this has no arc: there, what is not retrieved is not seen at all."""
     arc_cap: float = 0.12

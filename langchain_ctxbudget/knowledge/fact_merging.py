@@ -14,6 +14,7 @@ from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, So
 from langchain_ctxbudget.messages import (
     digest,
     fold,
+    gives_another_value,
     one_line,
     says_the_opposite,
     says_the_same,
@@ -292,8 +293,8 @@ def _contradicts(statement: Fact, note: LearnedFact, fact: Fact) -> bool:
     is_named = len(note.supersedes) <= FACT_POLICY.most_superseded and fact.id in note.supersedes
     if is_named and not fact.is_kept_by_hand:
         return True
-    if note.is_narrow and fact.last_seen <= statement.last_seen:
-        return False
+    if _is_replaced_in_own_words(fact, statement):
+        return True
 
     slots = _slots_of(note.slot)
     known_slots = _slots_of(fact.slot)
@@ -302,6 +303,14 @@ def _contradicts(statement: Fact, note: LearnedFact, fact: Fact) -> bool:
     if _has_come_true(slots, known_slots) and _begin_alike(statement, fact):
         return True
     return says_the_opposite(fact.text, statement.text)
+
+
+def _is_replaced_in_own_words(fact: Fact, statement: Fact) -> bool:
+    """Returns whether one of two quotations gives another value to the thing of the other one."""
+    texts = (fact.text, statement.text)
+    if not all(map(records.is_quotation, texts)):
+        return False
+    return gives_another_value(*map(records.quoted_words, texts))
 
 
 def _slots_of(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A pipeline that learns about its users in the background, by rules or with a model.
+"""A pipeline that learns about its users in the background, without or with a model.
 
 A conversation is read a few messages at a time, and progress is written last, so that everything
 can be done twice. What is read, and the progress, is in `work.py`; what knowledge becomes of it, in
@@ -135,7 +135,6 @@ class Learning:
 
         Another process may have left it while its model failed.
         """
-        self.reader.tell_passages(scope, (progress.meanwhile or progress).passage)
         until = progress.waits_until
         if until is None or self._extractor is None or self.owner.settings.learn == "rules":
             self._outages.end(scope)
@@ -144,19 +143,9 @@ class Learning:
             self._outages.go_on(scope, until, first)
 
     def problems_of(self, scope: Scope) -> list[str]:
-        """Returns what a report says of learning from a conversation.
-
-        That it has failed, and which messages rules do not read.
-        """
+        """Returns what a report says of learning from a conversation that has failed."""
         problem = self.worker.failure_of(scope) or self._outages.problem_of(scope)
-        lines = [problem] if problem else []
-        spans = self.reader.passages_of(scope)
-        if spans:
-            where = ", ".join(f"{first} to {last}" for first, last in spans)
-            lines.append(
-                f"suspended for messages {where}: a part is played there, or texts are worked on"
-            )
-        return lines
+        return [problem] if problem else []
 
     def close(self) -> None:
         """Begins nothing any more.
@@ -384,13 +373,8 @@ class Learning:
             work: The messages.
             learned: What the model has learned from them; None to have rules learn here.
         """
-        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
-
         scope = work.scope
         now = self.owner.clock()
-        played, passage = rules.played_in(work.messages_read(), work.passage)
-        if learned is None:
-            passage = passage.model_copy(update={"spans": work.spans_with(played)})
 
         def change(before: Knowledge) -> Knowledge:
             return merging.with_work(before, work, learned, now)
@@ -398,10 +382,9 @@ class Learning:
         is_up_to_date = yield from self._is_up_to_date(work)
         if is_up_to_date:
             yield from self.rewritten(scope.user_id, change)
-            done = work.done(now, passage, by_model=learned is not None)
+            done = work.done(now, by_model=learned is not None)
             place = scope.place(records.LEARNING)
             yield from bulk.write(self.owner.store, [put_of(place, done)])
-            self.reader.tell_passages(scope, passage)
 
     def _is_up_to_date(self, work: Work) -> Flow[bool]:
         """Returns whether nothing was erased or learned since messages were taken up."""

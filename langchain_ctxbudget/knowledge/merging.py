@@ -30,6 +30,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.recurring_phrases import recurring
 from langchain_ctxbudget.knowledge.work import Work, words_of
 from langchain_ctxbudget.messages import is_user, time_of
 from langchain_ctxbudget.settings import EntityContext
@@ -50,7 +51,7 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
     Args:
         state: The knowledge before.
         work: The messages.
-        learned: What a model has learned from them; None to have rules learn from them here.
+        learned: What a model has learned from them; None to learn from them without one.
         now: The time at which they are learned from.
     """
     conversation_id = work.scope.conversation_id
@@ -64,12 +65,9 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
         state = without_rules(state, conversation_id, work.read_ahead)
         return updated(state, work, learned, now)
 
-    from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
-
-    by_rules, phrases = rules.learn(
-        work.messages_read(), state.phrases, conversation_id, work.passage
-    )
-    return updated(replace(state, phrases=phrases), work, by_rules, now)
+    topics, phrases = recurring(work.messages_read(), state.phrases, conversation_id)
+    without_model = Learned(facts=work.statements, topics=topics)
+    return updated(replace(state, phrases=phrases), work, without_model, now)
 
 
 def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Knowledge:

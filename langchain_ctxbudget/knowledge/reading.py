@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cachetools import FIFOCache
-
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
-from langchain_ctxbudget.knowledge import known, records, standing_rules
+from langchain_ctxbudget.knowledge import known, own_statements, records, standing_rules
 from langchain_ctxbudget.knowledge.outages import Outages
-from langchain_ctxbudget.knowledge.sessions import MOST_OPEN
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
 from langchain_ctxbudget.messages import is_user, word_count
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, put_of
-from langchain_ctxbudget.worker import new_mutex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +35,6 @@ class _Position:
 
     first: int
     """The first message that is to be read."""
-    passage: records.Passage
-    """The game that is being played there."""
-    told_passage: records.Passage
-    """The passage from which reports tell what rules do not read."""
     is_changed: bool = False
     """Messages have changed that were learned from."""
     is_ahead: bool = False
@@ -57,10 +49,6 @@ class Reader:
     def __init__(self, owner: Owner, outages: Outages) -> None:
         self._owner = owner
         self._outages = outages
-        self._passages: FIFOCache[Scope, tuple[tuple[int, int], ...]] = FIFOCache(MOST_OPEN)
-        """Conversations with passages from which rules do not learn: the first and the last message
-        of each."""
-        self._mutex = new_mutex()
 
     # Progress
 
@@ -75,20 +63,8 @@ class Reader:
         conversation.learned = (len(conversation.table), conversation.table.digest())
         before = yield from self.progress(scope)
         marks = (*before.marks, conversation.learned)[-LEARNING_POLICY.most_marks :]
-        done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
+        done = records.ProgressRecord(at=before.at, marks=marks)
         yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), done)])
-
-    def tell_passages(self, scope: Scope, passage: records.Passage) -> None:
-        """Has reports tell of the passages from which rules do not learn."""
-        with self._mutex:
-            self._passages.pop(scope, None)
-            if passage.spans:
-                self._passages[scope] = passage.spans
-
-    def passages_of(self, scope: Scope) -> tuple[tuple[int, int], ...]:
-        """Returns the first and the last message of each passage from which rules do not learn."""
-        with self._mutex:
-            return self._passages.get(scope, ())
 
     # What is read next
 
@@ -103,7 +79,6 @@ class Reader:
         kept = known.kept_of(store, scope.user_id)
         progress = yield from self.progress(scope)
         position = self._position_in(conversation, progress, by_model=by_model)
-        self.tell_passages(scope, position.told_passage)
 
         if position.is_ahead:
             threshold = replace(threshold, words=0)
@@ -128,13 +103,13 @@ class Reader:
             progress=progress,
             there=there,
             kept_before=kept,
-            passage=position.passage,
             is_ahead=position.is_ahead,
             is_retry=position.is_retry,
             not_own=not_own,
             rule_events=standing_rules.own_events(
                 standing_rules.events_of(entries, scope), not_own
             ),
+            statements=tuple(own_statements.statements_of(entries, scope, position.first, end)),
             read_ahead=read_ahead,
         )
 
@@ -153,8 +128,6 @@ class Reader:
         first, _ = newest_mark
         position = _Position(
             first=first,
-            passage=_passage_at(progress, first),
-            told_passage=_passage_at(progress, first),
             is_changed=bool(progress.marks) and newest_mark != progress.marks[-1],
         )
         if not self._waits_for_model(conversation.scope, progress, first, by_model=by_model):
@@ -165,11 +138,10 @@ class Reader:
         meanwhile = progress.meanwhile
         if meanwhile is None:
             return position
-        position = replace(position, told_passage=meanwhile.passage)
         if not fits(entries, meanwhile.mark):
             return replace(position, is_changed=True)
         first, _ = meanwhile.mark
-        return replace(position, first=first, passage=meanwhile.passage)
+        return replace(position, first=first)
 
     def _waits_for_model(
         self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool
@@ -194,9 +166,7 @@ class Reader:
         if length > position.first and not has_begun:
             to_write = progress
         elif position.is_retry:
-            to_write = records.ProgressRecord(
-                at=progress.at, marks=progress.marks, passage=progress.passage
-            )
+            to_write = records.ProgressRecord(at=progress.at, marks=progress.marks)
         else:
             return
         yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), to_write)])
@@ -235,14 +205,3 @@ def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: Threshold
         return True
     own = [entry for entry in Beginning(entries)[first:] if is_user(entry.message)]
     return sum(word_count(words_of(entry)) for entry in own) >= threshold.words
-
-
-def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage:
-    """Returns the passage of a game in which reading goes on at a position."""
-    if first == 0:
-        return records.NO_PASSAGE
-    if progress.played:
-        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
-
-        return records.Passage(left=rules.MOST_PLAYED)
-    return progress.passage

@@ -79,6 +79,11 @@ def is_quotation(text: str) -> bool:
     return len(text) > len(quotation("")) and text[0] == text[-1] == '"'
 
 
+def quoted_words(text: str) -> str:
+    """Returns the user's own words in the text of a fact that is a quotation."""
+    return text[1:-1]
+
+
 class Fact(Record):
     """A statement about the user."""
 
@@ -310,21 +315,14 @@ class PhraseRecord(Record):
 
 
 class Passage(Record):
-    """A passage in which a part is played, or texts are worked on.
-
-    Rules learn nothing about the user from its messages.
-    """
+    """A passage in which a part is played. Earlier versions wrote it; it is only read now."""
 
     left: int = 0
-    """How many of the user's next messages belong to it, unless it ends before."""
     at: datetime | None = None
-    """The time of its last message, where that has one."""
     spans: tuple[tuple[int, int], ...] = ()
-    """The first and the last message of the newest passages so far, counted from 1."""
 
 
 NO_PASSAGE = Passage()
-"""Nothing is played."""
 
 
 class ReadAhead(Record):
@@ -336,6 +334,7 @@ class ReadAhead(Record):
     mark: tuple[int, str]
     """The position up to which they have read, with the digest of all messages before it."""
     passage: Passage = NO_PASSAGE
+    """Earlier versions wrote it; it is only read now."""
 
 
 class ProgressRecord(Record):
@@ -348,8 +347,9 @@ class ProgressRecord(Record):
 
     What is behind the last one was not read."""
     played: bool = False
-    """A part is played. Earlier versions wrote this in place of a passage; it is only read now."""
+    """Earlier versions wrote it; it is only read now."""
     passage: Passage = NO_PASSAGE
+    """Earlier versions wrote it; it is only read now."""
     waits_until: datetime | None = None
     """The model has failed on the messages behind the last mark, and is not asked again before this
     time."""
@@ -397,8 +397,6 @@ class LearnedFact(NamedTuple):
     supersedes: tuple[str, ...] = ()
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
-    is_narrow: bool = False
-    """It holds at some times or in some cases only, so it does not end what holds always."""
 
 
 class LearnedEntity(NamedTuple):

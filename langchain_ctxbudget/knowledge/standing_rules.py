@@ -320,14 +320,14 @@ def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
         if not about_rules:
             continue
         entry = table[position]
-        if entry.preservation == "drop" or not _is_of_user(entry, table, scope):
+        if entry.preservation == "drop" or not is_of_user(entry, table, scope):
             continue
         text = own_words(entry.message)
         for said in about_rules:
             yield RuleEvent(said=said, rule=_rule_in(entry, scope, position, said, text))
 
 
-def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
+def is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
     """Tells whether the user says a message, and not somebody else in the same conversation.
 
     The user writes without a name, under the user's id, or under the one name that all have.

@@ -36,7 +36,7 @@ class LearningPolicy:
     """How often in a row a model is asked about the same messages while its server refuses, or its
     replies are of no use."""
     most_marks: int = 32
-    """Marks of progress, and passages, that are kept of a conversation: the newest."""
+    """Marks of progress that are kept of a conversation: the newest."""
 
 
 LEARNING_POLICY = LearningPolicy()
@@ -60,8 +60,6 @@ class Work:
     changed."""
     kept_before: known.KeptKnowledge
     """What was kept of the user when they were taken up."""
-    passage: records.Passage = records.NO_PASSAGE
-    """The game that is being played when they begin."""
     is_ahead: bool = False
     """The model cannot be reached: rules read them now, and the model later."""
     is_retry: bool = False
@@ -70,6 +68,8 @@ class Work:
     """The ids of messages that others have said in the user's thread."""
     rule_events: tuple[RuleEvent, ...] = ()
     """What the user has said about rules in the whole conversation."""
+    statements: tuple[records.LearnedFact, ...] = ()
+    """What the user says of themselves in these messages, as it is learned without a model."""
     read_ahead: frozenset[str] = frozenset()
     """The ids of messages, these and later ones, where rules have learned from some of them in
     place of the model."""
@@ -96,14 +96,11 @@ class Work:
             word_count(message.text) for message in self.messages_read() if message.from_user
         )
 
-    def done(
-        self, now: datetime, passage: records.Passage, *, by_model: bool
-    ) -> records.ProgressRecord | None:
+    def done(self, now: datetime, *, by_model: bool) -> records.ProgressRecord | None:
         """Returns the progress once they were learned from; None where no message is left.
 
         Args:
             now: The time at which they were.
-            passage: The game that is being played when they end.
             by_model: Whether the model has read them, and not the rules.
         """
         if not self.entries:
@@ -111,8 +108,7 @@ class Work:
         here = (len(self.entries), self.entries[-1].digest)
         marks = tuple(mark for mark in self.progress.marks if fits(self.entries, mark))
         if self.is_ahead:
-            ahead = records.ReadAhead(mark=here, passage=passage)
-            changes = {"at": now, "marks": marks, "played": False, "meanwhile": ahead}
+            changes = {"at": now, "marks": marks, "meanwhile": records.ReadAhead(mark=here)}
             return self.progress.model_copy(update=changes)
 
         meanwhile = self.progress.meanwhile
@@ -121,9 +117,7 @@ class Work:
             if by_model or position <= len(self.entries):
                 meanwhile = None
         newest_marks = (*marks, here)[-LEARNING_POLICY.most_marks :]
-        return records.ProgressRecord(
-            at=now, marks=newest_marks, passage=passage, meanwhile=meanwhile
-        )
+        return records.ProgressRecord(at=now, marks=newest_marks, meanwhile=meanwhile)
 
     def put_off(self, error: ModelReplyError, now: datetime) -> records.ProgressRecord | None:
         """Returns the progress once the model has failed on them.
@@ -139,27 +133,6 @@ class Work:
         waits_until = now + llm.wait_after(failures)
         changes = {"failures": failures, "refusals": refusals, "waits_until": waits_until}
         return self.progress.model_copy(update=changes)
-
-    def spans_with(self, played: Collection[str]) -> tuple[tuple[int, int], ...]:
-        """Returns the first and the last message of each passage so far, counted from 1.
-
-        Args:
-            played: The ids of those of these messages in which a part is played.
-        """
-        spans = list(self.passage.spans)
-        goes_on = self.passage.left > 0
-        for place, entry in enumerate(self.entries[self.first :], self.first + 1):
-            if not is_user(entry.message):
-                continue
-            if entry.id not in played:
-                goes_on = False
-            elif goes_on and spans:
-                begin, _ = spans[-1]
-                spans[-1] = (begin, place)
-            else:
-                spans.append((place, place))
-                goes_on = True
-        return tuple(spans[-LEARNING_POLICY.most_marks :])
 
 
 def fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:

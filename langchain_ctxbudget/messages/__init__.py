@@ -55,8 +55,10 @@ from langchain_ctxbudget.messages.prose import (
 )
 from langchain_ctxbudget.messages.claims import (
     Statement,
+    gives_another_value,
     is_replaced_by,
     replacements_in,
+    says_liking,
     says_more,
     says_the_opposite,
     says_the_same,

@@ -56,6 +56,47 @@ def says_the_opposite(text: str, other: str) -> bool:
     return is_beginning or _are_alike(negated, affirmed)
 
 
+def gives_another_value(text: str, other: str) -> bool:
+    """Tells if one of two statements of a speaker gives another value to what the other is about.
+
+    Both say something else of the same named thing ("My name is Ada."), or they are the same
+    sentence with other numbers ("I am 34 years old.").
+    """
+    return _differ_in_a_number(text, other) or _differ_in_a_statement(text, other)
+
+
+def _differ_in_a_number(text: str, other: str) -> bool:
+    """Tells if two texts are the same one with other numbers."""
+    first = _compared(text)
+    second = _compared(other)
+    if first.numbers == second.numbers or len(first.numbers) != len(second.numbers):
+        return False
+    if first.is_negated or second.is_negated:
+        return False
+    first_terms = _terms_without_numbers(first)
+    return bool(first_terms) and first_terms == _terms_without_numbers(second)
+
+
+def _terms_without_numbers(compared: "_Compared") -> list[str]:
+    return [term for term in compared.terms if not term[0].isdigit()]
+
+
+def _differ_in_a_statement(text: str, other: str) -> bool:
+    """Tells if two texts state different values of the same thing."""
+    later_by_key = {statement_key("", later): later for later in statements(other)}
+    for statement in statements(text):
+        later = later_by_key.get(statement_key("", statement))
+        if later is not None and is_replaced_by(statement, later):
+            return True
+    return False
+
+
+def says_liking(text: str) -> bool:
+    """Tells if a text says that somebody likes or dislikes something."""
+    plain = ENGLISH.not_contracted.sub(" not ", fold(text))
+    return bool(ENGLISH.likes.search(plain) or ENGLISH.dislikes.search(plain))
+
+
 def says_more(text: str, other: str) -> bool:
     """Tells if a text has more terms than another one."""
     terms_of_text = _compared(text).terms
@@ -82,6 +123,8 @@ def _digits_of(word: re.Match[str]) -> str:
 def _compared(text: str) -> _Compared:
     """Returns a text as it is compared."""
     plain = ENGLISH.not_contracted.sub(" not ", fold(text))
+    plain = ENGLISH.dislikes.sub(" not like ", plain)
+    plain = ENGLISH.likes.sub(" like ", plain)
     plain = ENGLISH.thousands.sub("", plain)
     plain = _NUMBER_WORD.sub(_digits_of, plain)
     words_after_first = text.split()[1:]

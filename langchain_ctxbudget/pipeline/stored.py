@@ -37,8 +37,7 @@ class ConversationStatus(NamedTuple):
     """The time before which a model that has failed is not asked again; None: nothing waits for
     it."""
     suspended: tuple[tuple[int, int], ...] = ()
-    """The passages from which rules do not learn, as a part is played there: first and last
-    message, counted from 1."""
+    """Always empty: earlier versions named passages here from which nothing was learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +325,6 @@ class StoredConversation:
             compaction_stage=report.history_strategy if report else "empty",
             saved_tokens=report.stability.saved_tokens if report else 0,
             extraction_waits_until=progress.waits_until,
-            suspended=(progress.meanwhile or progress).passage.spans,
         )
 
 

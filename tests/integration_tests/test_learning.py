@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Layer, Reason
-from langchain_ctxbudget.knowledge import KnownItem, bundles, fact_merging, merging, records, rules
+from langchain_ctxbudget.knowledge import KnownItem, bundles, fact_merging, merging, records
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.settings import ContextSettings
@@ -29,6 +28,7 @@ from langchain_ctxbudget.stores import ROOT
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import Reader, asks_to_learn, fact, new_messages
 from tests.integration_tests.learning_models import read as answer
+from tests.integration_tests.plain_reader import reading_plainly
 from tests.stores import Failing, place_of
 
 ADA: Any = {"user_id": "ada"}
@@ -44,6 +44,10 @@ STORY = (
     "Today the home brewing went well.",
 )
 """What a user says: facts, entities, a topic."""
+AMBER = '"My favourite colour is amber."'
+LISBON = '"I live in Lisbon."'
+PAPAYA = '"I like papaya."'
+"""Facts that are learned without a model."""
 FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
 
 
@@ -56,6 +60,12 @@ def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
         created = {"created_at": time.isoformat()}
         messages.append(HumanMessage(text, id=f"m{number}", additional_kwargs=created))
     return messages
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plain_reader() -> Iterator[None]:
+    with reading_plainly():
+        yield
 
 
 @contextmanager
@@ -131,7 +141,7 @@ def test_five_messages_are_learned_from() -> None:
         learn(pipeline, human(*STORY[:4]))
         learn(pipeline, human(STORY[4], first=4))
 
-        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
+        assert {AMBER, LISBON} <= set(texts(pipeline))
 
 
 def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) -> None:
@@ -139,7 +149,7 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         learn(pipeline, human(STORY[1]))
         assert call(pipeline, "end_session", **HERE)
         assert call(pipeline, "flush", 30)
-        assert texts(pipeline) == ["Lives in Lisbon"]
+        assert texts(pipeline) == [LISBON]
 
 
 def end_with_process(
@@ -175,14 +185,14 @@ def come_again(store: InMemoryStore, model: Reader | None = None) -> list[str]:
 def test_a_session_that_ended_with_its_process_is_learned_from_later() -> None:
     store = end_with_process()
 
-    assert "Favourite colour is amber" in come_again(store)
+    assert AMBER in come_again(store)
 
 
 def test_rules_read_a_session_that_says_too_little_for_a_model() -> None:
     model = Reader()
     store = end_with_process(model=model)
 
-    assert "Favourite colour is amber" in come_again(store, model)
+    assert AMBER in come_again(store, model)
     assert model.learned == []
 
 
@@ -194,211 +204,50 @@ def test_a_session_in_which_learning_was_off_is_never_learned_from(
 ) -> None:
     store = end_with_process(learns=learns, saved=saved)
 
-    assert "Favourite colour is amber" not in come_again(store)
+    assert AMBER not in come_again(store)
 
 
 def test_a_session_that_was_forgotten_is_never_learned_from() -> None:
     store = end_with_process(forget=True)
 
-    assert "Favourite colour is amber" not in come_again(store)
-
-
-PLAY = "Let's play a text adventure."
-SUSPENDED = "learning about the user: suspended for messages"
-
-
-def test_a_part_that_is_played_never_says_anything_of_the_user() -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(PLAY, *["Ok."] * 4))
-        learn(
-            pipeline,
-            human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5),
-        )
-
-        assert texts(pipeline) == []
-        assert pipeline.knowledge.list_entities(**ADA) == []
+    assert AMBER not in come_again(store)
 
 
 @pytest.mark.parametrize(
-    "between",
+    "progress",
     [
-        ("Stop the game.",),
-        ("Ok.", "Okay, that was fun! Back to work."),
-        ("Let's talk about something else.",),
-        ("I go left.",) * 10,
+        {"marks": [[1, "d"]], "played": True},
+        {"marks": [[1, "d"]], "passage": {"left": 3, "spans": [[1, 2]]}},
+        {"meanwhile": {"mark": [1, "d"], "passage": {"left": 3}}},
     ],
-    ids=["stopped", "over", "another subject", "ten messages"],
+    ids=["played", "passage", "meanwhile"],
 )
-def test_a_part_that_is_played_ends(between: tuple[str, ...]) -> None:
+def test_progress_from_an_earlier_version_is_read(progress: dict[str, Any]) -> None:
+    records.ProgressRecord.read(progress, "progress")
+
+
+def test_of_statements_that_exclude_each_other_the_later_stands() -> None:
     with opened() as pipeline:
-        learn(pipeline, human("I live in Lisbon.", PLAY, *between, "I work as a nurse."), end=True)
-        assert texts(pipeline) == ["Lives in Lisbon", "Works as a nurse"]
+        learn(pipeline, human("I love Chinese food."), end=True)
+        learn(pipeline, human("I hate Chinese food now.", first=1), THERE, end=True)
+
+        assert texts(pipeline) == ['"I hate Chinese food now."']
 
 
-def test_a_part_that_is_played_ends_with_a_pause() -> None:
+def test_a_cat_of_the_mother_is_learned_as_it_was_said() -> None:
     with opened() as pipeline:
-        learn(
-            pipeline,
-            [*human(PLAY, "Ok."), *human("I work as a nurse.", first=2, minute=31)],
-            end=True,
-        )
-        assert texts(pipeline) == ["Works as a nurse"]
+        learn(pipeline, human("My mother's cat Max is deaf."), end=True)
+
+        assert texts(pipeline) == ['"My mother\'s cat Max is deaf."']
+        assert names_of_entities(pipeline) == []
 
 
-@pytest.mark.parametrize(
-    "played", [PLAY, "Pretend you are a pirate.", "Simulate a job interview with me."]
-)
-@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
-def test_the_report_says_which_messages_are_not_learned_from(played: str, *, again: bool) -> None:
-    store = InMemoryStore()
-    messages = human(
-        "I live in Lisbon.", played, "Ok.", "I go left.", "Stop it now.", "I work as a nurse."
-    )
-    with opened(store) as pipeline:
-        learn(pipeline, messages, end=True)
-        failures = pipeline.assemble("Hi", **HERE).report.failures
-        assert pipeline.status(**HERE).suspended == ((2, 5),)
-    if again:
-        with opened(copy.deepcopy(store)) as pipeline:
-            failures = pipeline.assemble("Hi", **HERE).report.failures
-
-    [failure] = failures
-    assert failure.startswith(f"{SUSPENDED} 2 to 5: ")
-
-
-def test_a_passage_is_told_as_one_however_it_was_read() -> None:
+def test_a_statement_of_somebody_else_in_the_thread_is_not_learned() -> None:
     with opened() as pipeline:
-        learn(pipeline, human("Hello.", "Ok.", "Right.", PLAY, "I go left."))
-        learn(
-            pipeline,
-            human("I go right.", "I go up.", "Stop the game.", "I live in Lisbon.", PLAY, first=5),
-        )
-        assert pipeline.status(**HERE).suspended == ((4, 8), (10, 10))
-        assert texts(pipeline) == ["Lives in Lisbon"]
+        others = [HumanMessage("I live in Rome.", name="bob", id="b")]
+        learn(pipeline, [*human("I live in Lisbon."), *others], end=True)
 
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "You'll be the first to know!",
-        "Can you simulate the market in Python?",
-        "I simulate heat transfer for a living.",
-        "I cannot pretend that I like it.",
-        "Explain it as if I were five.",
-        "Respond as if I were a beginner.",
-        "Nginx will act as a proxy in front of our app.",
-        "Configure it to act as a reverse proxy.",
-        "Let's play the video as soon as the page is loaded.",
-        "Let's play some music.",
-        "I run a server whose game master role is broken.",
-        "Our role-play app has a bug.",
-        "We did a role-play at work today.",
-        "Yesterday's role-play at the training was awful.",
-        "Act as a senior engineer and review this.",
-        "The field takes one in character length.",
-        "Add a class that will pretend to be a socket.",
-        "Guess who got the job?",
-        "We are simulating a customer queue in Python.",
-        "Simulate a meeting calendar with 50 entries.",
-        "Fix everything that the linter complains about.",
-        "Correct every occurrence in the repository.",
-        "Answer all my questions in Spanish.",
-        "I'll paste some lines of the log.",
-        "I practise Spanish every day.",
-        "I don't want to role-play.",
-    ],
-)
-def test_an_ordinary_word_suspends_nothing(word: str) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(word, "I live in Lisbon."), end=True)
-        assert texts(pipeline) == ["Lives in Lisbon"]
-        assert pipeline.assemble("Hi", **HERE).report.failures == ()
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "I want to role play.",
-        "I'm pretending to be a wizard.",
-        "You are a strict teacher and I'm your pupil.",
-        "From now on you are me.",
-        "Be the DM for a short adventure.",
-        "Ok, back to the game!",
-        "Can we practise English?",
-        "Be my therapist for a while.",
-        "Can you interview me for a job as a pilot?",
-        "Tell me a story where I am the hero.",
-        "Take this down for my novel.",
-        "Please act as a proxy for my boss, and then act like my boss.",
-        "Stop the game. Let's play chess.",
-    ],
-)
-def test_what_is_said_in_a_part_is_not_learned(word: str) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(word, "I live in Lisbon."), end=True)
-        assert texts(pipeline) == []
-        assert pipeline.status(**HERE).suspended == ((1, 2),)
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "Ok, stop the role-play.",
-        "Let's end the role-play.",
-        "Stop pretending.",
-        "That's enough role-play for today.",
-        "I don't want to role-play anymore.",
-        "The role-play was fun, thanks.",
-        "Quit the text adventure.",
-        "Can we stop the mock interview?",
-        "Stop translating everything I say.",
-        "Enough, thanks.",
-        "Let's pause the game, I have to cook.",
-    ],
-)
-def test_a_part_ends_where_its_own_name_is_said(word: str) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human("Let's role-play.", word, "I live in Lisbon."), end=True)
-        assert texts(pipeline) == ["Lives in Lisbon"]
-        assert pipeline.status(**HERE).suspended == ((1, 2),)
-
-
-def test_where_a_model_learns_nothing_is_suspended() -> None:
-    with opened(model=Reader()) as pipeline:
-        learn(pipeline, human(PLAY, "I like papaya."), end=True)
-        assert texts(pipeline) == ["Likes papaya"]
-        assert pipeline.assemble("Hi", **HERE).report.failures == ()
-
-
-def test_progress_of_a_game_from_an_earlier_version_is_read() -> None:
-    old = records.ProgressRecord.read({"marks": [[1, "d"]], "played": True}, "progress")
-    assert old.played
-
-
-class Contradiction(NamedTuple):
-    """What is said first, what is said later, and what stands."""
-
-    first: str
-    later: str
-    stands: list[str]
-
-
-def contradictions() -> list[Contradiction]:
-    file = Path(__file__).parents[1] / "data/contradicted.txt"
-    cases = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        first, later, stands = (part.strip() for part in line.split("|"))
-        cases.append(Contradiction(first, later, stands.split(", ")))
-    return cases
-
-
-@pytest.mark.parametrize("case", contradictions(), ids=lambda case: case.later)
-def test_of_statements_that_exclude_each_other_the_later_stands(case: Contradiction) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(case.first), end=True)
-        learn(pipeline, human(case.later, first=1), THERE, end=True)
-
-        assert texts(pipeline) == case.stands
+        assert texts(pipeline) == [LISBON]
 
 
 def tell_fifty_things(pipeline: ContextPipeline) -> None:
@@ -449,7 +298,6 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
     for module, name in (
         (merging, "compiled"),
         (bundles.Compiler, "_compiled"),
-        (rules, "learn"),
         (fact_merging, "learn"),
     ):
         original = getattr(module, name)
@@ -580,8 +428,8 @@ class TestWhatCameFromMessagesThatAreGone:
         return take_back(store, change)
 
     def test_facts_go_at_once_and_others_stay(self, taken_back: TakenBack) -> None:
-        assert "Favourite colour is amber" not in taken_back.facts_at_once
-        assert "Lives in Lisbon" in taken_back.facts_at_once
+        assert AMBER not in taken_back.facts_at_once
+        assert LISBON in taken_back.facts_at_once
 
     def test_entities_of_theirs_go_at_once(self, taken_back: TakenBack) -> None:
         assert "Acme" not in taken_back.entities_at_once
@@ -737,7 +585,7 @@ def test_a_failed_write_is_in_the_next_report_and_is_made_up_for() -> None:
         assert any("KilledError" in failure for failure in failures)
 
         learn(pipeline, human("Right.", first=6))
-        assert "Lives in Lisbon" in texts(pipeline)
+        assert LISBON in texts(pipeline)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
 
 
@@ -793,7 +641,7 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
         learn(
             pipeline, human("I like papaya.", "I am allergic to nuts.", *FILLER[:4], first=6), where
         )
-        assert "Likes papaya" in texts(pipeline)
+        assert PAPAYA in texts(pipeline)
         second = pipeline.assemble("Hi again", **HERE)
         assert system(second) == system(first) != ""
         shared = second.report.stability.shared_tokens
@@ -962,7 +810,7 @@ OWN = "I live in Lisbon."
 def beside_own_words(content: str | list[Any]) -> str | list[Any]:
     if isinstance(content, str):
         return f"{OWN}\n{content}"
-    return [{"type": "text", "text": OWN}, *content]
+    return [{"type": "text", "text": f"{OWN}\n"}, *content]
 
 
 def hostile_messages() -> list[HumanMessage]:
@@ -999,14 +847,14 @@ class TestRulesReadMessagesOfEveryShape:
         return lesson_of_hostile_messages(None)
 
     def test_they_learn_what_the_user_says(self, lesson: Lesson) -> None:
-        assert lesson.facts == ["Lives in Lisbon"]
+        assert lesson.facts == [LISBON]
 
     def test_they_learn_no_entity(self, lesson: Lesson) -> None:
         assert lesson.entities == []
 
     def test_a_prompt_shows_that_alone(self, lesson: Lesson) -> None:
         assert "evil" not in lesson.system_prompt.lower()
-        assert "Lives in Lisbon" in lesson.system_prompt
+        assert LISBON in lesson.system_prompt
 
 
 class TestAModelReadsMessagesOfEveryShape:
@@ -1038,7 +886,7 @@ class TestAModelReadsMessagesOfEveryShape:
 
     def test_a_prompt_shows_nothing_that_others_say(self, lesson: Lesson) -> None:
         assert "evil" not in lesson.system_prompt.lower()
-        assert "Lives in Lisbon" not in lesson.system_prompt
+        assert LISBON not in lesson.system_prompt
 
 
 # What fails
@@ -1084,7 +932,7 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
         store=InMemoryStore(), summary_model=model, clock=lambda: now[0]
     ) as pipeline:
         learn(pipeline, human(*STORY), end=True)
-        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
+        assert {AMBER, LISBON} <= set(texts(pipeline))
         assert {fact_.made_by for fact_ in pipeline.knowledge.list_facts(**ADA)} == {"rules"}
         [failure] = pipeline.assemble("Hi", **HERE).report.failures
         assert failure.startswith("learning about the user: ")

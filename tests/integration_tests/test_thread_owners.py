@@ -1018,7 +1018,7 @@ def test_what_was_learned_goes_with_the_thread(simple: World) -> None:
     agent.run("ada", "Hello.")
     agent.pipeline.flush()
     [fact] = agent.pipeline.knowledge.list_facts(user_id="ada")
-    assert fact.text == "Lives in Lisbon"
+    assert fact.text == '"I live in Lisbon."'
 
 
 class ApplicationWithState:

@@ -143,7 +143,6 @@ SLOW = LARGE | {
     "tiktoken",
     "langchain_ctxbudget.documents",
     "langchain_ctxbudget.replay",
-    "langchain_ctxbudget.knowledge.rules",
     "langchain_ctxbudget.knowledge.extraction",
 }
 """What takes 10 ms or more to import, and a pipeline does without at first."""

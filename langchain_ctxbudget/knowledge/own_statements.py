@@ -1,0 +1,160 @@
+"""What is learned about a user without a model: their own sentences, word for word.
+
+A fact is a sentence that the reader of sentences takes for a lasting statement, together with the
+sentence that limits it. Nothing of it is shortened, and nothing is put into another person. Only
+sentences that can be understood alone are kept, and none that stand in quotation marks: these may
+be somebody else's words.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from langchain_ctxbudget.history import MessageTable
+from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, quotation
+from langchain_ctxbudget.knowledge.standing_rules import is_of_user
+from langchain_ctxbudget.messages import (
+    begins_in_the_middle,
+    one_line,
+    own_words,
+    prose_spans,
+    says_liking,
+    word_count,
+)
+from langchain_ctxbudget.sentences import Label, Said
+from langchain_ctxbudget.stores import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementPolicy:
+    """Which sentences are kept as facts."""
+
+    least_certainty: float = 0.6
+    """The probability, from which on, that a sentence is a lasting statement."""
+    fewest_words: int = 3
+    """Fewer words say too little to be understood alone."""
+    most_characters: int = 200
+    """The longest sentence; a longer one is not learned, rather than shortened."""
+    most_limit_characters: int = 80
+    """The longest sentence that is taken for a limit of the one before it."""
+    most_message_characters: int = 1_000
+    """A longer message is a document that was pasted without a mark."""
+
+
+STATEMENT_POLICY = StatementPolicy()
+_INCOMPLETE_ENDS = ("?", "\uff1f", "\u2026", "...", ":", "\uff1a", ",")
+"""What a sentence ends with that asks, breaks off, or announces what it is about."""
+_QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
+"""Opening quotation marks, with those that close each."""
+
+
+def statements_of(table: MessageTable, scope: Scope, first: int, end: int) -> Iterator[LearnedFact]:
+    """Yields what the user says of themselves in some messages of a conversation, in order.
+
+    Args:
+        table: The conversation.
+        scope: Whose it is.
+        first: The position of the first message.
+        end: The position behind the last one.
+    """
+    readings = table.readings.by_position
+    for position in range(first, end):
+        if position not in readings:
+            continue
+        entry = table[position]
+        if entry.preservation == "drop" or not is_of_user(entry, table, scope):
+            continue
+        yield from statements_in(entry.id, own_words(entry.message), readings[position])
+
+
+def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[LearnedFact]:
+    """Returns the lasting statements of one message as facts.
+
+    Args:
+        message_id: The id of the message.
+        text: What the user says in it in their own words.
+        read: What its sentences are.
+    """
+    if len(text) > STATEMENT_POLICY.most_message_characters:
+        return []
+    by_begin = {said.begin: said for said in read}
+    spans = prose_spans(text)
+    facts = []
+    for place, (begin, end) in enumerate(spans):
+        said = by_begin.get(begin)
+        if said is None or not _is_fact(said, text):
+            continue
+        following = spans[place + 1 : place + 2]
+        whole_end = _end_with_limit(text, end, following, by_begin)
+        facts.append(
+            LearnedFact(
+                text=quotation(one_line(text[begin:whole_end])),
+                category=_category_of(text[begin:end]),
+                confidence=said.certainty,
+                message_ids=(message_id,),
+            )
+        )
+    return facts
+
+
+def _is_fact(said: Said, text: str) -> bool:
+    """Tells whether a sentence is a lasting statement that can be kept."""
+    if said.label is not Label.STATEMENT or said.certainty < STATEMENT_POLICY.least_certainty:
+        return False
+    return _stands_alone(said.words_in(text)) and not _is_quoted(text, said.begin)
+
+
+def _stands_alone(sentence: str) -> bool:
+    """Tells whether a sentence can be understood without those around it."""
+    if len(sentence) > STATEMENT_POLICY.most_characters:
+        return False
+    if sentence.endswith(_INCOMPLETE_ENDS) or begins_in_the_middle(sentence):
+        return False
+    return word_count(sentence) >= STATEMENT_POLICY.fewest_words and _is_about_speaker(sentence)
+
+
+def _is_about_speaker(sentence: str) -> bool:
+    """Tells whether a sentence names the speaker, as far as its language makes it do so."""
+    if ENGLISH.only_english.search(sentence) is None:
+        return True
+    return ENGLISH.first_person.search(sentence) is not None
+
+
+def _is_quoted(text: str, begin: int) -> bool:
+    """Tells whether quotation marks are open in a text at a place, or at the sign behind it."""
+    before = text[: begin + 1]
+    if before.count('"') % 2:
+        return True
+    for opening, closing in _QUOTES.items():
+        opened_at = before.rfind(opening)
+        if opened_at >= 0 and not any(mark in before[opened_at + 1 :] for mark in closing):
+            return True
+    return False
+
+
+def _end_with_limit(
+    text: str, end: int, following: Sequence[tuple[int, int]], read: dict[int, Said]
+) -> int:
+    """Returns where a statement ends: behind the sentence that limits it, if one does.
+
+    Args:
+        text: The text of the message.
+        end: Where the sentence of the statement ends.
+        following: Where the next sentence stands, if there is one.
+        read: What the sentences are, by where they begin.
+    """
+    for next_begin, next_end in following:
+        said = read.get(next_begin)
+        is_something = said is not None and said.label is not Label.LIFTING
+        sentence = text[next_begin:next_end]
+        if is_something or len(sentence) > STATEMENT_POLICY.most_limit_characters:
+            continue
+        if ENGLISH.limits_the_one_before.match(sentence) and not sentence.endswith(
+            _INCOMPLETE_ENDS
+        ):
+            return next_end
+    return end
+
+
+def _category_of(sentence: str) -> FactCategory:
+    """Returns the category of a statement: what is liked is a preference."""
+    return "preference" if says_liking(sentence) else "identity"
