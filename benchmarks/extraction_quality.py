@@ -223,8 +223,9 @@ def extracted(chat: Chat, milliseconds: list[float]) -> dict[str, list[Found]]:
     for first in range(0, len(chat.said), BATCH):
         batch = chat.said[first : first + BATCH]
         began = time.perf_counter()
-        topics, phrases = recurring(batch, phrases, chat.id)
-        learned = Learned(facts=stated(batch), topics=topics)
+        recurs = recurring(batch, phrases, chat.id)
+        phrases = recurs.phrases
+        learned = Learned(facts=stated(batch), topics=recurs.topics)
         milliseconds.append((time.perf_counter() - began) * 1000 / len(batch))
         everything.append(learned)
     entities: dict[str, Found] = {}

@@ -534,3 +534,21 @@ def test_a_layer_is_as_large_as_the_grown_prompt_allows(layer):
     for_grown_size = elastic.allocate(replace(rebuilt, grown_tokens=10_000)).tokens[layer]
 
     assert for_its_own_size < for_grown_size <= 2.5 * for_its_own_size + 1
+
+
+@pytest.mark.parametrize(
+    ("total_tokens", "expected"), [(2_000, 150), (4_096, 204), (8_192, 409), (32_000, 500)]
+)
+def test_learned_facts_have_room_beside_a_long_conversation(total_tokens, expected):
+    long_conversation = situation(
+        total_tokens=total_tokens,
+        message_count=600,
+        history_tokens=200_000,
+        preferences_tokens=0,
+        memory_tokens=900,
+        learned_tokens=900,
+    )
+
+    allocation = budget.ElasticAllocation().allocate(long_conversation)
+
+    assert allocation.tokens[Layer.PREFERENCES] == expected

@@ -1,5 +1,9 @@
 """Holds learning without a model to whole sentences of the user that stand by themselves."""
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,3 +179,22 @@ def test_the_packaged_reader_finds_a_plain_statement() -> None:
     text = "My daughter Mia is eight years old."
 
     assert [fact.text for fact in statements_in("m1", text, read([text])[0])] == [f'"{text}"']
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    """The module of benchmarks that compares what is learned with what people marked."""
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "extraction_quality.py"
+    spec = importlib.util.spec_from_file_location("extraction_quality", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_of_marked_chats_nine_of_ten_facts_are_right(figures: ModuleType) -> None:
+    facts_found = figures.measure(figures.read()).total(kinds=["facts"])
+
+    assert facts_found.found >= 20
+    assert facts_found.precision >= 0.9
