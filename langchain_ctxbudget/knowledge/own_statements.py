@@ -6,6 +6,7 @@ sentences that can be understood alone are kept, and none that stand in quotatio
 be somebody else's words.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,10 @@ class StatementPolicy:
 STATEMENT_POLICY = StatementPolicy()
 _INCOMPLETE_ENDS = ("?", "\uff1f", "\u2026", "...", ":", "\uff1a", ",")
 """What a sentence ends with that asks, breaks off, or announces what it is about."""
+_ANNOUNCES = (": ", "\uff1a")
+"""What stands in a sentence that gives words which may be somebody else's: "Write a bio: I ..."."""
+_PLAYED = re.compile(r"^[ \t]*\*(?!\*)[^*\n]{3,}\*", re.MULTILINE)
+"""A line of a play begins with what its part does: "*draws a sword*"."""
 _QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
 """Opening quotation marks, with those that close each."""
 
@@ -74,7 +79,7 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
         text: What the user says in it in their own words.
         read: What its sentences are.
     """
-    if len(text) > STATEMENT_POLICY.most_message_characters:
+    if len(text) > STATEMENT_POLICY.most_message_characters or _PLAYED.search(text):
         return []
     by_begin = {said.begin: said for said in read}
     spans = prose_spans(text)
@@ -108,6 +113,8 @@ def _stands_alone(sentence: str) -> bool:
     if len(sentence) > STATEMENT_POLICY.most_characters:
         return False
     if sentence.endswith(_INCOMPLETE_ENDS) or begins_in_the_middle(sentence):
+        return False
+    if any(mark in sentence for mark in _ANNOUNCES):
         return False
     return word_count(sentence) >= STATEMENT_POLICY.fewest_words and _is_about_speaker(sentence)
 

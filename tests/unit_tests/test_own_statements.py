@@ -119,6 +119,7 @@ def test_a_limit_that_is_a_rule_itself_does_not_belong_to_the_statement() -> Non
         "My eldest and the youngest\u2026",
         "My address is the following:",
         "A nurse.",
+        "Write a bio: I work as a nurse in Berlin.",
         "August, September, October, and November.",
         "Ms. Johnny is married and has three children.",
         f"I live in Lisbon, {'really, ' * 30}I do.",
@@ -145,6 +146,20 @@ def test_words_behind_a_quotation_are_the_users_own() -> None:
     text = 'The sign says "No dogs". I have two dogs at home.'
 
     assert texts(text, "I have two dogs at home.") == ['"I have two dogs at home."']
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["*draws a sword*\nI live in the dark forest.", "Hm.\n*nods* I live in the dark forest."],
+)
+def test_a_line_of_a_play_teaches_nothing(text: str) -> None:
+    assert texts(text, "I live in the dark forest.") == []
+
+
+def test_a_word_in_bold_is_no_play() -> None:
+    text = "I live in Lisbon.\n**Where do I get bread?**"
+
+    assert texts(text, "I live in Lisbon.") == ['"I live in Lisbon."']
 
 
 def test_a_document_without_a_mark_teaches_nothing() -> None:
