@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from langchain_ctxbudget.history import extractive
 from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence
-from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, terms, units
+from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 NARRATIVE = "# So far\n"
@@ -37,7 +37,9 @@ SPREAD = 10.0
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span."""
 FEWEST_TERMS = 3
-"""The terms that a person's line of the story has at least."""
+"""The terms that a person's line of the story has at least, and an open question."""
+FEWEST_SHARED = 2
+"""Terms that a question and its answer have in common at least: one is chance."""
 SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
 LISTED = 5
@@ -50,21 +52,23 @@ MOST_QUESTIONS = 50
 MOSTLY = 0.55
 """The share of the matter that is common to two sentences about one thing: a question and a plain
 answer, two questions, two decisions."""
-SHARED_BY_A_DECISION = 1 / 3
-"""The share of a question's matter that an answer has which settles something."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestions:
-    """The questions that are open after some messages, each message read once."""
+    """The questions that are open after some messages, each message read once.
+
+    A question is answered by the reply to its message, or by any on its day; later by a message
+    that is about the same.
+    """
 
     read_until: int = 0
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """The open questions, oldest first."""
-    _before: Line | None = None
-    """The last message that was read."""
+    newest: int = -1
+    """The position of the user's last message."""
     digest: str = ""
     """A digest of the messages that were read."""
 
@@ -74,103 +78,72 @@ class OpenQuestions:
         They begin at `read_until`.
         """
         alive = self.alive
-        before = self._before
+        newest = self.newest
         until = self.read_until
         for line in lines:
-            alive = _open_after(line, before, alive)
-            before = line
             until = line.position + 1
-        return OpenQuestions(until, alive, before)
+            if not line.text or line.speaker.startswith("tool"):
+                continue
+            alive = tuple(question for question in alive if _stays_open(question, line, newest))
+            if line.from_user:
+                newest = line.position
+                alive = _with_questions(alive, line)
+        return OpenQuestions(until, alive, newest)
 
 
-def _open_after(
-    line: Line, before: Line | None, alive: tuple[Sentence, ...]
-) -> tuple[Sentence, ...]:
-    """Returns the questions that are open after one more message."""
-    is_reply = before is not None and bool(alive) and before.speaker != line.speaker
-    reply_to = frozenset(terms(before.text)) if before and is_reply else frozenset[str]()
-    for order, text in enumerate(units(line.text)):
-        if extractive.kind_of(text) is Kind.OPEN:
-            alive = _with_question(alive, _question_in(line, order, text))
-        elif alive and not extractive.is_question(text):
-            alive = _left_open(alive, text, reply_to)
-    return alive
+def _stays_open(question: Sentence, line: Line, newest: int) -> bool:
+    """Returns True if a message leaves a question open.
 
-
-def _question_in(line: Line, order: int, text: str) -> Sentence:
-    return Sentence(
-        position=line.position,
-        order=order,
-        speaker=line.speaker,
-        date=line.date,
-        text=text,
-        score=extractive.importance(text, from_user=line.from_user),
-        kind=Kind.OPEN,
-    )
-
-
-def _with_question(alive: tuple[Sentence, ...], question: Sentence) -> tuple[Sentence, ...]:
-    """Returns the open questions with one more, in place of those that ask the same."""
-    if not question.matter:
-        return alive
-    others = [other for other in alive if not _is_same(other.matter, question.matter)]
-    return (*others, question)[-MOST_QUESTIONS:]
-
-
-def _left_open(
-    alive: tuple[Sentence, ...], text: str, reply_to: frozenset[str]
-) -> tuple[Sentence, ...]:
-    """Returns the questions that a sentence leaves open.
-
-    It answers those that share most with it; where it only settles something, with the message to
-    which it replies.
+    Args:
+        question: The question.
+        line: A later message.
+        newest: The position of the user's last message before it.
     """
-    shares = _shares_answered(alive, text, frozenset(terms(text)))
-    if not any(shares) and reply_to and _settles(text):
-        shares = _shares_answered(alive, text, reply_to)
-    best = max(shares)
-    if not best:
-        return alive
-    return tuple(question for question, share in zip(alive, shares, strict=True) if share < best)
+    is_reply = line.speaker != question.speaker
+    if is_reply and _only_asks(line.text):
+        return True
+    is_direct = question.position == newest or question.date == line.date
+    if is_reply and is_direct:
+        return False
+    return not answers(question.text, line.text)
 
 
-def _shares_answered(
-    questions: Iterable[Sentence], text: str, answer_terms: frozenset[str]
-) -> list[float]:
-    return [_answered(question.matter, text, answer_terms) for question in questions]
+def _only_asks(text: str) -> bool:
+    """Returns True if a text has nothing but questions."""
+    sentences = units(text)
+    return bool(sentences) and all(map(extractive.is_question, sentences))
+
+
+def _with_questions(alive: tuple[Sentence, ...], line: Line) -> tuple[Sentence, ...]:
+    """Returns the open questions with those of a message, in place of those that ask the same."""
+    for question in extractive.questions_in(line):
+        if len(question.matter) < FEWEST_TERMS or not _stands_alone(question):
+            continue
+        others = [other for other in alive if not _is_same(other.matter, question.matter)]
+        alive = (*others, question)
+    return alive[-MOST_QUESTIONS:]
 
 
 def answers(question: str, text: str) -> bool:
-    """Returns True if a text that was said later answers a question."""
-    matter = frozenset(terms(question)) - extractive.generic_terms()
-    if not matter:
+    """Returns True if a sentence of a text that was said later is about a question's matter.
+
+    It has most of its terms and others, and asks nothing itself.
+    """
+    matter = extractive.matter_of(question)
+    if len(matter) < FEWEST_SHARED:
         return False
-    for unit in units(text):
-        asks = extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN
-        if not asks and _answered(matter, unit, frozenset(terms(unit))):
-            return True
-    return False
+    return any(_answers(matter, unit) for unit in units(text))
 
 
-def _answered(matter: frozenset[str], text: str, answer_terms: frozenset[str]) -> float:
-    """Returns the share of a question's matter that an answer has; 0 where it is no answer."""
-    shared = matter & answer_terms
-    share = len(shared) / len(matter)
-    # What is quickly seen comes first: most sentences are about something else.
-    if share < SHARED_BY_A_DECISION or ENGLISH.doubt.search(text):
-        return 0.0
-    if _settles(text):
-        return share
-    if share < MOSTLY or len(shared) < 2 or ENGLISH.plans.search(text):  # noqa: PLR2004 - one term is chance
-        return 0.0
-    says_more = answer_terms - matter - extractive.generic_terms()
-    return share if says_more else 0.0
-
-
-def _settles(text: str) -> bool:
-    """Returns True if a text says that something is decided, without doubt."""
-    is_settled = ENGLISH.settles.search(text) or extractive.kind_of(text) is Kind.DECISION
-    return bool(is_settled) and not ENGLISH.doubt.search(text)
+def _answers(matter: frozenset[str], sentence: str) -> bool:
+    """Returns True if a sentence is about a matter, and says more."""
+    if extractive.is_question(sentence):
+        return False
+    terms_of_sentence = extractive.matter_of(sentence)
+    shared = matter & terms_of_sentence
+    if len(shared) < max(FEWEST_SHARED, MOSTLY * len(matter)):
+        return False
+    return len(terms_of_sentence) > len(shared)
 
 
 def _is_same(matter: frozenset[str], other: frozenset[str]) -> bool:
@@ -271,7 +244,8 @@ def _stands_alone(sentence: Sentence) -> bool:
 
 
 def _says_something(sentence: Sentence) -> bool:
-    return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
+    is_plain = sentence.kind in (Kind.PLAIN, Kind.STATEMENT)
+    return is_plain and len(sentence.matter) > 1 and _stands_alone(sentence)
 
 
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
@@ -283,13 +257,14 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         part = digests[start:end]
         sentence = _story_sentence(part)
         if sentence is not None:
+            digest = next(digest for digest in part if sentence in digest.sentences)
             lines.append(
                 _line(
                     NARRATIVE,
                     sentence.attributed,
                     sentence.position,
-                    next(digest.made_by for digest in part if sentence in digest.sentences),
-                    (part[0].first, part[-1].end),
+                    digest.made_by,
+                    extractive.told_of(sentence, digest),
                     worth=start / len(digests),
                 )
             )
@@ -330,8 +305,8 @@ def _mentions_elsewhere(sentence: Sentence, times_of: Mapping[str, int]) -> int:
 
 
 def _is_of_the_story(sentence: Sentence, times_of: Mapping[str, int]) -> bool:
-    """Returns True if a person tells of people in a sentence, and of what others mention, too."""
-    if sentence.speaker in ("", "assistant") or not ENGLISH.of_us.search(sentence.text):
+    """Returns True if a person tells in a sentence of what others mention, too."""
+    if sentence.speaker in ("", "assistant"):
         return False
     number = len(sentence.matter)
     return number >= FEWEST_TERMS and _mentions_elsewhere(sentence, times_of) >= number / 2
@@ -360,11 +335,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 def _newest_wish(focus: Iterable[Line]) -> Sentence | None:
     """Returns the most important sentence of the user's last messages that stands by itself."""
     of_user = [line for line in focus if line.from_user]
-    wishes: list[Sentence] = []
-    for sentence in extractive.keep_sentences(of_user[-LISTED:]):
-        is_whole = sentence.text[-1] in _ENDS or ENGLISH.of_us.search(sentence.text)
-        if is_whole and _says_something(sentence):
-            wishes.append(sentence)
+    wishes = filter(_says_something, extractive.keep_sentences(of_user[-LISTED:]))
     return max(wishes, key=lambda wish: (wish.score, wish.position), default=None)
 
 
@@ -383,17 +354,13 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
         if not _stands_alone(sentence) or any(_supersedes(other, sentence) for other in newer):
             continue
         newer.append(sentence)
-        # A sentence stands for its message, or for the whole span where a model wrote it.
-        span = (digest.first, digest.end)
-        if sentence.speaker:
-            span = (sentence.position, sentence.position + 1)
         lines.append(
             _line(
                 DECISIONS,
                 sentence.attributed,
                 sentence.position,
                 digest.made_by,
-                span,
+                extractive.told_of(sentence, digest),
                 worth=sentence.position / digests[-1].end,
             )
         )

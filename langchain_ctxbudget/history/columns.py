@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages, search
-from langchain_ctxbudget.content import with_text_in_front, without_thoughts
+from langchain_ctxbudget.content import listed_calls, with_text_in_front, without_thoughts
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import (
     Preservation,
@@ -29,6 +29,7 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.providers import accepted_name, in_accepted_form, with_name_as_sent
 from langchain_ctxbudget.search import subjects
+from langchain_ctxbudget.sentences import Said
 from langchain_ctxbudget.stores import CHUNK
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -117,10 +118,27 @@ class Entry:
         """Returns the line that quotes the message."""
         return messages.fences.item(self.speaker, self.text, reference)
 
-    def as_line(self, position: int) -> Line:
-        """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
-        text = "" if self.preservation == "drop" else self.text
-        return Line(position, self.speaker, self.date, text, messages.is_user(self.message))
+    def as_line(self, position: int, said: tuple[Said, ...] = ()) -> Line:
+        """Returns the message as a summariser reads it; one that is to be dropped says nothing.
+
+        Args:
+            position: Its position.
+            said: What the sentences of a user's own words are.
+        """
+        from_user = messages.is_user(self.message)
+        if self.preservation == "drop":
+            return Line(position, self.speaker, self.date, "", from_user)
+        own_words = messages.own_words(self.message) if from_user else ""
+        return Line(
+            position=position,
+            speaker=self.speaker,
+            date=self.date,
+            text=self.text,
+            from_user=from_user,
+            own_words=own_words,
+            said=said,
+            calls_tools=bool(listed_calls(self.message)),
+        )
 
 
 class EntryWithoutThoughts(Entry):

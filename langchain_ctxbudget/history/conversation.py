@@ -217,15 +217,14 @@ class Conversation:
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
-        entries = self.entries[first:end]
-        return [entry.as_line(position) for position, entry in enumerate(entries, first)]
+        return self.table.readings.lines(self.entries, first, end)
 
     def spans(self, span_messages: int) -> Spans:
         """Returns the spans for a size of spans, with all spans that have ended by now."""
         tree = self.table.tree(span_messages)
         if not self.is_newest:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
-        return Spans(self.entries, tree, self.table.span_digests)
+        return Spans(self.entries, tree, self.table.span_digests, self.table.readings)
 
     def clipped_message(
         self, position: int, most_tokens: int, media_tokens: int = 0
@@ -311,6 +310,11 @@ class Conversation:
         questions = questions.read(self.lines(questions.read_until, end))
         table.questions = replace(questions, digest=table.digest(end))
         return table.questions
+
+    def open_questions(self, first: int, end: int) -> tuple[str, ...]:
+        """Returns the questions that stand in some messages and are open by now."""
+        questions = self.read_questions(len(self.entries)).alive
+        return tuple(one.text for one in questions if first <= one.position < end)
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
         """Returns what the calls before `end` have left behind."""

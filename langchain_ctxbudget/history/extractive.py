@@ -1,20 +1,18 @@
 """A summary made of a conversation's own sentences: deterministic, in order, attributed.
 
-No sentence is cut. A sentence is judged by its look alone. A summary has zones by strategy: one if
-`windowed`; if `compacted` one for the older 40 of 75 messages, and one; if `multi_level` one for
-every level.
+No sentence is cut. What the user's sentences are, the reader tells; of others their look does. A
+summary has zones by strategy: one if `windowed`; if `compacted` one for the older 40 of 75
+messages, and one; if `multi_level` one for every level.
 """
 
 import heapq
 import math
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from itertools import chain, groupby
-from typing import NamedTuple
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.backgrounds import with_headings
@@ -22,12 +20,15 @@ from langchain_ctxbudget.messages import (
     CHARACTERS_PER_TOKEN,
     Count,
     begins_in_the_middle,
-    cached_until_forgotten,
+    cut_sentence,
     fences,
+    one_line,
+    prose_spans,
     terms,
-    units,
     word_count,
 )
+from langchain_ctxbudget.search import about
+from langchain_ctxbudget.sentences import Label, Said, read
 from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -35,22 +36,15 @@ MOST_KEPT = 16
 """Sentences that a digest keeps, and names."""
 CHARACTERS_PER_NODE = 900 * CHARACTERS_PER_TOKEN
 """Characters of the sentences that a digest of a higher level keeps."""
-KNOWN_LINES = 256
-"""Messages whose sentences are cached: at least those of the span that has not ended."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all spans."""
-KIND_BONUS = 20.0
-"""Points of a sentence that decides something or leaves it open."""
-PENALTY = 8.0
-"""Points that a sentence loses that leans on the one before it, or that a tool returned."""
-FEWEST_WORDS = 3
-"""Words of a sentence that is kept, unless it decides something or leaves it open."""
-FEWEST_FOREIGN_WORDS = 5
-"""Words of a plain sentence in another language that is kept."""
-BEGINNING = 1_000
-"""Characters of a message by which its language is known."""
-ENGLISH_SHARE = 0.1
-"""The share of common words in the beginning of a message that is English."""
+ENDS = 2
+"""Sentences at each end of a message that may tell what it is about; of an assistant's message only
+these are read. What stands between is detail, or pasted."""
+LONGEST_SIGN = 2
+"""Capitals in a row that may be no name."""
+LETTERS_SHARE = 0.6
+"""A sentence has at least so many letters among its characters."""
 PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first."""
 OLDER_SHARE = 40 / 75
@@ -58,30 +52,40 @@ OLDER_SHARE = 40 / 75
 ENGLISH = messages.vocabulary("history")
 
 
-class _Points(NamedTuple):
-    """What the matches of a pattern add to the importance of a text."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorthPolicy:
+    """What makes a sentence worth keeping, in points."""
 
-    pattern: re.Pattern[str]
-    points: float
-    """For each match."""
-    most: float = math.inf
-    """For all of them."""
+    plain: float = 4.0
+    telling: float = 10.0
+    """With a name, a number or code."""
+    most_matter: int = 8
+    """A point for every term that it is about, up to so many."""
+    decision: float = 30.0
+    """More for what the user decides."""
+    statement: float = 20.0
+    """More for something lasting that the user states."""
+    of_user: float = 6.0
+    """More for anything else that the user says."""
+    off_for_tool: float = 8.0
+    """Less for what a tool returns."""
+    fewest_words: int = 3
+    """A sentence that is nothing else has more words; one of a document has so many."""
+    matter: int = 2
+    """Terms that a sentence is about at least."""
+    matter_without_names: int = 3
+    """The same of a decision in which there is neither a name nor a number."""
+    matter_of_request: int = 5
+    """The same of a question without these, and of what else a user says in a script without
+    capitals."""
 
 
-@cache
-def _points() -> tuple[_Points, ...]:
-    """Returns the points of all patterns, which are compiled when they are first needed."""
-    return (
-        _Points(ENGLISH.fence, 7.5),
-        _Points(ENGLISH.question_mark, 5, most=15),
-        _Points(ENGLISH.decision, 10),
-        _Points(ENGLISH.open, 10, most=10),
-        _Points(ENGLISH.problem, 5, most=15),
-        _Points(ENGLISH.list_item, 2, most=10),
-        _Points(ENGLISH.number, 8, most=8),
-        _Points(ENGLISH.capitalised, 4, most=10),
-        _Points(ENGLISH.code, 4, most=8),
-    )
+WORTH = WorthPolicy()
+
+
+def matter_of(text: str) -> frozenset[str]:
+    """Returns the terms that a sentence is about: not those of courtesy, nor generic ones."""
+    return frozenset(about(terms(text))) - generic_terms()
 
 
 @cache
@@ -95,7 +99,14 @@ class Kind(StrEnum):
 
     DECISION = "decision"
     OPEN = "open"
+    STATEMENT = "statement"
+    """Something lasting that the user states."""
     PLAIN = "plain"
+
+
+_KINDS = {Label.DECISION: Kind.DECISION, Label.STATEMENT: Kind.STATEMENT}
+_LABELS_NOT_TOLD = (Label.COURTESY, Label.RULE, Label.USER_RULE)
+"""Rules stand elsewhere, as long as they are in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,17 @@ class Line:
     date: str | None
     text: str
     from_user: bool
+    own_words: str = ""
+    """What a user says in it themselves; empty where somebody else speaks."""
+    said: tuple[Said, ...] = ()
+    """What the sentences of `own_words` are."""
+
+    calls_tools: bool = False
+
+    @property
+    def is_assistants(self) -> bool:
+        """True if neither a user speaks nor a tool."""
+        return bool(self.speaker) and not self.from_user and not self.speaker.startswith("tool")
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,7 @@ class Sentence:
     @cached_property
     def matter(self) -> frozenset[str]:
         """The terms that it is about."""
-        return self.terms - generic_terms()
+        return matter_of(self.text)
 
     @property
     def attributed(self) -> str:
@@ -172,57 +194,49 @@ class Digest:
         return replace(self, first=first, end=self.end + shift, sentences=sentences)
 
 
-def kind_of(sentence: str) -> Kind:
-    """Returns the kind of a sentence: it decides something, leaves something open, or neither."""
-    lowered = sentence.lower()
-    if ENGLISH.open_words.search(lowered):
-        opening = ENGLISH.open.search(sentence)
-        if opening:
-            return Kind.OPEN if _leaves_open(sentence, opening) else Kind.PLAIN
-    if ENGLISH.decision_words.search(lowered):
-        decision = ENGLISH.decides.search(sentence)
-        if decision and _decides(sentence, decision):
-            return Kind.DECISION
-    return Kind.PLAIN
-
-
-def _leaves_open(sentence: str, opening: re.Match[str]) -> bool:
-    is_conditional = ENGLISH.condition.search(sentence[: opening.start()])
-    return not is_conditional and not ENGLISH.asks_what_is_open.search(sentence)
-
-
-def _decides(sentence: str, decision: re.Match[str]) -> bool:
-    """Returns True if a sentence says what was decided, and does not only suppose or ask it."""
-    if is_question(sentence) or ENGLISH.supposes.search(sentence):
-        return False
-    before = sentence[: decision.start()]
-    behind = sentence[decision.end() :]
-    is_passive = decision[0].startswith(("was ", "were ", "been "))
-    matter = f"{before} {behind}" if is_passive else behind
-    if generic_terms().issuperset(terms(matter)):
-        return False
-    if ENGLISH.that.match(sentence, decision.end()):
-        behind = behind[len(" that") :]
-    if ENGLISH.leans_behind.match(behind) or ENGLISH.leans_before.search(before):
-        return False
-    return not ENGLISH.condition.search(before[-80:])
-
-
 def is_question(sentence: str) -> bool:
     """Returns True if a sentence ends in a question mark of any script."""
     return bool(ENGLISH.asks.search(sentence))
 
 
-def importance(text: str, *, from_user: bool) -> float:
-    """Returns how important a text is by its look.
+def worth_of(text: str) -> float:
+    """Returns how much a sentence is worth by its look: names and numbers in it, and its matter."""
+    worth = WORTH.telling if tells_something(text) else WORTH.plain
+    return worth + min(WORTH.most_matter, len(matter_of(text)))
 
-    Its place does not count, but numbers, names and code do.
+
+def tells_something(text: str, speakers: Collection[str] = ()) -> bool:
+    """Returns True if a sentence has a number, a name behind its first word, or code.
+
+    Args:
+        text: The sentence.
+        speakers: Words that are names of those who speak: they are only addressed, in short, too.
     """
-    score = min(25.0, math.log2(word_count(text) + 1) * 5)
-    score += sum(
-        min(most, points * len(pattern.findall(text))) for pattern, points, most in _points()
-    )
-    return score + (5 if from_user else 0)
+    if ENGLISH.number.search(text) or ENGLISH.code.search(text):
+        return True
+    words = ENGLISH.word_within.findall(text)
+    names = filter(_is_name, words)
+    return not all(any(speaker.startswith(name) for speaker in speakers) for name in names)
+
+
+def _is_name(word: str) -> bool:
+    """Returns True if a word within a sentence is a name; "OK" and "AI" are none."""
+    return word[0].isupper() and (len(word) > LONGEST_SIGN or not word.isupper())
+
+
+def _has_capitals(text: str) -> bool:
+    """Returns True if a text is in a script that has capitals, by which names are seen."""
+    return text.lower() != text.upper()
+
+
+def told_of(sentence: Sentence, digest: Digest) -> tuple[int, int]:
+    """Returns the messages of which a sentence of a digest tells, as first and end position.
+
+    Where a model wrote it, they are all that the model read; else it is the message that says it.
+    """
+    if sentence.speaker:
+        return sentence.position, sentence.position + 1
+    return digest.first, digest.end
 
 
 def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
@@ -259,7 +273,9 @@ def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tupl
 
 def keep_sentences(lines: Iterable[Line], limit: int = MOST_KEPT) -> tuple[Sentence, ...]:
     """Returns the sentences of a span that are worth keeping, in order; of equal ones the first."""
-    candidates = chain.from_iterable(map(candidates_of, lines))
+    lines = list(lines)
+    names = {word for line in lines for word in line.speaker.split()}
+    candidates = [found.as_sentence() for found in _read(lines) if found.is_telling(names)]
     best: dict[str, Sentence] = {}
     for sentence in sorted(candidates, key=lambda s: (-s.score, s.position, s.order)):
         if len(best) == limit:
@@ -268,108 +284,138 @@ def keep_sentences(lines: Iterable[Line], limit: int = MOST_KEPT) -> tuple[Sente
     return tuple(sorted(best.values(), key=lambda sentence: (sentence.position, sentence.order)))
 
 
-@cached_until_forgotten(KNOWN_LINES)
-def candidates_of(line: Line) -> tuple[Sentence, ...]:
-    """Returns the sentences of a message that still say something later."""
-    is_foreign = _is_foreign(line.text)
-    candidates: list[Sentence] = []
-    for order, text in enumerate(units(line.text)):
-        words = word_count(text)
-        if words < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
-            continue
-        kind = _kind_in(line, text)
-        if kind is Kind.PLAIN:
-            # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
-            if words < FEWEST_WORDS:
-                continue
-            if line.speaker and not _says_something(line, text, words, is_foreign=is_foreign):
-                continue
-        score = _score_of(line, text, words, kind)
-        candidates.append(
-            Sentence(
-                position=line.position,
-                order=order,
-                speaker=line.speaker,
-                date=line.date,
-                text=text,
-                score=score,
-                kind=kind,
-            )
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A sentence of a message, and what it is."""
+
+    line: Line
+    order: int
+    text: str
+    is_at_end: bool
+    """True if it is one of the first or the last ones of its message."""
+    label: Label = Label.NONE
+
+    def is_telling(self, speakers: Collection[str]) -> bool:
+        """Returns True if it says something later, to somebody who does not know the rest.
+
+        Args:
+            speakers: Words that are names of those who speak.
+        """
+        if not self.line.speaker:
+            return word_count(self.text) >= WORTH.fewest_words
+        return self._stands_alone and self._tells_enough(speakers)
+
+    @property
+    def _stands_alone(self) -> bool:
+        """True if it is whole, in words, and needs none before it."""
+        if self.label in _LABELS_NOT_TOLD or begins_in_the_middle(self.text):
+            return False
+        return self._is_whole and _is_in_letters(self.text)
+
+    def _tells_enough(self, speakers: Collection[str]) -> bool:
+        """Returns True if it has enough of what it is about, for what it is."""
+        matter = len(matter_of(self.text))
+        if self.kind is Kind.STATEMENT:
+            return matter >= WORTH.matter
+        has_names = tells_something(self.text, speakers)
+        if self.kind is Kind.DECISION:
+            return has_names or matter >= WORTH.matter_without_names
+        if not self.is_at_end or (self._asks and not self.line.from_user):
+            return False
+        if has_names:
+            return word_count(self.text) > WORTH.fewest_words and matter >= WORTH.matter
+        may_lack_names = self._asks or not _has_capitals(self.text)
+        return self.line.from_user and may_lack_names and matter >= WORTH.matter_of_request
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if it ends like a sentence, or is all that a user says."""
+        if ENGLISH.ends.search(self.text) or self._asks:
+            return True
+        return self.line.from_user and self.text == one_line(self.line.own_words)
+
+    @property
+    def _asks(self) -> bool:
+        return self.label is Label.QUESTION or is_question(self.text)
+
+    @property
+    def kind(self) -> Kind:
+        """The part that it plays; an assistant decides nothing, nor does a question."""
+        if not self.line.from_user or self._asks:
+            return Kind.PLAIN
+        return _KINDS.get(self.label, Kind.PLAIN)
+
+    def as_sentence(self) -> Sentence:
+        """Returns it as a sentence that is worth keeping."""
+        return Sentence(
+            position=self.line.position,
+            order=self.order,
+            speaker=self.line.speaker,
+            date=self.line.date,
+            text=self.text,
+            score=self._score,
+            kind=self.kind,
         )
-    return tuple(candidates)
+
+    @property
+    def _score(self) -> float:
+        score = worth_of(self.text)
+        if self.kind is Kind.DECISION:
+            score += WORTH.decision
+        elif self.kind is Kind.STATEMENT:
+            score += WORTH.statement
+        elif self.line.from_user:
+            score += WORTH.of_user
+        elif self.line.speaker.startswith("tool"):
+            score -= WORTH.off_for_tool
+        return score
 
 
-def _is_foreign(text: str) -> bool:
-    """Returns True if a text is in another language than English."""
-    beginning = text[:BEGINNING]
-    common_words = len(ENGLISH.common.findall(beginning))
-    return common_words < word_count(beginning) * ENGLISH_SHARE
+def _read(lines: Iterable[Line]) -> list[_Found]:
+    """Returns the sentences of messages.
+
+    What the user's are, is known. Of an assistant's message those at its ends are read: courtesies
+    stand there.
+    """
+    all_found = list(chain.from_iterable(map(_sentences_in, lines)))
+    unread = [
+        n for n, found in enumerate(all_found) if found.line.is_assistants and found.is_at_end
+    ]
+    readings = read([all_found[number].text for number in unread])
+    for number, said in zip(unread, readings, strict=True):
+        if said:
+            all_found[number] = replace(all_found[number], label=said[0].label)
+    return all_found
 
 
-def _kind_in(line: Line, text: str) -> Kind:
-    """Returns the kind of a sentence in a message."""
-    kind = kind_of(text)
-    is_draft = line.speaker == "assistant" and not ENGLISH.together.search(text)
-    if kind is Kind.DECISION and is_draft:
-        return Kind.PLAIN  # "We will use email" stands in many a text that it drafts
-    return kind
+def _sentences_in(line: Line) -> list[_Found]:
+    """Returns the sentences of a message, the user's with what they are.
+
+    There are none in a message that calls tools: it announces what comes.
+    """
+    if line.calls_tools:
+        return []
+    words = line.own_words if line.from_user else line.text
+    labels = {(said.begin, said.end): said.label for said in line.said}
+    spans = prose_spans(words)
+    found: list[_Found] = []
+    for order, (begin, end) in enumerate(spans):
+        text = cut_sentence(one_line(words[begin:end]))
+        is_at_end = order < ENDS or order >= len(spans) - ENDS
+        found.append(_Found(line, order, text, is_at_end, labels.get((begin, end), Label.NONE)))
+    return found
 
 
-def _says_something(line: Line, text: str, words: int, *, is_foreign: bool) -> bool:
-    """Returns True if a plain sentence of a chat is whole, has a matter, and is to nobody alone."""
-    if text[-1] in ":;,…" or not _is_whole(line, text, is_foreign=is_foreign):
-        return False
-    if not is_foreign and not _names_something(text):
-        return False
-    if is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
-        return False
-    is_short = words < FEWEST_FOREIGN_WORDS if is_foreign else not _has_verb(text)
-    if is_short:
-        return False
-    # "I did think about that." is about nothing.
-    matter = frozenset(terms(text)) - generic_terms()
-    return len(matter) > 1
+def questions_in(line: Line) -> list[Sentence]:
+    """Returns the questions that a user asks in a message."""
+    found = [one for one in _sentences_in(line) if one.label is Label.QUESTION]
+    return [replace(one.as_sentence(), kind=Kind.OPEN) for one in found]
 
 
-def _has_verb(text: str) -> bool:
-    return ENGLISH.verb.search(text.lower()) is not None
-
-
-def _is_whole(line: Line, text: str, *, is_foreign: bool) -> bool:
-    """Returns True if a text ends like a sentence, or is one of the user's without a full stop."""
-    if ENGLISH.ends.search(text):
-        return True
-    if not line.from_user:
-        return False
-    if ENGLISH.speaks.search(text):
-        return True
-    is_all = text == line.text.strip()
-    return is_all and (is_foreign or ENGLISH.of_us.search(text) is not None)
-
-
-def _names_something(text: str) -> bool:
-    """Returns True if a text has a word of the first person, a number, a name, code, a problem."""
-    patterns = (
-        ENGLISH.of_us,
-        ENGLISH.number,
-        ENGLISH.capitalised,
-        ENGLISH.code,
-        ENGLISH.problem,
-    )
-    return any(pattern.search(text) for pattern in patterns)
-
-
-def _score_of(line: Line, text: str, words: int, kind: Kind) -> float:
-    """Returns how much a sentence of a message is worth keeping, 1 at least."""
-    score = importance(text, from_user=line.from_user)
-    # "Agreed, then.", "Keep it open." say nothing by themselves.
-    if kind is not Kind.PLAIN and words > FEWEST_WORDS:
-        score += KIND_BONUS
-    if begins_in_the_middle(text):
-        score -= PENALTY
-    if line.speaker.startswith("tool"):
-        score -= PENALTY
-    return max(1.0, score)
+def _is_in_letters(text: str) -> bool:
+    """Returns True if a text is mostly letters, as no row of a table is."""
+    letters = sum(map(str.isalpha, text))
+    return letters >= LETTERS_SHARE * len(text)
 
 
 def choose(
@@ -479,13 +525,14 @@ def _lines_of(
         if is_open and "[OPEN]" not in sentence.text:
             text = f"[OPEN] {text}"
         has_heading = sentence.date and form.timestamps
+        first, end = told_of(sentence, digest)
         line = SummaryLine(
             position=sentence.position,
             order=sentence.order,
             heading=f"[{sentence.date}]\n" if has_heading else "",
             text=f"- {form.line(sentence.speaker, text)}\n",
-            first=digest.first,
-            end=digest.end,
+            first=first,
+            end=end,
             made_by=digest.made_by,
             value=sentence.score,
         )

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.columns import Entry
+from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import own_words
 from langchain_ctxbudget.sentences import Label, Said, read, reader_version
 
@@ -40,6 +41,19 @@ class Readings:
                 if said:
                     self.by_position[position] = said
         self.read_until = max(self.read_until, len(is_human))
+
+    def lines(self, entries: Sequence[Entry], first: int, end: int) -> list[Line]:
+        """Returns some messages as a summariser reads them.
+
+        Args:
+            entries: All messages.
+            first: The position of the first one of them.
+            end: The position behind the last one.
+        """
+        return [
+            entry.as_line(position, self.by_position.get(position, ()))
+            for position, entry in enumerate(entries[first:end], first)
+        ]
 
     def first(self, length: int) -> "Readings":
         """Returns what was read of the first messages."""

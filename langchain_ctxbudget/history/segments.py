@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import BaseStore
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
@@ -47,6 +47,7 @@ from langchain_ctxbudget.history.segment_parts import (
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
+from langchain_ctxbudget.sentences import reader_version
 from langchain_ctxbudget.stores import (
     Address,
     MessageRecord,
@@ -90,6 +91,16 @@ class Head(Record):
     extracted: tuple[tuple[str, str | None, Digest], ...] = ()
     """Digests of the spans that stand for the oldest messages, by content and date."""
     questions: OpenQuestions = OpenQuestions()
+    reader: str = ""
+    """The reader of sentences by which they were made; what another one made is made anew."""
+
+    @field_validator("questions", mode="before")
+    @classmethod
+    def _without_last_message(cls, value: OpenQuestions | Value) -> OpenQuestions | Value:
+        """Leaves out the last message that was read, which earlier versions stored."""
+        if not isinstance(value, dict):
+            return value
+        return {name: part for name, part in value.items() if name != "_before"}
 
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
@@ -193,8 +204,9 @@ class _Opening:
         table.search_index.lexical.restore(self._words)
         table.search_index.vectors_by = head.vectors_by
         table.trees = {tree.span_messages: tree.shortened(len(table)) for tree in head.trees}
-        table.span_digests.extracted = {(key, date): digest for key, date, digest in head.extracted}
-        table.questions = head.questions
+        if head.reader == reader_version():
+            table.span_digests.extracted = {(key, date): made for key, date, made in head.extracted}
+            table.questions = head.questions
         lanes = whole[-1].lanes if whole else {}
 
         def is_held(key: str) -> bool:
@@ -380,6 +392,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
             if key in standing
         ),
         questions=table.questions,
+        reader=reader_version(),
     )
     yield from _write(store, conversation.scope, sealed, head)
     return True

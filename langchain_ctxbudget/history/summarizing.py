@@ -28,8 +28,7 @@ from langchain_ctxbudget.history.extractive import (
     Line,
     Sentence,
     choose,
-    importance,
-    kind_of,
+    worth_of,
 )
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import (
@@ -164,7 +163,7 @@ def _kinds_of(
     kinds: dict[str, Kind] = {}
     for text in statements:
         texts[_bare(text)] = text
-        kinds[_bare(text)] = kind_of(text)
+        kinds[_bare(text)] = Kind.OPEN if "[OPEN]" in text else Kind.PLAIN
     for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, questions)):
         for item in items:
             texts.setdefault(_bare(item), item)
@@ -176,7 +175,7 @@ def _sentences_of(kinds: Mapping[str, Kind], position: int, date: str | None) ->
     """Returns what a reply says as sentences; the first one is its overview."""
     scored: list[Sentence] = []
     for order, (text, kind) in enumerate(kinds.items()):
-        score = importance(text, from_user=False)
+        score = worth_of(text)
         if order == 0:
             score += _BONUS
         if kind is not Kind.PLAIN:
@@ -362,7 +361,9 @@ class ConversationCompaction(Record):
         original = sum(conversation.costs[digest.first : digest.end])
         compacted = sum(count(sentence.text) for sentence in digest.sentences)
         decisions = tuple(s.text for s in digest.sentences if s.kind is Kind.DECISION)
-        questions = tuple(s.text for s in digest.sentences if s.kind is Kind.OPEN)
+        questions = digest.open_questions
+        if digest.made_by == EXTRACTION:
+            questions = conversation.open_questions(digest.first, digest.end)
         return cls(
             id=key,
             conversation_id=conversation.scope.conversation_id,
@@ -372,7 +373,7 @@ class ConversationCompaction(Record):
             compacted_token_count=compacted,
             summary="\n".join(sentence.text for sentence in digest.sentences),
             key_decisions=decisions,
-            open_questions=digest.open_questions or questions,
+            open_questions=questions,
             code_artifacts=digest.artifacts,
             compression_ratio=round(original / max(1, compacted), 2),
             compaction_level=digest.level,

@@ -30,7 +30,6 @@ from langchain_ctxbudget.history.columns import (
     PartlyHeld,
     coded,
 )
-from langchain_ctxbudget.history.extractive import candidates_of
 from langchain_ctxbudget.history.readings import Readings
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
@@ -421,14 +420,12 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         """
         if not 0 < len(self) - length <= span_messages:
             return
-        for position in range(length, len(self)):
-            candidates_of(self[position].as_line(position))
         tree_before = self.trees.get(span_messages, Tree(span_messages))
         tree = self.tree(span_messages)
         if tree is not tree_before:
             newest_nodes = tree.complete(len(self), len(tree_before.keys))[-2:]
             for node in newest_nodes:
-                Spans(self, tree, self.span_digests).extracted(node)
+                Spans(self, tree, self.span_digests, self.readings).extracted(node)
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""

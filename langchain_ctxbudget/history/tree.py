@@ -17,6 +17,7 @@ from pydantic import Field
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.derived import key_of
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
+from langchain_ctxbudget.history.readings import Readings
 from langchain_ctxbudget.messages import digest
 
 
@@ -241,6 +242,8 @@ class Spans:
     entries: Sequence[Entry]
     tree: Tree
     span_digests: KnownDigests
+    readings: Readings
+    """What the user's sentences are."""
 
     def key(self, node: Node) -> str:
         """Returns the key under which the model's digest of a node is kept."""
@@ -248,8 +251,7 @@ class Spans:
 
     def lines(self, node: Node) -> list[Line]:
         """Returns the messages of a node as a summariser reads them."""
-        entries = self.entries[node.first : node.end]
-        return [entry.as_line(position) for position, entry in enumerate(entries, node.first)]
+        return self.readings.lines(self.entries, node.first, node.end)
 
     def extracted(self, node: Node) -> Digest:
         """Returns the digest that extraction makes of a node.

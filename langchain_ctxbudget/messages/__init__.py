@@ -49,6 +49,7 @@ from langchain_ctxbudget.messages.prose import (
     MAX_SENTENCE_CHARACTERS,
     artifacts,
     begins_in_the_middle,
+    cut_sentence,
     prose_spans,
     units,
     without_pasted,

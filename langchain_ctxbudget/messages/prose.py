@@ -30,7 +30,7 @@ def units(text: str) -> list[str]:
     for outside_code in text.split(_FENCE)[::2]:
         for line in outside_code.split("\n"):
             prose += _prose_of(line.strip())
-    return list(map(_cut_sentence, prose))
+    return list(map(cut_sentence, prose))
 
 
 def prose_spans(text: str) -> list[tuple[int, int]]:
@@ -72,7 +72,8 @@ def _joined_spans(line: str, begin: int) -> list[tuple[int, int]]:
     return [(begin + first, begin + end) for first, end in joined if _is_in_words(line[first:end])]
 
 
-def _cut_sentence(sentence: str) -> str:
+def cut_sentence(sentence: str) -> str:
+    """Returns a sentence, cut with an ellipsis where it is too long."""
     if len(sentence) <= MAX_SENTENCE_CHARACTERS:
         return sentence
     return sentence[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,9 +19,10 @@ from langchain_ctxbudget.history.extractive import (
     MOST_KEPT,
     POOL,
     digest_messages,
-    kind_of,
     merge,
 )
+from langchain_ctxbudget.messages import prose_spans
+from langchain_ctxbudget.sentences import Label, Said
 
 WORDS = st.sampled_from(
     "bike blue decided Redis 42 open question Berlin main.py the of error".split()
@@ -31,8 +31,18 @@ TEXTS = st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5).map(". "
 SOURCE_AND_TEXTS = st.lists(st.tuples(TEXTS, st.booleans()), max_size=25)
 
 
-def line(text, position=0, *, from_user=False):
-    return Line(position=position, speaker="ada", date="2024-05-01", text=text, from_user=from_user)
+def line(text, position=0, *, from_user=False, label=None, speaker="ada"):
+    """A message; every sentence of a user's is what the label says."""
+    said = [Said(label, begin, end, 0.9) for begin, end in prose_spans(text) if label is not None]
+    return Line(
+        position=position,
+        speaker=speaker,
+        date="2024-05-01",
+        text=text,
+        from_user=from_user,
+        own_words=text if from_user else "",
+        said=tuple(said) if from_user else (),
+    )
 
 
 def lines_of(texts):
@@ -52,52 +62,99 @@ def texts_of(sentences):
     return [sentence.text for sentence in sentences]
 
 
-def kinds_of_sentences():
-    """Pairs of a kind and a sentence of that kind."""
-    file = Path(__file__).parents[1] / "data/kinds.txt"
-    cases = []
-    for number, row in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        kind, _, sentence = row.partition(" | ")
-        cases.append(pytest.param(kind, sentence, id=f"line {number}"))
-    return cases
-
-
-@pytest.mark.parametrize(("kind", "sentence"), kinds_of_sentences())
-def test_a_sentence_decides_leaves_open_or_is_plain(kind, sentence):
-    assert kind_of(sentence) == kind
+def of_user(text, label=None):
+    """The texts that are kept of a user's message."""
+    return texts_of(keep_sentences([line(text, from_user=True, label=label)]))
 
 
 @pytest.mark.parametrize(
-    "small_talk",
+    ("text", "label"),
     [
-        "Hello there, my friend!",
-        "Thank you so much!",
-        "Let me know if there is anything else.",
-        "Oh no.",
+        pytest.param("We keep the monolith for another year.", Label.DECISION, id="a decision"),
+        pytest.param("my cat is called zoe", Label.STATEMENT, id="a statement without a mark"),
+        pytest.param("The train to Leeds was late.", None, id="a name"),
+        pytest.param("The rent goes up by 40 euros.", None, id="a number"),
+        pytest.param("Please rename it to load_all() everywhere.", None, id="code"),
+        pytest.param(
+            "How do wind turbines stand still in heavy storms?", Label.QUESTION, id="a question"
+        ),
+        pytest.param("我们的猫昨天在谷仓里睡了一整天。", None, id="a script without capitals"),
     ],
 )
-def test_small_talk_is_not_kept(small_talk):
-    kept = keep_sentences([line(f"{small_talk} My bike is blue.")])
-
-    assert texts_of(kept) == ["My bike is blue."]
+def test_what_tells_something_is_kept(text, label):
+    assert of_user(text, label) == [text]
 
 
-def test_a_short_agreement_is_kept():
-    assert texts_of(keep_sentences([line("Agreed: Friday.")])) == ["Agreed: Friday."]
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        pytest.param("Thanks to you and to Berlin, see you at 7.", Label.COURTESY, id="courtesy"),
+        pytest.param("Never push to Main before 7.", Label.RULE, id="a rule stands elsewhere"),
+        pytest.param("Let's do it then.", Label.DECISION, id="a decision about nothing"),
+        pytest.param("What do you think?", Label.QUESTION, id="a question about nothing"),
+        pytest.param("The soup was a little cold.", None, id="neither a name nor a number"),
+        pytest.param("That is in Berlin, with 7 rooms.", Label.STATEMENT, id="leans on another"),
+        pytest.param(",,Rent Berlin,$15.07 ,$18.32 ,$18.32 ,$18.", None, id="a row of a table"),
+    ],
+)
+def test_what_tells_nothing_is_not_kept(text, label):
+    assert of_user(text, label) == []
 
 
-BLUE_BIKE = line("My bike is blue.")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which room of the Berlin office do you want?",
+        "Thank you so much!",
+        "I am glad that I could help you.",
+    ],
+)
+def test_fillers_of_an_assistant_are_not_kept(text):
+    assert texts_of(keep_sentences([line(text)])) == []
+
+
+def test_who_is_addressed_is_no_name():
+    praise = line("Wow Ada, the pictures look great.", speaker="Bob", from_user=True)
+    request = line("Send the pictures to Ada.", speaker="Eve", from_user=True)
+
+    assert keep_sentences([praise, line("Yes.", speaker="Ada Lund")]) == ()
+    assert texts_of(keep_sentences([request])) == ["Send the pictures to Ada."]
+
+
+def test_the_middle_of_a_long_message_is_not_kept():
+    texts = [f"Room {number} is in Berlin, behind the market." for number in range(7)]
+
+    assert texts_of(keep_sentences([line(" ".join(texts))])) == [*texts[:2], *texts[-2:]]
+
+
+def test_what_stands_before_a_call_is_not_kept():
+    announced = replace(line("Now the tests of Berlin run."), calls_tools=True)
+
+    assert keep_sentences([announced]) == ()
+
+
+NAMED = line("The train to Leeds was late.", from_user=True)
 
 
 @pytest.mark.parametrize(
     ("more", "less"),
     [
         pytest.param(
-            line("My bike is blue as ever."),
-            line("It is blue as ever, my bike."),
-            id="a sentence that stands alone",
+            line("We take the train to Leeds.", from_user=True, label=Label.DECISION),
+            line("We take the train to Leeds.", from_user=True, label=Label.STATEMENT),
+            id="a decision, then a statement",
         ),
-        pytest.param(BLUE_BIKE, replace(BLUE_BIKE, speaker="tool paint"), id="not a tool's"),
+        pytest.param(
+            line("We take the train to Leeds.", from_user=True, label=Label.STATEMENT),
+            NAMED,
+            id="a statement, then a name",
+        ),
+        pytest.param(NAMED, replace(NAMED, from_user=False), id="a user, then an assistant"),
+        pytest.param(
+            replace(NAMED, from_user=False),
+            replace(NAMED, from_user=False, speaker="tool trains"),
+            id="an assistant, then a tool",
+        ),
     ],
 )
 def test_what_matters_weighs_more(more, less):
@@ -105,15 +162,6 @@ def test_what_matters_weighs_more(more, less):
     [lighter] = keep_sentences([less])
 
     assert heavier.score > lighter.score
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    ["Ich wohne jetzt in Bonn.", "我的猫叫汤姆，住在谷仓里。", "my cat is called zoe"],
-    ids=["German", "Chinese", "no capitals"],
-)
-def test_sentences_of_other_languages_and_without_capitals_are_kept(sentence):
-    assert texts_of(keep_sentences([line(sentence, from_user=True)])) == [sentence]
 
 
 def check_scores(kept, everything):
@@ -140,20 +188,21 @@ def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
 
 
 def test_a_choice_says_nothing_twice():
-    kept = keep_sentences(lines_of(["My bike is blue.", "My bike is blue."]))
+    kept = keep_sentences(lines_of(["Bob's bike is in Leeds.", "Bob's bike is in Leeds."]))
 
     assert choose(kept, [5], 100) == [0]
 
 
 def test_a_choice_skips_what_does_not_fit():
-    kept = keep_sentences(lines_of(["We decided on Redis 7 in main.py.", "My bike is blue."]))
+    kept = keep_sentences(lines_of(["We run Redis 7 in main.py.", "The bike is in Leeds."]))
 
     assert choose(kept, [50, 5], 10) == [1]
 
 
 def test_a_decision_is_chosen_from_more_than_the_pool_holds():
     texts = [f"I keep token{number} in a box." for number in range(POOL)]
-    kept = keep_sentences(lines_of([*texts, "We decided on Redis."]), 10**6)
+    decision = line("We take Redis.", POOL, from_user=True, label=Label.DECISION)
+    kept = keep_sentences([*lines_of(texts), decision], 10**6)
 
     assert POOL in choose(kept, [1] * len(kept), 5)
 
@@ -181,9 +230,8 @@ def test_a_choice_is_within_its_budget_and_covers_all_it_can(lines, drawn_costs,
     assert terms_of([kept[number] for number in chosen_with_room]) == terms_of(kept)
 
 
-def digests_of(texts):
+def digests_of(lines):
     """The digests of spans of twenty messages."""
-    lines = lines_of(texts)
     return [
         digest_messages(lines[first : first + 20], first, first + 20)
         for first in range(0, len(lines), 20)
@@ -201,11 +249,12 @@ def levels():
         f"The oak{number} of street {number} costs {number} pounds in oak{number + 1} town."
         for number in range(500)
     ]
-    texts[33] = "We decided on Redis."
     texts[34] = "Read b.py."
     texts[50] = "Read b.py again, please."
+    lines = lines_of(texts)
+    lines[33] = line("We take Redis.", 33, from_user=True, label=Label.DECISION)
 
-    nodes = digests_of(texts)
+    nodes = digests_of(lines)
     levels = [nodes]
     while len(nodes) > 1:
         nodes = merged_by_five(nodes)
@@ -231,7 +280,7 @@ def test_a_digest_of_25_spans_stands_for_all_their_messages(levels):
 def test_a_digest_keeps_a_decision(levels):
     [top] = levels[-1]
 
-    assert "We decided on Redis." in texts_of(top.sentences)
+    assert "We take Redis." in texts_of(top.sentences)
 
 
 def test_a_digest_keeps_names_of_files(levels):
@@ -252,6 +301,7 @@ from langchain_ctxbudget.history.arc import OpenQuestions, arc_of
 from langchain_ctxbudget.history.extractive import (
     Line, choose, digest_messages, keep_sentences, merge
 )
+from langchain_ctxbudget.sentences import read
 
 words = [f"w{number * 7919 % 997}x" for number in range(4000)]
 
@@ -267,8 +317,10 @@ def text(number):
 
 lines = []
 for number in range(200):
-    speaker = "ab"[number % 2]
-    lines.append(Line(number, speaker, None, text(number), number % 2 == 0))
+    is_user = number % 2 == 0
+    own_words = text(number) if is_user else ""
+    [said] = read([own_words])
+    lines.append(Line(number, "ab"[number % 2], None, text(number), is_user, own_words, said))
 digests = []
 for first in range(0, 200, 20):
     digests.append(digest_messages(lines[first : first + 20], first, first + 20))
