@@ -18,7 +18,7 @@ from langchain_ctxbudget.budget import ElasticAllocation, LayerSpec, Situation
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history import ConversationCompaction
 from langchain_ctxbudget.history.cutting import COMPACTION
-from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS, importance
+from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS
 from langchain_ctxbudget.history.tree import TREE
 from langchain_ctxbudget.knowledge import (
     ClientPresence,
@@ -529,30 +529,6 @@ def test_each_form_of_a_history_has_its_zones(strategy: str, parts: tuple[int, .
 
 def test_five_chunks_make_one_of_the_next_level() -> None:
     assert TREE.fan_out == 5
-
-
-@pytest.mark.parametrize(
-    ("text", "from_user", "points"),
-    [
-        ("a b d", False, 10.0),  # 5 log2(words + 1)
-        ("w " * 40, False, 25.0),  # at most
-        ("a b c", True, 15.0),  # of the user: + 5
-        ("a b d?", False, 15.0),  # a question: + 5
-        ("a b error", False, 15.0),  # a problem: + 5
-        ("a b agreed", False, 20.0),  # a decision: + 10
-        ("- a b d", False, 12.0),  # an item of a list: + 2
-    ],
-)
-def test_the_importance_of_a_text_follows_its_words(
-    text: str, from_user: bool, points: float
-) -> None:
-    assert importance(text, from_user=from_user) == points
-
-
-def test_a_block_of_code_is_worth_15_points() -> None:
-    with_code = importance("```\na b d\n```", from_user=False)
-    without_code = importance("a b d", from_user=False)
-    assert with_code - without_code == 15.0
 
 
 # Layers
