@@ -27,7 +27,7 @@ from langchain_ctxbudget.messages import (
     terms,
     word_count,
 )
-from langchain_ctxbudget.search import about
+from langchain_ctxbudget.search import about, is_name
 from langchain_ctxbudget.sentences import Label, Said, read
 from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
@@ -212,11 +212,16 @@ def tells_something(text: str, speakers: Collection[str] = ()) -> bool:
         text: The sentence.
         speakers: Words that are names of those who speak: they are only addressed, in short, too.
     """
-    if ENGLISH.number.search(text) or ENGLISH.code.search(text):
+    if has_figures(text):
         return True
     words = ENGLISH.word_within.findall(text)
     names = filter(_is_name, words)
     return not all(any(speaker.startswith(name) for speaker in speakers) for name in names)
+
+
+def has_figures(text: str) -> bool:
+    """Returns True if a sentence has a number or code."""
+    return bool(ENGLISH.number.search(text) or ENGLISH.code.search(text))
 
 
 def _is_name(word: str) -> bool:
@@ -322,6 +327,8 @@ class _Found:
             return has_names or matter >= WORTH.matter_without_names
         if not self.is_at_end or (self._asks and not self.line.from_user):
             return False
+        if self._needs_figures and not has_figures(self.text):
+            return False
         if has_names:
             return word_count(self.text) > WORTH.fewest_words and matter >= WORTH.matter
         may_lack_names = self._asks or not _has_capitals(self.text)
@@ -333,6 +340,11 @@ class _Found:
         if ENGLISH.ends.search(self.text) or self._asks:
             return True
         return self.line.from_user and self.text == one_line(self.line.own_words)
+
+    @property
+    def _needs_figures(self) -> bool:
+        """True for an assistant's: it names many things that nobody has spoken of."""
+        return self.line.is_assistants and not is_name(self.line.speaker)
 
     @property
     def _asks(self) -> bool:

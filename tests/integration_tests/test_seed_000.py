@@ -446,8 +446,8 @@ def compaction(
         ("from_message_index", 0),
         ("to_message_index", 16),
         ("original_token_count", 476),
-        ("compacted_token_count", 351),
-        ("compression_ratio", 1.36),
+        ("compacted_token_count", 135),
+        ("compression_ratio", 3.53),
         ("compaction_level", 1),
         ("key_decisions", ()),
         ("open_questions", ()),
@@ -466,9 +466,13 @@ def compaction_of_decisions() -> ConversationCompaction:
     pipeline = new_pipeline(max_context_tokens=2_000)
     messages = talk(100)
     messages[2] = HumanMessage(
-        "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`."
+        "We settled on quince for the 40 rootstocks. The plan is in `orchard/plan.md`."
     )
-    messages[4] = HumanMessage("[OPEN] Who waters the saplings in August?")
+    messages[4] = HumanMessage(
+        "Who waters the saplings in August?", additional_kwargs={"created_at": "2026-05-01"}
+    )
+    messages[5] = AIMessage("In which orchard?")
+    messages[6].additional_kwargs["created_at"] = "2026-05-02"
     pipeline.add_messages(messages, **C1)
     pipeline.assemble("And now?", **C1)
     return pipeline.get_compactions(**C1)[0]
@@ -477,11 +481,8 @@ def compaction_of_decisions() -> ConversationCompaction:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        (
-            "key_decisions",
-            "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`.",
-        ),
-        ("open_questions", "[OPEN] Who waters the saplings in August?"),
+        ("key_decisions", "We settled on quince for the 40 rootstocks."),
+        ("open_questions", "Who waters the saplings in August?"),
         ("code_artifacts", "orchard/plan.md"),
     ],
 )

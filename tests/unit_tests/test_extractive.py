@@ -113,6 +113,17 @@ def test_fillers_of_an_assistant_are_not_kept(text):
     assert texts_of(keep_sentences([line(text)])) == []
 
 
+def test_an_assistant_needs_a_number_where_a_person_needs_a_name():
+    named = "The train to Leeds leaves in the morning."
+    timed = "The train to Leeds leaves at 7:40."
+    role = "assistant"
+
+    assert texts_of(keep_sentences([line(named, speaker="Bob")])) == [named]
+    assert texts_of(keep_sentences([line(named, speaker=role), line(timed, speaker=role)])) == [
+        timed
+    ]
+
+
 def test_who_is_addressed_is_no_name():
     praise = line("Wow Ada, the pictures look great.", speaker="Bob", from_user=True)
     request = line("Send the pictures to Ada.", speaker="Eve", from_user=True)
@@ -149,7 +160,7 @@ NAMED = line("The train to Leeds was late.", from_user=True)
             NAMED,
             id="a statement, then a name",
         ),
-        pytest.param(NAMED, replace(NAMED, from_user=False), id="a user, then an assistant"),
+        pytest.param(NAMED, replace(NAMED, from_user=False), id="a user, then another"),
         pytest.param(
             replace(NAMED, from_user=False),
             replace(NAMED, from_user=False, speaker="tool trains"),
