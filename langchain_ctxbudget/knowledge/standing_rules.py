@@ -39,6 +39,8 @@ class RulePolicy:
     """A sentence that is about a rule takes it back with this probability at least."""
     least_alike: float = 0.08
     """Two sentences that are less alike are about different things."""
+    sure_at: float = 0.6
+    """Where not all rules fit their share, those come first of which the reader is as sure."""
     same_at: float = 0.9
     """Two rules that are as alike say the same."""
 
@@ -73,6 +75,8 @@ class StandingRule:
     """Fingerprint of its message's text."""
     holds_everywhere: bool = False
     """True if it holds in all conversations of the user."""
+    certainty: float = 1.0
+    """How sure the reader is that it is a rule, as a probability."""
     made_by: str = BY_RULES
     """Who has read it, or given it: `rules`, `user`, `application`, or the name of a model."""
     position: int | None = None
@@ -350,6 +354,7 @@ def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -
         message_id=entry.id,
         digest=entry.fingerprint,
         holds_everywhere=said.label is Label.USER_RULE,
+        certainty=said.certainty,
         position=position,
     )
 
