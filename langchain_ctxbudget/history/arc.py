@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from langchain_ctxbudget.history import extractive
-from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence
+from langchain_ctxbudget.history.extractive import PATTERNS, Digest, Kind, Line, Sentence
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -236,7 +236,7 @@ def _line(
 def _stands_alone(sentence: Sentence) -> bool:
     """Returns True if a sentence is whole, no tool's, and needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    if sentence.speaker.startswith("tool") or not ENGLISH.begins.match(text):
+    if sentence.speaker.startswith("tool") or not PATTERNS.begins.match(text):
         return False
     if text[-1] in "…:,;":
         return False
@@ -323,7 +323,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
         lines.append(_line(FOCUS, wish.attributed, wish.position, EXTRACTION, (0, 0)))
 
     names = extractive.merged_artifacts(reversed(digests))
-    names_of_code = [name for name in names if ENGLISH.named_as_code.search(name)]
+    names_of_code = [name for name in names if PATTERNS.named_as_code.search(name)]
     if names_of_code:
         last = digests[-1]
         text = ", ".join(names_of_code[:LISTED])

@@ -49,7 +49,7 @@ PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first."""
 OLDER_SHARE = 40 / 75
 """The share of the compacted messages that have the smaller part of the room."""
-ENGLISH = messages.vocabulary("history")
+PATTERNS = messages.vocabulary("history", "patterns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def matter_of(text: str) -> frozenset[str]:
 @cache
 def generic_terms() -> frozenset[str]:
     """Returns terms of questions and decisions in general; the other terms are their matter."""
-    return frozenset(terms(ENGLISH["generic"]))
+    return frozenset(terms(PATTERNS["generic"]))
 
 
 class Kind(StrEnum):
@@ -196,7 +196,7 @@ class Digest:
 
 def is_question(sentence: str) -> bool:
     """Returns True if a sentence ends in a question mark of any script."""
-    return bool(ENGLISH.asks.search(sentence))
+    return bool(PATTERNS.asks.search(sentence))
 
 
 def worth_of(text: str) -> float:
@@ -214,14 +214,14 @@ def tells_something(text: str, speakers: Collection[str] = ()) -> bool:
     """
     if has_figures(text):
         return True
-    words = ENGLISH.word_within.findall(text)
+    words = PATTERNS.word_within.findall(text)
     names = filter(_is_name, words)
     return not all(any(speaker.startswith(name) for speaker in speakers) for name in names)
 
 
 def has_figures(text: str) -> bool:
     """Returns True if a sentence has a number or code."""
-    return bool(ENGLISH.number.search(text) or ENGLISH.code.search(text))
+    return bool(PATTERNS.number.search(text) or PATTERNS.code.search(text))
 
 
 def _is_name(word: str) -> bool:
@@ -337,7 +337,7 @@ class _Found:
     @property
     def _is_whole(self) -> bool:
         """True if it ends like a sentence, or is all that a user says."""
-        if ENGLISH.ends.search(self.text) or self._asks:
+        if PATTERNS.ends.search(self.text) or self._asks:
             return True
         return self.line.from_user and self.text == one_line(self.line.own_words)
 

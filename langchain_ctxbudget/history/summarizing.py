@@ -22,7 +22,7 @@ from langchain_ctxbudget.flow import Flow, T, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.derived import Change, DerivedKind, digest_in
 from langchain_ctxbudget.history.extractive import (
-    ENGLISH,
+    PATTERNS,
     Digest,
     Kind,
     Line,
@@ -204,13 +204,13 @@ def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Returns the fields of a model's answer, and the answer in short for errors."""
     text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
     shown = repr(messages.clipped(text, _SHOWN_CHARACTERS))
-    is_prose = isinstance(reply, str) and bool(text) and not ENGLISH.json.search(text)
+    is_prose = isinstance(reply, str) and bool(text) and not PATTERNS.json.search(text)
     if not is_prose or len(text) > llm.MOST_REPLY_CHARACTERS:
         try:
             return llm.reply_object(reply, tuple(_FIELDS)), shown
         except ValueError as error:
             raise ValueError(f"{error}: {shown}" if text else str(error)) from None
-    if ENGLISH.refuses.match(text):
+    if PATTERNS.refuses.match(text):
         raise ValueError(f"a refusal: {shown}")
     return {"summary": text}, shown
 
@@ -240,7 +240,7 @@ def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _without_bullet(line: str) -> str:
-    return ENGLISH.bullet.sub("", line.strip()).replace("**", "")
+    return PATTERNS.bullet.sub("", line.strip()).replace("**", "")
 
 
 def _bare(text: str) -> str:

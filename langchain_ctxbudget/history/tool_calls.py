@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from langchain_ctxbudget.history import known_files
-from langchain_ctxbudget.history.extractive import ENGLISH
+from langchain_ctxbudget.history.extractive import PATTERNS
 from langchain_ctxbudget.messages import one_line
 
 
@@ -27,7 +27,7 @@ class CallArguments:
         """True if the call gives a list of tasks, or its tool makes or changes one."""
         if self.tasks:
             return True
-        return bool(self.args) and ENGLISH.todo_tool.match(self.tool) is not None
+        return bool(self.args) and PATTERNS.todo_tool.match(self.tool) is not None
 
     @property
     def edits_a_file(self) -> bool:
@@ -60,7 +60,7 @@ class CallArguments:
         return tuple(
             text
             for key, text in self.texts.items()
-            if text and "\n" not in text and ENGLISH.path_key.search(key)
+            if text and "\n" not in text and PATTERNS.path_key.search(key)
         )
 
     @cached_property
@@ -71,14 +71,14 @@ class CallArguments:
         paths: list[str] = []
         for text in self.texts.values():
             if "\n" in text:
-                paths += ENGLISH.patched.findall(text)
+                paths += PATTERNS.patched.findall(text)
         return tuple(paths)
 
     @cached_property
     def command(self) -> str:
         """The command that the call runs; of `["bash", "-lc", "make"]` the last part."""
         for key, value in self.args.items():
-            if value and ENGLISH.command_key.match(key):
+            if value and PATTERNS.command_key.match(key):
                 return str(value[-1] if isinstance(value, list) else value)
         return ""
 
@@ -86,7 +86,7 @@ class CallArguments:
     def pattern(self) -> str:
         """The text or pattern that the call searches for."""
         for key, text in self.texts.items():
-            if ENGLISH.search_key.match(key):
+            if PATTERNS.search_key.match(key):
                 return text
         return ""
 
@@ -116,7 +116,7 @@ class CallArguments:
     def _replaces_text_of_a_file(self) -> bool:
         if not self.paths:
             return False
-        if any(map(ENGLISH.patch_key.match, self._given_keys)):
+        if any(map(PATTERNS.patch_key.match, self._given_keys)):
             return True
         return self._has_new_text and any(map(known_files.OLD.match, self._given_keys))
 

@@ -14,7 +14,7 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from langchain_ctxbudget.history import known_files
-from langchain_ctxbudget.history.extractive import ENGLISH
+from langchain_ctxbudget.history.extractive import PATTERNS
 from langchain_ctxbudget.history.tool_calls import CallArguments
 from langchain_ctxbudget.history.work_notes import SHORT, WorkNotes
 from langchain_ctxbudget.messages import clipped, one_line
@@ -84,7 +84,7 @@ class ToolUse:
             return self
         # `tee` repeats the text that it writes.
         output = result.text.removeprefix(str(self.args.get("content")).rstrip())
-        if result.status == "error" or ENGLISH.failed.search(output[: 2 * ENDS]):
+        if result.status == "error" or PATTERNS.failed.search(output[: 2 * ENDS]):
             return ToolUse(RUN, self.call, (self.command,), self.call.args)
         return self
 
@@ -163,7 +163,7 @@ def shown_failure(result: ToolMessage) -> str | None:
 
     Where none does, it is the beginning of a result that is marked as an error.
     """
-    found = ENGLISH.failed.search(_ends_of(result.text))
+    found = PATTERNS.failed.search(_ends_of(result.text))
     if found is not None:
         return clipped(found.group(), SHORT)
     return _beginning_of(result) if result.status == "error" else None
@@ -179,7 +179,7 @@ def marked_failure(result: ToolMessage) -> str | None:
 
 def refusal(result: ToolMessage) -> str | None:
     """Returns the beginning of a result that refuses to show or change a file."""
-    if result.status == "error" or ENGLISH.refused.search(_ends_of(result.text)):
+    if result.status == "error" or PATTERNS.refused.search(_ends_of(result.text)):
         return _beginning_of(result)
     return None
 
@@ -208,7 +208,7 @@ def note_outcome(notes: WorkNotes, finished: FinishedCall) -> None:
 
 def _note_command(notes: WorkNotes, finished: FinishedCall) -> None:
     note_outcome(notes, finished)
-    for path in ENGLISH.redirected.findall(finished.use.subject):
+    for path in PATTERNS.redirected.findall(finished.use.subject):
         notes.texts.pop(path, None)
 
 

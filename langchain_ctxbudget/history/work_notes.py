@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_ctxbudget.history import known_files
-from langchain_ctxbudget.history.extractive import ENGLISH
+from langchain_ctxbudget.history.extractive import PATTERNS
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.messages import clipped
 from langchain_ctxbudget.settings import ToolKind
@@ -153,7 +153,7 @@ class WorkNotes:
 
         The result may say the id of a task that was made.
         """
-        created = ENGLISH.todo_made.search(result)
+        created = PATTERNS.todo_made.search(result)
         self._note_task(task, created[1] if created else _title_of(task))
 
     def _note_task(self, task: Mapping[str, Any], default_id: str) -> None:
@@ -193,6 +193,6 @@ def _title_of(task: Mapping[str, Any]) -> str:
 
 def _task_id_of(task: Mapping[str, Any], default: str) -> str:
     for key, value in task.items():
-        if ENGLISH.todo_id.match(key):
+        if PATTERNS.todo_id.match(key):
             return str(value)
     return default

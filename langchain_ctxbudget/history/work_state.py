@@ -21,7 +21,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.history import known_files, tool_kinds
-from langchain_ctxbudget.history.extractive import ENGLISH
+from langchain_ctxbudget.history.extractive import PATTERNS
 from langchain_ctxbudget.history.tool_kinds import (
     CHANGED,
     ENDS,
@@ -101,20 +101,20 @@ def headings() -> frozenset[str]:
 def names_in(text: str) -> Mapping[str, int]:
     """Returns how often each name stands in a text: paths, symbols, hashes, ids, URLs."""
     names: list[str] = []
-    for word in ENGLISH.used_name.findall(text[:LONGEST_TEXT]):
+    for word in PATTERNS.used_name.findall(text[:LONGEST_TEXT]):
         name = word.rstrip("./:-@~+").removeprefix("./")
-        name = ENGLISH.line_number.sub(r"\1", name)
+        name = PATTERNS.line_number.sub(r"\1", name)
         if len(name) in NAME_LENGTHS and _looks_like_a_name(name):
             names.append(name)
     return Counter(names)
 
 
 def _looks_like_a_name(word: str) -> bool:
-    if ENGLISH.time.match(word):
+    if PATTERNS.time.match(word):
         return False
-    if "/" in word or ENGLISH.suffix.search(word) or ENGLISH.symbol.search(word):
+    if "/" in word or PATTERNS.suffix.search(word) or PATTERNS.symbol.search(word):
         return True
-    return ENGLISH.mixed.match(word) is not None
+    return PATTERNS.mixed.match(word) is not None
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -214,7 +214,7 @@ class WorkState(WorkNotes):
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
         likely = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
-        if ENGLISH.member.match(name):
+        if PATTERNS.member.match(name):
             likely *= POLICY.member
         return likely
 
@@ -288,7 +288,7 @@ class WorkState(WorkNotes):
         """Returns the directories to which commands change."""
         folders: set[str] = set()
         for command in self.commands:
-            folders.update(folder.rstrip("/") for folder in ENGLISH.changes_to.findall(command))
+            folders.update(folder.rstrip("/") for folder in PATTERNS.changes_to.findall(command))
         return folders
 
     def _possible_roots(self, path: str) -> Iterator[str]:
@@ -408,7 +408,7 @@ class _NameRows:
     def _names_within(self, text: str) -> set[str]:
         """Returns the names that a text contains as whole ones, but for those of files."""
         padded = f" {text} "
-        ends = [at for at, sign in enumerate(padded) if not ENGLISH.name_goes_on.match(sign)]
+        ends = [at for at, sign in enumerate(padded) if not PATTERNS.name_goes_on.match(sign)]
         parts = (text[start : end - 1] for start, end in combinations(ends, 2))
         return {part for part in parts if self.sections.get(part) == NAMES}
 
@@ -455,7 +455,7 @@ def _state_of(file: Outcome) -> str:
 
 def _has(text: str, name: str, *, is_path: bool) -> bool:
     """Returns True if a text contains a name that does not go on at either end."""
-    goes_on = ENGLISH.path_goes_on if is_path else ENGLISH.name_goes_on
+    goes_on = PATTERNS.path_goes_on if is_path else PATTERNS.name_goes_on
     at = text.find(name)
     while at >= 0:
         is_longer_before = at > 0 and goes_on.match(text, at - 1)

@@ -38,9 +38,9 @@ class Vocabulary(dict[str, str]):
         return pattern
 
 
-def vocabulary(room: str) -> Vocabulary:
-    """Returns the words and patterns of English of a room, such as `search_english.toml`."""
-    parts_by_name = tomllib.loads(packaged(f"{room}/{room}_english.toml"))
+def vocabulary(room: str, kind: str = "english") -> Vocabulary:
+    """Returns the words and patterns of a room, such as `search_english.toml`."""
+    parts_by_name = tomllib.loads(packaged(f"{room}/{room}_{kind}.toml"))
     return Vocabulary({name: "".join(parts) for name, parts in parts_by_name.items()})
 
 

@@ -54,7 +54,7 @@ class StaleResults:
         if staleness is None:
             return
         if use.rules.shows_files:
-            if extractive.ENGLISH.refused.search(result.text):
+            if extractive.PATTERNS.refused.search(result.text):
                 return
             self.paths_read[call_id] = next(iter(use.subjects), "")
         for key in staleness.replaces(use):
