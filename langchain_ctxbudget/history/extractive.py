@@ -70,7 +70,9 @@ class WorthPolicy:
     off_for_tool: float = 8.0
     """Less for what a tool returns."""
     fewest_words: int = 3
-    """A sentence that is nothing else has more words; one of a document has so many."""
+    """Of a document's sentence that is kept."""
+    words_of_a_line: int = 5
+    """Of a sentence with a name or a number that is nothing else: "Ready for Phase 2." is none."""
     matter: int = 2
     """Terms that a sentence is about at least."""
     matter_without_names: int = 3
@@ -330,7 +332,7 @@ class _Found:
         if self._needs_figures and not has_figures(self.text):
             return False
         if has_names:
-            return word_count(self.text) > WORTH.fewest_words and matter >= WORTH.matter
+            return word_count(self.text) >= WORTH.words_of_a_line and matter >= WORTH.matter
         may_lack_names = self._asks or not _has_capitals(self.text)
         return self.line.from_user and may_lack_names and matter >= WORTH.matter_of_request
 

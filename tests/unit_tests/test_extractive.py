@@ -93,6 +93,7 @@ def test_what_tells_something_is_kept(text, label):
         pytest.param("Let's do it then.", Label.DECISION, id="a decision about nothing"),
         pytest.param("What do you think?", Label.QUESTION, id="a question about nothing"),
         pytest.param("The soup was a little cold.", None, id="neither a name nor a number"),
+        pytest.param("Ready for Phase 2.", None, id="a stub"),
         pytest.param("That is in Berlin, with 7 rooms.", Label.STATEMENT, id="leans on another"),
         pytest.param(",,Rent Berlin,$15.07 ,$18.32 ,$18.32 ,$18.", None, id="a row of a table"),
     ],
