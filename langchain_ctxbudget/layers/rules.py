@@ -53,7 +53,7 @@ def shown_rules(view: View) -> ShownRules:
     """Returns the rules that the stable zone says.
 
     Those of the application come first, then the user's in order of time. Where not all fit their
-    share of the budget, the newest ones stay.
+    share of the budget, those stay of which the reader is sure, and of these the newest ones.
     """
     groups = view.history.groups
     missing = [rule for rule in _in_force(view) if not _is_said(rule, groups)]
@@ -87,7 +87,7 @@ def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -
     kept: set[str] = set()
     given = [rule for rule in missing if rule.is_given]
     newest_first = [rule for rule in reversed(missing) if not rule.is_given]
-    for rule in (*given, *newest_first):
+    for rule in (*given, *sorted(newest_first, key=_is_doubtful)):
         tokens = lines[rule.id].tokens
         if tokens <= tokens_left:
             tokens_left -= tokens
@@ -96,6 +96,11 @@ def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -
         fragments=tuple(line for name, line in lines.items() if name in kept),
         left_out=tuple(line for name, line in lines.items() if name not in kept),
     )
+
+
+def _is_doubtful(rule: StandingRule) -> bool:
+    """Tells whether the reader is not sure that a sentence is a rule."""
+    return rule.certainty < RULE_POLICY.sure_at
 
 
 def rules_tokens(view: View) -> int:

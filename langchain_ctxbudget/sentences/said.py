@@ -18,7 +18,7 @@ Span = tuple[int, int]
 class ReadingPolicy:
     """How sure the reader must be that a sentence is something, as a probability."""
 
-    rule: float = 0.4
+    rule: float = 0.35
     """That it is a rule: a rule that is missed costs more than a sentence that is shown in vain."""
     for_user: float = 0.6
     """Of a rule, that it holds everywhere for this user."""
@@ -90,7 +90,7 @@ def _said(span: Span, row: Sequence[float]) -> Said | None:
         label: round(probability, DECIMALS) for label, probability in zip(LABELS, row, strict=True)
     }
     lifting = by_label[Label.LIFTING]
-    rule = by_label[Label.RULE] + by_label[Label.USER_RULE]
+    rule = round(by_label[Label.RULE] + by_label[Label.USER_RULE], DECIMALS)
     if rule >= READING_POLICY.rule:
         is_for_user = by_label[Label.USER_RULE] >= READING_POLICY.for_user * rule
         return Said(Label.USER_RULE if is_for_user else Label.RULE, *span, rule, lifting)

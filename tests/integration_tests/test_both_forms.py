@@ -140,6 +140,7 @@ def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         do(knowledge, "pin", fact.id, **USER),
         do(knowledge, "why", fact.id, **USER),
         do(knowledge, "list_facts", **USER),
+        do(knowledge, "list_rules", **USER),
         do(knowledge, "list_topics", **USER),
         do(knowledge, "list_entities", **USER),
         do(knowledge, "list_bundles", **USER),

@@ -214,7 +214,7 @@ def left_out() -> LeftOut:
     messages: list[BaseMessage] = []
     for number in range(60):
         clock.move(60)
-        messages.append(HumanMessage(sentence(rng, 9), id=f"q{number}"))
+        messages.append(HumanMessage(f"What is {sentence(rng, 9)}?", id=f"q{number}"))
         given = {"messages": list(messages)}
         before = copy.deepcopy(store)
         state = build_context_graph(growing_pipeline(clock, store)).invoke(given, CONFIG)

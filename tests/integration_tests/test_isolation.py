@@ -333,6 +333,7 @@ OPERATIONS: dict[str, Way] = {
     "recall": World.recall,
     "last_report": World.last_report,
     "end_session": lambda it: it.ask("end_session"),
+    "knowledge_list_rules": lambda it: it.know("list_rules"),
     "knowledge_list_facts": lambda it: it.know("list_facts", include_ended=it.one_of(True, False)),
     "knowledge_list_topics": lambda it: it.know("list_topics"),
     "knowledge_list_entities": lambda it: it.know("list_entities"),

@@ -17,7 +17,7 @@ RULES = [
     "Never push to main without asking me first.",
     "Please always answer in bullet points from now on.",
     "Lösche niemals etwas, ohne mich vorher zu fragen.",
-    "N'envoie jamais de mail sans me demander avant.",
+    "Ne supprime jamais rien sans me demander.",
     "没有我的同意，不要删除任何文件。",
 ]
 
