@@ -44,8 +44,8 @@ class ShownRules:
             return ""
         share = f"{RULE_POLICY.most_share:.0%} of the budget"
         return (
-            f"{len(self.left_out)} standing rules are not in the prompt, as all together take more "
-            f"than {share}: lift some (`chat.lift_rule`), or raise max_context_tokens"
+            f"standing rules that are not in the prompt: {len(self.left_out)}, as all together "
+            f"take more than {share}: lift some (`chat.lift_rule`), or raise max_context_tokens"
         )
 
 

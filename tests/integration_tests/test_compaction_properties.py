@@ -335,7 +335,8 @@ def check_fits_and_adds_up(context: AssembledContext, budget: int) -> None:
     assert context.report.total_tokens == COUNTER.count_messages(context.messages)
     assert context.report.total_tokens <= budget
     check_adds_up(context)
-    assert context.report.failures == ()
+    # Random words may read like a rule that does not fit its tenth of the budget.
+    assert all("of the budget: lift some" in told for told in context.report.failures)
 
 
 def check_ledger(world: World, context: AssembledContext) -> None:
