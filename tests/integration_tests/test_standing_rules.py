@@ -747,7 +747,7 @@ def test_rules_without_room_are_in_the_report(many: Talk) -> None:
 def test_rules_without_room_are_a_failure(many: Talk) -> None:
     report = many.prompts[-1].report
 
-    assert any("standing rules are not in the prompt" in line for line in report.failures)
+    assert any("standing rules that are not in the prompt" in line for line in report.failures)
 
 
 def test_of_rules_without_room_the_newest_stay(many: Talk) -> None:
