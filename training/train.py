@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from langchain_ctxbudget.sentences.features import BUCKETS, PlacedSentence, features_of, placed
+from langchain_ctxbudget.sentences.features import (
+    BUCKETS,
+    Features,
+    PlacedSentence,
+    features_of,
+    placed,
+)
 from langchain_ctxbudget.sentences.reader import (
     LABELS,
     RARITY_STEP,
@@ -40,6 +46,10 @@ MOST_STEPS = 150
 RARITY_POWER = 0.5
 """The power of the inverse document frequency by which features are scaled."""
 STEPS_OF_WEIGHTS = 127
+MARKS = 256
+"""How many different marks features have."""
+LEAST_AUTHORS = 2
+"""A feature of fewer authors is somebody's manner, or their subject."""
 SHARES = {"p": 0.3, "v": 0.3}
 """How much a sentence counts of authors who wrote to fill a gap: plain rules, in numbers in which
 nobody states them."""
@@ -57,6 +67,8 @@ class Sentences:
     languages: Sequence[str]
     shares: NDArray[np.float64]
     """How much each counts in training."""
+    authors: NDArray[np.int64]
+    """The number of the author of each."""
 
     def chosen(self, is_chosen: NDArray[np.bool_]) -> "Sentences":
         """Returns some of them."""
@@ -66,6 +78,7 @@ class Sentences:
             self.labels[is_chosen],
             [self.languages[number] for number in numbers],
             self.shares[is_chosen],
+            self.authors[is_chosen],
         )
 
 
@@ -80,7 +93,8 @@ def read(names: Sequence[str]) -> Sentences:
     labels: list[int] = []
     languages: list[str] = []
     shares: list[float] = []
-    for name in names:
+    authors_of: list[int] = []
+    for author, name in enumerate(names):
         for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             message = json.loads(line)
             sentences = message["sentences"]
@@ -88,7 +102,8 @@ def read(names: Sequence[str]) -> Sentences:
             labels += map(_label, sentences)
             languages += [message["lang"]] * len(sentences)
             shares += [SHARES.get(name, 1.0)] * len(sentences)
-    return Sentences(found, np.array(labels), languages, np.array(shares))
+            authors_of += [author] * len(sentences)
+    return Sentences(found, np.array(labels), languages, np.array(shares), np.array(authors_of))
 
 
 def _label(sentence: Sequence[str]) -> int:
@@ -106,17 +121,39 @@ def trained(sentences: Sentences, version: str) -> Weights:
     """Returns the weights of a reader that has learned from sentences."""
     features = features_of(sentences.placed)
     count = len(sentences.placed)
-    pairs = np.unique(features.owners * BUCKETS + features.buckets)
-    occurrences = np.bincount(pairs % BUCKETS, minlength=BUCKETS)
+    marks, occurrences = _known_features(features, sentences.authors)
     inverse = np.log((1 + count) / (1 + occurrences)) / np.log(1 + count)
     rarity = np.rint(inverse**RARITY_POWER / RARITY_STEP).clip(1, 255).astype(np.uint8)
+    rarity[occurrences == 0] = 0
 
-    scales = features.scaled(rarity * np.float32(RARITY_STEP)).astype(np.float64)
+    scales = features.scaled(rarity * np.float32(RARITY_STEP), marks).astype(np.float64)
     matrix = csr_matrix((scales, (features.owners, features.buckets)), (count, BUCKETS))
     by_bucket, bias = _fitted(matrix, sentences.labels, sentences.shares)
     step = float(np.abs(by_bucket).max()) / STEPS_OF_WEIGHTS
     steps = np.rint(by_bucket / step).astype(np.int8)
-    return Weights(steps, step, bias.astype(np.float32), rarity, version)
+    return Weights(steps, step, bias.astype(np.float32), rarity, marks, version)
+
+
+def _known_features(
+    features: Features, authors: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Returns the mark of the feature that each bucket stands for, and in how many sentences it is.
+
+    It is the most frequent one of those that several authors have; 0 sentences where there is none.
+    """
+    keys = features.buckets * MARKS + features.marks
+    of_sentences = np.unique(keys * len(authors) + features.owners)
+    found, counts = np.unique(of_sentences // len(authors), return_counts=True)
+    most_authors = int(authors.max()) + 1
+    of_authors = np.unique(keys * most_authors + authors[features.owners]) // most_authors
+    _, author_counts = np.unique(of_authors, return_counts=True)
+    counts = np.where(author_counts >= LEAST_AUTHORS, counts, 0)
+    order = np.argsort(counts, kind="stable")
+    marks = np.zeros(BUCKETS, np.uint8)
+    occurrences = np.zeros(BUCKETS, np.int64)
+    marks[found[order] // MARKS] = found[order] % MARKS  # the last one, the most frequent, stays
+    occurrences[found[order] // MARKS] = counts[order]
+    return marks, occurrences
 
 
 def _fitted(

@@ -39,7 +39,7 @@ class RulePolicy:
     """A sentence that is about a rule takes it back with this probability at least."""
     least_alike: float = 0.08
     """Two sentences that are less alike are about different things."""
-    sure_at: float = 0.6
+    sure_at: float = 0.8
     """Where not all rules fit their share, those come first of which the reader is as sure."""
     same_at: float = 0.9
     """Two rules that are as alike say the same."""

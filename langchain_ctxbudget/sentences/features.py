@@ -19,6 +19,8 @@ Numbers = NDArray[np.int64]
 
 BUCKET_BITS = 17
 BUCKETS = 1 << BUCKET_BITS
+MARK_PLACE = 32
+"""The bits of a hash from which its mark is taken, the lowest first."""
 MOST_CHARACTERS = 400
 """Characters of a sentence that are looked at."""
 RUN_LENGTHS = (3, 4, 5)
@@ -132,24 +134,29 @@ class Features:
     """The features of the sentences of a batch, sentence by sentence; arrays of one length."""
 
     buckets: Numbers
+    marks: NDArray[np.uint8]
+    """Further bits of their hashes, by which features of one bucket are told apart."""
     owners: Numbers
     """The number of the sentence that has each."""
     weights: NDArray[np.float32]
     """How much each counts."""
 
-    def scaled(self, rarity: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns the weights with those of rare features larger.
+    def scaled(self, rarity: NDArray[np.float32], marks: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Returns the weights with those of rare features larger, and of unknown ones 0.
 
-        The squares of those of a sentence add up to 1, so a long one counts no more than a short
-        one.
+        The squares of those of a sentence would add up to 1 if all its features were known. So a
+        long sentence counts no more than a short one, and of strange words little is said.
 
         Args:
-            rarity: A factor for every bucket, shape (buckets,).
+            rarity: A factor for every bucket, shape (buckets,); 0 where it stands for nothing.
+            marks: The mark of the feature that each bucket stands for, shape (buckets,).
         """
-        weights: NDArray[np.float32] = self.weights * rarity[self.buckets]
-        squares = np.bincount(self.owners, weights * weights)
-        lengths: NDArray[np.float32] = np.sqrt(squares).astype(np.float32)
-        return np.divide(weights, lengths[self.owners])
+        is_known = (marks[self.buckets] == self.marks) & (rarity[self.buckets] > 0)
+        factors = np.where(is_known, rarity[self.buckets], np.float32(1.0))
+        weights: NDArray[np.float32] = self.weights * factors
+        lengths = np.sqrt(np.bincount(self.owners, weights * weights)).astype(np.float32)
+        scaled: NDArray[np.float32] = weights * is_known / lengths[self.owners]
+        return scaled
 
 
 class _Found(NamedTuple):
@@ -172,8 +179,10 @@ def features_of(
         [np.full(len(one.hashes), WEIGHTS[one.family], np.float32) for one in found]
     )
     order = np.argsort(owners, kind="stable")
-    buckets = (hashes[order] >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-    return Features(buckets, owners[order], weights[order])
+    hashes = hashes[order]
+    buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+    marks = (hashes >> np.uint64(MARK_PLACE)).astype(np.uint8)
+    return Features(buckets, marks, owners[order], weights[order])
 
 
 def _mixed(hashes: Hashes, family: int) -> Hashes:

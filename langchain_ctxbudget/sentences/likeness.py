@@ -33,7 +33,8 @@ def _runs(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Returns the buckets of a text's runs, each once, and their weights, of length 1."""
     features = features_of(placed([text]), families=(Family.RUN,))
     buckets = np.unique(features.buckets)
-    rarity = packaged_weights().rarity[buckets].astype(np.float64) * RARITY_STEP
+    known = packaged_weights().rarity[buckets].astype(np.float64) * RARITY_STEP
+    rarity = np.where(known > 0, known, 1.0)  # what no training data have is rare
     weights = rarity**RARITY_POWER
     length = max(float(np.linalg.norm(weights)), SMALLEST_LENGTH)
     return buckets, weights / length

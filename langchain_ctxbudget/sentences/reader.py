@@ -54,7 +54,12 @@ class Weights(NamedTuple):
     bias: NDArray[np.float32]
     """Shape (labels,)."""
     rarity: NDArray[np.uint8]
-    """How rare the features of each bucket are, shape (buckets,), in steps of `RARITY_STEP`."""
+    """How rare the feature of each bucket is, shape (buckets,), in steps of `RARITY_STEP`."""
+    marks: NDArray[np.uint8]
+    """The mark of the feature that each bucket stands for, shape (buckets,).
+
+    A sentence has many features that no training data have; without marks they would count as
+    whatever shares their buckets."""
     version: str
     """A digest of the data that they were trained from."""
 
@@ -67,6 +72,7 @@ class Weights(NamedTuple):
             step=np.float32(self.step),
             bias=self.bias,
             rarity=self.rarity,
+            marks=self.marks,
             version=np.array(self.version),
         )
         return stored.getvalue()
@@ -80,6 +86,7 @@ class Weights(NamedTuple):
                 step=float(arrays["step"]),
                 bias=arrays["bias"],
                 rarity=arrays["rarity"],
+                marks=arrays["marks"],
                 version=str(arrays["version"]),
             )
 
@@ -106,7 +113,7 @@ def probabilities(sentences: Sequence[PlacedSentence], weights: Weights) -> Prob
 
 def _probabilities_at_once(sentences: Sequence[PlacedSentence], weights: Weights) -> Probabilities:
     features = features_of(sentences)
-    scales = features.scaled(weights.rarity * np.float32(RARITY_STEP))
+    scales = features.scaled(weights.rarity * np.float32(RARITY_STEP), weights.marks)
     weighted = weights.by_bucket[features.buckets] * scales[:, np.newaxis]
     firsts = np.searchsorted(features.owners, np.arange(len(sentences)))
     scores = np.add.reduceat(weighted, firsts) * np.float32(weights.step) + weights.bias

@@ -16,9 +16,9 @@ from langchain_ctxbudget.sentences.reader import (
 RULES = [
     "Never push to main without asking me first.",
     "Please always answer in bullet points from now on.",
-    "Lösche niemals etwas, ohne mich vorher zu fragen.",
+    "Frag mich immer, bevor du etwas löschst.",
     "Ne supprime jamais rien sans me demander.",
-    "没有我的同意，不要删除任何文件。",
+    "以后都用中文回答。",
 ]
 
 
@@ -92,15 +92,22 @@ def test_a_number_is_read_as_any_other() -> None:
     )
 
 
-def test_the_weights_of_a_sentence_have_length_1() -> None:
+def test_the_weights_of_a_sentence_have_at_most_length_1() -> None:
     sentences = placed(RULES)
-    rarity = packaged_weights().rarity / 255
+    rarity = (packaged_weights().rarity / 255).astype(np.float32)
 
     features = features_of(sentences)
-    scaled = features.scaled(rarity.astype(np.float32))
+    scaled = features.scaled(rarity, packaged_weights().marks)
 
     lengths = np.bincount(features.owners, scaled * scaled)
-    assert lengths == pytest.approx(np.ones(len(RULES)), abs=1e-5)
+    assert np.all(lengths > 0.1)
+    assert np.all(lengths < 1 + 1e-5)
+
+
+def test_of_unknown_words_nothing_is_said() -> None:
+    [said] = read(["Xqzv wkjrt pfgh blzq mnvxc qwrtz."])
+
+    assert said == ()
 
 
 def test_probabilities_add_up_to_1() -> None:
