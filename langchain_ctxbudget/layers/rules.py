@@ -72,8 +72,9 @@ def rules_of_window(
         limit_tokens: The most tokens of all.
     """
     in_force = list(rules.all_in_force)
-    if history.record is not None and not history.is_rebuilt:
-        in_force = rules.in_force(until=history.record.begun)
+    if history.record is not None:
+        # What was said behind the cut stands in the part itself, also right after a rebuild.
+        in_force = rules.in_force(until=max(history.record.begun, history.record.position))
     missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
     return _fitting(missing, count, limit_tokens)
 
