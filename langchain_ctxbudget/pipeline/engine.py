@@ -15,6 +15,7 @@ from langchain_ctxbudget.pipeline.opening import SessionOpener
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
 from langchain_ctxbudget.providers import COMMON, model_names, profile_of, unwrapped
 from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.sentences import reader_version
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, target_key
 
@@ -83,6 +84,7 @@ class Engine:
         def load() -> None:
             self.target.load()
             _ = self.workspace.embeddings
+            reader_version()  # reads the weights
 
         if not self._is_loaded:
             yield Call(lambda: None, lambda: asyncio.to_thread(load))
