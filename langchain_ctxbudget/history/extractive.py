@@ -67,6 +67,10 @@ class WorthPolicy:
     """More for something lasting that the user states."""
     of_user: float = 6.0
     """More for anything else that the user says."""
+    of_model: float = 20.0
+    """More for what a model writes: it has read all of its span, so it stands before extracts."""
+    told_first: float = 10.0
+    """More for a model's overview, and for what it calls a decision or open."""
     off_for_tool: float = 8.0
     """Less for what a tool returns."""
     fewest_words: int = 3

@@ -23,6 +23,7 @@ from langchain_ctxbudget.history.conversation import Conversation, OpenConversat
 from langchain_ctxbudget.history.derived import Change, DerivedKind, digest_in
 from langchain_ctxbudget.history.extractive import (
     PATTERNS,
+    WORTH,
     Digest,
     Kind,
     Line,
@@ -71,8 +72,6 @@ REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
 """The least room for the lines of a span; a model whose window leaves less is not asked."""
-_BONUS = 10.0
-"""Points for what the model itself calls a decision or open, and for its overview."""
 _SHOWN_CHARACTERS = 120
 """Characters of a reply that an error shows."""
 _WORDING = messages.packaged("history/summarizing.md").strip()
@@ -175,11 +174,11 @@ def _sentences_of(kinds: Mapping[str, Kind], position: int, date: str | None) ->
     """Returns what a reply says as sentences; the first one is its overview."""
     scored: list[Sentence] = []
     for order, (text, kind) in enumerate(kinds.items()):
-        score = worth_of(text)
+        score = worth_of(text) + WORTH.of_model
         if order == 0:
-            score += _BONUS
+            score += WORTH.told_first
         if kind is not Kind.PLAIN:
-            score += _BONUS
+            score += WORTH.told_first
         scored.append(
             Sentence(
                 position=position,

@@ -147,7 +147,7 @@ def shown_by_wish(pipeline: ContextPipeline) -> list[str]:
 def talk_with_a_decision() -> list[Any]:
     messages = talk(100)
     messages[40] = HumanMessage(
-        "We agreed to graft the old Williams pears onto quince, and to ask Mrs. Field for six"
+        "Then it is settled: we graft the old Williams pears onto quince, and ask Mrs. Field for six"
         " rootstocks."
     )
     return messages
@@ -163,7 +163,7 @@ def test_a_message_is_kept_whole_by_hand() -> None:
 def test_a_decision_is_kept_whole_by_analysis() -> None:
     pipeline = new_pipeline(max_context_tokens=2_000, keep_important=0.03)
     pipeline.add_messages(talk_with_a_decision(), **C1)
-    assert shown_by_wish(pipeline) == ["We agreed to graft the old"]
+    assert shown_by_wish(pipeline) == ["Then it is settled: we gra"]
 
 
 def test_a_message_is_left_out_by_hand() -> None:

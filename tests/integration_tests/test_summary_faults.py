@@ -31,7 +31,7 @@ from tests.integration_tests.summary_models import USER, conversation, exchange,
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
-BUDGET = 1_000
+BUDGET = 1_100
 SETTINGS = {"max_context_tokens": BUDGET, "emphasis": "cache", "learn": False}
 EXCHANGES = 40
 MODEL = "gpt-4o-mini"
