@@ -317,12 +317,13 @@ def _verbatim(
     large and `_clipped_positions` has them.
     """
     entries = plan.conversation.entries
-    left_out = range(*record.left_out)
+    left_out = set(range(*record.left_out)) - set(record.kept_within)
     clipped = _clipped_positions(plan, record)
     media_from = _media_from(plan, record.media_from)
     positions: list[int] = []
     messages: list[BaseMessage] = []
     shortened = set(left_out)
+    note = _note_of_middle(record)
     for position in _positions_shown(plan, record):
         entry = entries[position]
         if entry.preservation == "drop" or position in left_out:
@@ -339,12 +340,18 @@ def _verbatim(
             is_whole = True
         if not is_whole or entry.preservation == "summarize":
             shortened.add(position)
-        if left_out and position == left_out.stop:
-            note = f"[Messages {left_out.start + 1} to {position} are left out here.]\n"
+        if left_out and position == record.left_out[1]:
             message = with_background(message, note)
         positions.append(position)
         messages.append(message)
     return Verbatim(positions=positions, messages=messages, shortened=frozenset(shortened))
+
+
+def _note_of_middle(record: CutRecord) -> str:
+    """Returns the line in front of the first message behind those that are left out."""
+    start, end = record.left_out
+    others = f", but for {len(record.kept_within)} of them" if record.kept_within else ""
+    return f"[Messages {start + 1} to {end} are left out here{others}.]\n"
 
 
 def _positions_shown(plan: HistoryPlan, record: CutRecord) -> list[int]:
