@@ -84,8 +84,8 @@ def _makes_room(plan: Plan, middle: _Middle, most_left_out_tokens: int) -> bool:
         return False
     if middle.total_tokens > plan.limit_tokens * GROWTH_POLICY.shortened_share:
         return False
-    left_out_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
-    return bool(left_out_tokens <= most_left_out_tokens)
+    middle_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
+    return bool(middle_tokens - middle.kept_tokens <= most_left_out_tokens)
 
 
 def _middles(full: Extension) -> list[_Middle]:
