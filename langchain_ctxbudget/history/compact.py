@@ -317,7 +317,7 @@ def _verbatim(
     large and `_clipped_positions` has them.
     """
     entries = plan.conversation.entries
-    left_out = set(range(*record.left_out)) - set(record.kept_within)
+    left_out = range(*record.left_out)
     clipped = _clipped_positions(plan, record)
     media_from = _media_from(plan, record.media_from)
     positions: list[int] = []
@@ -340,7 +340,7 @@ def _verbatim(
             is_whole = True
         if not is_whole or entry.preservation == "summarize":
             shortened.add(position)
-        if left_out and position == record.left_out[1]:
+        if left_out and position == left_out.stop:
             message = with_background(message, note)
         positions.append(position)
         messages.append(message)
@@ -348,10 +348,13 @@ def _verbatim(
 
 
 def _note_of_middle(record: CutRecord) -> str:
-    """Returns the line in front of the first message behind those that are left out."""
+    """Returns what stands in front of the first message behind those that are left out."""
     start, end = record.left_out
-    others = f", but for {len(record.kept_within)} of them" if record.kept_within else ""
-    return f"[Messages {start + 1} to {end} are left out here{others}.]\n"
+    note = f"Messages {start + 1} to {end} are left out here"
+    if not record.rules_within:
+        return f"[{note}.]\n"
+    rules = "".join(record.rules_within)
+    return f"[{note}, with these rules of the user:]\n{rules}"
 
 
 def _positions_shown(plan: HistoryPlan, record: CutRecord) -> list[int]:

@@ -367,7 +367,7 @@ class Conversation:
         marks: dict[int, CoverageState] = {}
         marks |= dict.fromkeys(self.dropped_positions, "omitted")
         marks |= dict.fromkeys(range(*cut.left_out), "omitted")
-        marks |= dict.fromkeys((*cut.kept, *cut.kept_within), "verbatim")
+        marks |= dict.fromkeys(cut.kept, "verbatim")
         return ranges(len(self.entries), cut.position, covered, marks)
 
 

@@ -32,15 +32,19 @@ class RulePolicy:
 
     most_share: float = 0.1
     """The share of the budget that all rules together take at most."""
-    lifted_at: float = 0.015
+    lifted_at: float = 0.02
     """A sentence takes a rule back from this product on: how likely it takes something back, by how
     alike the two are."""
     least_lifting: float = 0.02
     """A sentence that is about a rule takes it back with this probability at least."""
-    least_alike: float = 0.08
-    """Two sentences that are less alike are about different things."""
+    least_alike: float = 0.03
+    """Two texts that are less alike are about different things."""
     sure_at: float = 0.8
-    """Where not all rules fit their share, those come first of which the reader is as sure."""
+    """From this probability on the reader is sure of a rule: where not all fit their share of the
+    budget, these come first."""
+    most_doubtful: int = 12
+    """Of the rules of which the reader is not sure, so many count, the most certain ones: in a long
+    chat more of them are none than in a short one."""
     same_at: float = 0.9
     """Two rules that are as alike say the same."""
 
@@ -98,6 +102,8 @@ class RuleEvent:
     said: Said
     rule: StandingRule
     """The rule that it states, if it states one."""
+    message_text: str = ""
+    """What the user says in its message, in their own words."""
 
     @property
     def states_rule(self) -> bool:
@@ -146,18 +152,12 @@ class StandingRules:
             events = tuple(event for event in events if event.is_before(until))
         standing = _gone_through(events, (*learned, *self.by_hand)).standing
         not_lifted = [rule for rule in standing if rule.id not in self.lifted_ids]
-        return [*self.given, *not_lifted]
+        return [*self.given, *_believed(not_lifted)]
 
     @cached_property
     def all_in_force(self) -> tuple[StandingRule, ...]:
         """The rules in force after all messages."""
         return tuple(self.in_force())
-
-    @cached_property
-    def positions(self) -> tuple[int, ...]:
-        """The positions of the messages of this conversation that state a rule in force."""
-        found = {rule.position for rule in self.all_in_force if rule.position is not None}
-        return tuple(sorted(found))
 
     @cached_property
     def taken_back_here(self) -> frozenset[str]:
@@ -176,6 +176,14 @@ class _Outcome:
     """The rules that stand, in order of time."""
     taken_back: frozenset[str]
     """The ids of those that a sentence has taken back."""
+
+
+def _believed(rules: Sequence[StandingRule]) -> list[StandingRule]:
+    """Returns the rules that count, in order: those that are sure, and the most certain others."""
+    doubtful = [rule for rule in rules if rule.certainty < RULE_POLICY.sure_at]
+    doubtful.sort(key=lambda rule: rule.certainty)
+    ignored = {rule.id for rule in doubtful[: -RULE_POLICY.most_doubtful]}
+    return [rule for rule in rules if rule.id not in ignored]
 
 
 def _gone_through(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> _Outcome:
@@ -233,12 +241,12 @@ def says_the_same_rule(rule: StandingRule, text: str) -> bool:
 def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:
     """Returns the rule that a sentence takes back; None if it takes none back.
 
-    It is the one that is most like the sentence; of equals, the newest.
+    It is the one that is most like the sentence, or all of its message; of equals, the newest.
     """
     best: StandingRule | None = None
     best_likeness = RULE_POLICY.least_alike
     for rule in standing:
-        alike = likeness(rule.text, event.rule.text)
+        alike = max(likeness(rule.text, event.rule.text), likeness(rule.text, event.message_text))
         if alike >= best_likeness:
             best = rule
             best_likeness = alike
@@ -328,7 +336,8 @@ def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
             continue
         text = own_words(entry.message)
         for said in about_rules:
-            yield RuleEvent(said=said, rule=_rule_in(entry, scope, position, said, text))
+            rule = _rule_in(entry, scope, position, said, text)
+            yield RuleEvent(said=said, rule=rule, message_text=text)
 
 
 def is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:

@@ -25,7 +25,12 @@ from langchain_ctxbudget.layers.preferences import (
     memory_fragments,
     noted_tokens,
 )
-from langchain_ctxbudget.layers.rules import rules_of_window, says_rules_since, tokens_of_rules
+from langchain_ctxbudget.layers.rules import (
+    rule_line,
+    rules_of_window,
+    says_rules_since,
+    tokens_of_rules,
+)
 from langchain_ctxbudget.layers.registry import (
     LAYERS,
     all_layers,
@@ -68,6 +73,7 @@ __all__ = [
     "noted_tokens",
     "place_of",
     "positions_of",
+    "rule_line",
     "rules_of_window",
     "says_rules_since",
     "shortened_positions",

@@ -165,10 +165,11 @@ def _is_all(text: str, parts: Sequence[str]) -> bool:
 
 def says_rules_since(view: View, position: int) -> bool:
     """Tells whether the prompt has every rule word for word that was stated since a position."""
-    rules = view.known.rules.all_in_force
+    cut = view.history.record
+    noted = () if cut is None else cut.rules_within
     return all(
-        _is_said(rule, view.history.groups)
-        for rule in rules
+        _is_said(rule, view.history.groups) or rule_line(rule) in noted
+        for rule in view.known.rules.all_in_force
         if rule.position is not None and rule.position >= position
     )
 
@@ -197,13 +198,18 @@ def _is_said(rule: StandingRule, groups: Iterable[Group]) -> bool:
     return False
 
 
-def _fragment(rule: StandingRule, place: int, count: Count) -> Fragment:
-    """Returns the line of a rule."""
+def rule_line(rule: StandingRule) -> str:
+    """Returns the line of a rule: one of a user is a quotation with its day."""
     text = fences.as_item(one_line(rule.text))
-    line = f"- {text}\n"
-    if not rule.is_given:
-        day = f" ({rule.day})" if rule.day else ""
-        line = f'- "{text}"{day}\n'
+    if rule.is_given:
+        return f"- {text}\n"
+    day = f" ({rule.day})" if rule.day else ""
+    return f'- "{text}"{day}\n'
+
+
+def _fragment(rule: StandingRule, place: int, count: Count) -> Fragment:
+    """Returns the line of a rule as it stands in the stable zone."""
+    line = rule_line(rule)
     return Fragment(
         layer=Layer.PREFERENCES,
         id=rule.id,

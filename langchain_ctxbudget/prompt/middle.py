@@ -1,12 +1,11 @@
 """Leaving out the middle of a full prompt, so that it has room again at its end."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from langchain_core.messages import HumanMessage
 
-from langchain_ctxbudget.history import Conversation, CutChoice, history_view
-from langchain_ctxbudget.layers import group_tokens
+from langchain_ctxbudget.history import CutChoice, history_view
+from langchain_ctxbudget.layers import group_tokens, rule_line
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
 from langchain_ctxbudget.prompt.extension import (
@@ -35,15 +34,14 @@ class _Middle:
     """The tokens of the prompt before them."""
     tokens_behind: int
     """The tokens of the prompt behind them, without earlier backgrounds, which are left out too."""
-    kept: tuple[int, ...] = ()
-    """The positions of those of them that stay: the user has pinned them, or they state a rule."""
-    kept_tokens: int = 0
-    """The tokens of these, without their backgrounds."""
+    rules: tuple[str, ...] = ()
+    """The rules that the user lays down in them, a line each: these stand in the prompt instead."""
+    rules_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
         """The tokens of the prompt without them."""
-        return self.tokens_before + self.kept_tokens + self.tokens_behind
+        return self.tokens_before + self.rules_tokens + self.tokens_behind
 
     def price(self, terms: CacheTerms) -> int:
         """Returns the effective tokens of the prompt without them; a cache holds its beginning."""
@@ -55,8 +53,8 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
 
     The shortest middle is left out that makes enough room and whose price is affordable. The
     longest one has the lowest price, and may be left out even if that is not affordable. Returns
-    None if there is no such middle, or if an answer in it is pinned. Messages of the user that are
-    pinned, or state a rule in force, stay.
+    None if there is no such middle, or if messages in it are kept. The rules that the user lays
+    down in them stay.
 
     Args:
         full: the prompt with its middle.
@@ -72,7 +70,8 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
         price = middle.price(affordable.terms)
         is_affordable = affordable.pays(price) or middle is middles[-1]
         if is_affordable and _makes_room(full.plan, middle, most_left_out_tokens):
-            if not _are_of_user(middle.kept, conversation):
+            kept = conversation.kept_positions
+            if any(middle.start <= position < middle.end for position in kept):
                 return None
             return _plan_without(full, middle, affordable.less(price))
     return None
@@ -84,8 +83,8 @@ def _makes_room(plan: Plan, middle: _Middle, most_left_out_tokens: int) -> bool:
         return False
     if middle.total_tokens > plan.limit_tokens * GROWTH_POLICY.shortened_share:
         return False
-    middle_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
-    return bool(middle_tokens - middle.kept_tokens <= most_left_out_tokens)
+    left_out_tokens = plan.conversation.cost_column[middle.start : middle.end].sum()
+    return bool(left_out_tokens <= most_left_out_tokens)
 
 
 def _middles(full: Extension) -> list[_Middle]:
@@ -107,26 +106,21 @@ def _middles(full: Extension) -> list[_Middle]:
         position = group.start
         tokens_behind += sum(costs[at] for at in group.positions)
         if _may_begin_or_end_at(group, full.record) and (position >= kept_from or not middles):
-            kept = _kept_within(full, start, position)
-            kept_tokens = sum(costs[at] for at in kept)
+            rules = _rules_within(plan, start, position)
+            rules_tokens = sum(map(plan.counter.count_text, rules))
             middles.append(
-                _Middle(start, position, tokens_before, tokens_behind, kept, kept_tokens)
+                _Middle(start, position, tokens_before, tokens_behind, rules, rules_tokens)
             )
     return middles[::-1]
 
 
-def _kept_within(full: Extension, start: int, end: int) -> tuple[int, ...]:
-    """Returns the positions of a middle that stay, but for those that stay since an earlier one."""
-    plan = full.plan
-    _, left_out_until = full.record.left_out
-    kept = {*plan.conversation.kept_positions, *plan.request.user.rules.positions}
-    return tuple(sorted(at for at in kept if max(start, left_out_until) <= at < end))
-
-
-def _are_of_user(positions: Iterable[int], conversation: Conversation) -> bool:
-    """Tells whether the user says each of some messages: no call and no result is parted then."""
-    return all(
-        isinstance(conversation.entries[position].message, HumanMessage) for position in positions
+def _rules_within(plan: Plan, start: int, end: int) -> tuple[str, ...]:
+    """Returns the rules in force that messages from `start` to `end` state, a line each."""
+    rules = plan.request.user.rules.all_in_force
+    return tuple(
+        rule_line(rule)
+        for rule in rules
+        if rule.position is not None and start <= rule.position < end
     )
 
 
@@ -179,7 +173,7 @@ def _plan_without(full: Extension, middle: _Middle, savings: Savings) -> Plan:
     record = full.record.model_copy(
         update={
             "left_out": (middle.start, middle.end),
-            "kept_within": (*full.record.kept_within, *middle.kept),
+            "rules_within": middle.rules,
             "digest": conversation.entries[middle.end - 1].digest,
             "preserved": conversation.table.preserved(middle.end),
             "saved_tokens": savings.tokens,

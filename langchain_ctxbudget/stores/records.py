@@ -228,8 +228,8 @@ class CutRecord(Record):
     """The most that preferences and facts about the user may cost in front of it."""
     left_out: tuple[int, int] = (0, 0)
     """The first of the messages behind it that are left out since, and the one behind the last."""
-    kept_within: tuple[int, ...] = ()
-    """Positions of those of them that stay verbatim."""
+    rules_within: tuple[str, ...] = ()
+    """The rules that the user lays down in these, a line each."""
     saved_tokens: int = 0
     """Tokens that prompts had saved, compared with sending everything, when there were
     `saved_until` messages."""

@@ -24,6 +24,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
+from langchain_ctxbudget.knowledge import RULE_POLICY
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY
 from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.replay import Turn, replay
@@ -728,6 +729,7 @@ def test_no_conversation_costs_more_at_real_prices(
 
     terms = CacheTerms(read_price=read_share, write_price=write_share)
     debt = rebuilds * terms.cost(int(budget * GROWTH_POLICY.rebuild_share))
+    debt += cost_of_rules(budget, terms)
     assert turns_that_cost_more(elastic.turns, full.turns, terms, debt) == []
 
 
@@ -748,8 +750,14 @@ def test_no_conversation_costs_more_than_sending_all_of_it(name: str, budget: in
     dearer_turns = {}
     for cached_price in (0.1, 0.25, 0.5, 1.0):
         terms = CacheTerms(read_price=cached_price)
-        dearer_turns[cached_price] = turns_that_cost_more(elastic.turns, full.turns, terms)
+        debt = cost_of_rules(budget, terms)
+        dearer_turns[cached_price] = turns_that_cost_more(elastic.turns, full.turns, terms, debt)
     assert dearer_turns == {0.1: [], 0.25: [], 0.5: [], 1.0: []}
+
+
+def cost_of_rules(budget: int, terms: CacheTerms) -> float:
+    """Returns what the user's rules cost once more, when the messages that state them go."""
+    return terms.cost(int(budget * RULE_POLICY.most_share))
 
 
 def turns_that_cost_more(

@@ -219,6 +219,32 @@ def test_an_extended_prompt_is_the_last_one_and_more(turn_by_turn: Talk) -> None
     assert all(sent(after).startswith(sent(before)) for before, after in extended)
 
 
+@pytest.fixture(scope="module")
+def after_turns() -> Iterator[Talk]:
+    """A conversation in which a rule is stated after some turns, and its middle is left out."""
+    clock = Clock()
+    with pipeline_over(clock) as pipeline:
+        talk = Talk(pipeline.conversation("c1", user_id="ada"), clock)
+        talk.go_on(TURNS // 2)
+        talk.say(NO_PUSH)
+        talk.go_on(TURNS)
+        yield talk
+
+
+def test_a_rule_of_the_left_out_middle_stands_where_it_was(after_turns: Talk) -> None:
+    shortened = [one for one in after_turns.prompts if one.report.stability.mode == "shortened"]
+    note = "are left out here, with these rules of the user:]\n"
+
+    assert f"{note}{line_of(NO_PUSH)}" in sent(shortened[-1])
+    assert line_of(NO_PUSH) not in zone_of(shortened[-1])
+
+
+def test_a_rule_said_later_stands_in_every_prompt(after_turns: Talk) -> None:
+    since = after_turns.prompts[TURNS // 2 :]
+
+    assert [prompt for prompt in since if NO_PUSH not in sent(prompt)] == []
+
+
 def test_a_rule_is_in_the_report_as_one(stated: Talk) -> None:
     items = [
         item

@@ -6,6 +6,7 @@ import pytest
 
 from langchain_ctxbudget.knowledge.records import BY_USER, RuleRecord
 from langchain_ctxbudget.knowledge.standing_rules import (
+    RULE_POLICY,
     RuleEvent,
     StandingRule,
     StandingRules,
@@ -21,27 +22,33 @@ BULLETS = "Answer in bullet points from now on."
 
 
 def stated(
-    text: str, position: int, *, everywhere: bool = False, lifting: float = 0.0
+    text: str,
+    position: int,
+    *,
+    everywhere: bool = False,
+    lifting: float = 0.0,
+    certainty: float = 0.9,
 ) -> RuleEvent:
     """A sentence that the reader takes for a rule."""
     label = Label.USER_RULE if everywhere else Label.RULE
-    said = Said(label, 0, len(text), 0.9, lifting)
+    said = Said(label, 0, len(text), certainty, lifting)
     rule = StandingRule(
         id=f"rule/{position}",
         text=text,
         conversation_id="c1",
         message_id=f"m{position}",
         holds_everywhere=everywhere,
+        certainty=certainty,
         position=position,
     )
     return RuleEvent(said=said, rule=rule)
 
 
-def taken_back(text: str, position: int, lifting: float = 0.9) -> RuleEvent:
-    """A sentence that the reader takes for a lifting."""
+def taken_back(text: str, position: int, lifting: float = 0.9, message_text: str = "") -> RuleEvent:
+    """A sentence that the reader takes for a lifting, and the message in which it stands."""
     said = Said(Label.LIFTING, 0, len(text), lifting, lifting)
     rule = StandingRule(id=f"rule/{position}", text=text, position=position)
-    return RuleEvent(said=said, rule=rule)
+    return RuleEvent(said=said, rule=rule, message_text=message_text)
 
 
 def texts_of(rules: StandingRules, until: int | None = None) -> list[str]:
@@ -66,6 +73,39 @@ def test_a_lifting_takes_back_the_rule_that_it_is_about() -> None:
     found = rules(stated(NO_PUSH, 1), stated(BULLETS, 3), taken_back(PUSH_AGAIN, 5))
 
     assert texts_of(found) == [BULLETS]
+
+
+def test_another_sentence_of_its_message_tells_what_a_lifting_is_about() -> None:
+    message_text = "I have pushed to main for a year now. No need to ask any more."
+    lifting = taken_back("No need to ask any more.", 5, message_text=message_text)
+
+    assert texts_of(rules(stated(NO_PUSH, 1), stated(BULLETS, 3), lifting)) == [BULLETS]
+
+
+SUBJECTS = (
+    "apples bridges candles doors engines flowers gardens hammers islands jackets kettles lamps "
+    "mirrors needles oranges pianos quilts rivers stamps tunnels"
+).split()
+
+
+def many_doubtful_rules() -> list[RuleEvent]:
+    """Twenty rules of which the reader is not sure, the later the surer."""
+    return [
+        stated(f"No {subject}.", number, certainty=0.4 + number / 100)
+        for number, subject in enumerate(SUBJECTS, 1)
+    ]
+
+
+def test_of_many_doubtful_rules_the_most_certain_ones_count() -> None:
+    counted = SUBJECTS[-RULE_POLICY.most_doubtful :]
+
+    assert texts_of(rules(*many_doubtful_rules())) == [f"No {subject}." for subject in counted]
+
+
+def test_a_sure_rule_counts_beside_many_doubtful_ones() -> None:
+    found = rules(stated(NO_PUSH, 0), *many_doubtful_rules())
+
+    assert texts_of(found)[0] == NO_PUSH
 
 
 def test_a_lifting_of_nothing_takes_nothing_back() -> None:
