@@ -157,11 +157,22 @@ def _knowledge_spec(
     wanted_tokens: int,
     priority: int,
 ) -> LayerSpec:
-    """Returns the demand of a layer that never wants more than it holds."""
+    """Returns the demand of a layer that never wants more than it holds.
+
+    Of what nobody else wants it takes all that it holds, so that no text is cut beside free room.
+    """
     high = min(held_tokens, most_tokens)
     low = min(high, floor_tokens)
     ideal = min(high, max(low, wanted_tokens))
-    return LayerSpec(layer, low, ideal, high, priority, elasticity=policy.elasticity)
+    return LayerSpec(
+        layer,
+        low,
+        ideal,
+        high,
+        priority,
+        elasticity=policy.elasticity,
+        usable_tokens=held_tokens,
+    )
 
 
 def _growth(count: int, growth: float) -> float:

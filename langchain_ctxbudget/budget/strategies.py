@@ -5,7 +5,7 @@ one layer after the other. `elastic` has a file of its own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -332,11 +332,8 @@ def _demands_of(
     match bucket:
         case "preferences":
             return [preferences_demand(situation, tokens)]
-        case "knowledge":  # nobody else wants the bucket: as much as they hold
-            return [
-                replace(topics, usable_tokens=situation.topic_tokens),
-                replace(entities, usable_tokens=situation.entity_tokens),
-            ]
+        case "knowledge":
+            return [topics, entities]
         case "retrieval":
             specs = [*situation.custom]
         case "memory":

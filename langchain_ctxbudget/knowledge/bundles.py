@@ -1,7 +1,7 @@
 """The texts about topics, people, the user and personas that are compiled before a prompt.
 
-A text (a bundle) has one line per statement, the most important first, and never costs more than
-the cap of its kind.
+A text (a bundle) has one line per statement, the most important first. What was learned never costs
+more in it than the cap of its kind; what was written by hand stands whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,10 @@ from langchain_ctxbudget.knowledge.records import (
     ContextBundle,
     EntityProfile,
     Fact,
-    Profile,
     TopicProfile,
 )
 from langchain_ctxbudget.messages import digest, one_line
 from langchain_ctxbudget.report import plural
-from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.settings import ContextSettings, EntityContext
 from langchain_ctxbudget.stores import utc
 from langchain_ctxbudget.tokens import estimate_tokens
@@ -36,7 +34,7 @@ CAPS: Mapping[str, int] = {
     "global_prefs": 500,
     "composite": 500,
 }
-"""The most tokens that a text of a kind may cost."""
+"""The most tokens that what was learned may cost in a text of a kind."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes of an entity that come first, in this order."""
 
@@ -57,13 +55,18 @@ class Compiler:
         head = one_line(profile.label)
         if parent:
             head += f" (part of {one_line(parent.label)})"
-        description = self._description("topic", head, profile)
+        description = one_line(profile.compiled_context or "")
+        engagement = _engagement_lines(profile)
 
-        lines: list[str] = []
-        if description or facts:
-            lines = [head, description, *_engagement_lines(profile)]
+        by_hand: list[str] = []
+        learned: list[str] = []
+        if description:
+            by_hand = [head, description]
+            learned = engagement
+        elif facts:
+            learned = [head, *engagement]
         priority = importance_at(profile, self.now)
-        return self._compiled("topic", profile.id, lines, facts, priority)
+        return self._compiled("topic", profile.id, by_hand, [*learned, *_lines_of(facts)], priority)
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles the text of a person or a thing; empty if only its name is known.
@@ -72,20 +75,32 @@ class Compiler:
         relations to others, and what was said about it, newest first.
         """
         head = f"{one_line(profile.name)} ({profile.type})"
+        description = one_line(profile.compiled_context or "")
+        details = self._detail_lines(profile)
+
+        by_hand: list[str] = []
+        learned: list[str] = []
+        if profile.made_by == records.BY_USER and (description or details):
+            by_hand = [head, description, *details]
+        elif description:
+            by_hand = [head, description]
+            learned = details
+        elif details or facts:
+            learned = [head, *details]
+        priority = importance_at(profile, self.now)
+        return self._compiled(
+            "entity", profile.id, by_hand, [*learned, *_lines_of(facts)], priority
+        )
+
+    def _detail_lines(self, profile: EntityProfile) -> list[str]:
+        """Returns what is known of an entity beside its description, the most important first."""
         details = [
-            self._description("entity", head, profile),
             profile.relationship or "",
             *self._attribute_lines(profile),
             self._relations_line(profile),
             *reversed(profile.facts),
         ]
-        is_known = any(detail.strip() for detail in details)
-
-        lines: list[str] = []
-        if is_known or facts:
-            lines = [head, *map(one_line, details)]
-        priority = importance_at(profile, self.now)
-        return self._compiled("entity", profile.id, lines, facts, priority)
+        return [line for line in map(one_line, details) if line]
 
     def _attribute_lines(self, profile: EntityProfile) -> list[str]:
         """Returns an entity's most important attributes, of each the newest value."""
@@ -106,38 +121,39 @@ class Compiler:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
         category = CATEGORY_OF_BUNDLE[kind]
         shown = [fact for fact in facts if fact.category == category]
-        return self._compiled(kind, kind, [], shown)
+        return self._compiled(kind, kind, [], _lines_of(shown))
 
     def persona(self, persona_id: str, settings: ContextSettings) -> ContextBundle:
         """Compiles who the assistant is as a persona, and how it answers."""
         lines = [one_line(text) for text in (*settings.manner, *settings.preferences)]
-        return self._compiled("composite", f"persona/{persona_id}", lines, ())
-
-    def _description(self, kind: records.BundleType, head: str, profile: Profile) -> str:
-        """Returns the description written by hand, as much of it as fits behind the name."""
-        text = one_line(profile.compiled_context or "")
-        shrunk = shrink_to(
-            text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split
-        )
-        return shrunk or ""
+        return self._compiled("composite", f"persona/{persona_id}", [], lines)
 
     def _compiled(
         self,
         kind: records.BundleType,
         bundle_id: str,
-        lines: Iterable[str],
-        facts: Iterable[Fact],
+        by_hand: Iterable[str],
+        learned: Iterable[str],
         priority: float = 1.0,
     ) -> ContextBundle:
-        """Compiles the lines, then the facts, that fit the cap of a kind, each text once."""
-        fact_lines = [one_line(fact.shown) for fact in facts]
-        all_lines = list(dict.fromkeys(line for line in (*lines, *fact_lines) if line))
+        """Compiles lines, each text once.
+
+        Args:
+            kind: The kind of the text.
+            bundle_id: Its id.
+            by_hand: What the user or the application has written; all of it stands in the text.
+            learned: The other lines, of which those stand in it that fit the cap of the kind.
+            priority: Its priority.
+        """
+        whole_lines = list(dict.fromkeys(line for line in by_hand if line))
+        all_lines = list(dict.fromkeys(line for line in (*whole_lines, *learned) if line))
         made_from = digest("\n".join(all_lines)).hex()
         old = self.old.get(bundle_id)
         if old and old.made_from == made_from:
             return old
 
-        text = "\n".join(_lines_within(CAPS[kind], all_lines))
+        learned_lines = _lines_within(CAPS[kind], all_lines[len(whole_lines) :])
+        text = "\n".join((*whole_lines, *learned_lines))
         version = 1
         if old:
             version = old.version + (text != old.compiled_prompt)
@@ -154,6 +170,11 @@ class Compiler:
             id=bundle_id, bundle_type=kind, compiled_prompt="", token_count=0, compiled_at=self.now
         )
         return (old or blank).model_copy(update=changes)
+
+
+def _lines_of(facts: Iterable[Fact]) -> list[str]:
+    """Returns a line for each fact."""
+    return [one_line(fact.shown) for fact in facts]
 
 
 def _engagement_lines(profile: TopicProfile) -> list[str]:

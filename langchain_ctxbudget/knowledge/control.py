@@ -189,7 +189,7 @@ class UserKnowledge:
         return await adrive(flow)
 
     def add_topic(self, /, label: str, *, user_id: str, **fields: Any) -> TopicProfile:  # noqa: ANN401
-        """Adds a topic by hand.
+        """Adds a topic by hand; its text is shown whole while a prompt has room for it.
 
         Args:
             label: Its name.
@@ -206,7 +206,7 @@ class UserKnowledge:
         return await adrive(self._flows.add_topic(label, user_id, fields))
 
     def add_entity(self, /, name: str, *, user_id: str, **fields: Any) -> EntityProfile:  # noqa: ANN401
-        """Adds a person or a thing by hand.
+        """Adds a person or a thing by hand; its text is shown whole while there is room for it.
 
         Args:
             name: Its name.

@@ -121,14 +121,24 @@ def _left_out(
 def _shrunk(subject: Subject, room_tokens: int, count: Count) -> str:
     """Returns the first lines of a compiled text, or sentences of a declared one, that fit a room.
 
-    Empty where nothing fits, or only the name.
+    Of the line at which the room ends, its first sentences do. Empty where nothing fits, or only
+    the name.
     """
     if not subject.is_learned:
-        sentences = shrink_to(subject.line[:-1], lambda part: count(part + "\n"), room_tokens)
+        sentences = shrink_to(subject.line[:-1], lambda part: count(f"{part}\n"), room_tokens)
         return f"{sentences}\n" if sentences else ""
-    lines = subject.line.splitlines(keepends=True)
-    for number in range(len(lines) - 1, 1, -1):
-        text = "".join(lines[:number])
-        if count(text) <= room_tokens:
-            return text
-    return ""
+
+    name, *lines = subject.line.splitlines(keepends=True)
+    shown = name
+    for line in lines:
+        if count(shown + line) > room_tokens:
+            shown += _first_sentences(line, shown, room_tokens, count)
+            break
+        shown += line
+    return "" if shown == name else shown
+
+
+def _first_sentences(line: str, shown: str, room_tokens: int, count: Count) -> str:
+    """Returns the first sentences of a line that fit a room behind what is shown already."""
+    sentences = shrink_to(line.strip(), lambda part: count(f"{shown} {part}\n"), room_tokens)
+    return f" {sentences}\n" if sentences else ""

@@ -15,7 +15,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.budget import Layer, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import (
@@ -563,3 +563,49 @@ def test_a_conversation_in_front_is_read_ahead_with_what_others_say(
 
         pipeline.assemble("What of Sarah's brewing?", device_id="phone", **HERE)
         assert sorted(embeddings.asked) == EVERY_TEXT
+
+
+# Texts that an application gives
+
+TABLES = "users orders invoices carts items prices taxes stocks refunds audits tokens".split()
+GIVEN = " ".join(
+    f"The table of {table} is moved by hand, and nobody but Omar may start that."
+    for table in TABLES
+)
+
+
+def prompt_about(question: str, budget_tokens: int) -> AssembledContext:
+    """A prompt of somebody who has long texts about a topic and a person, after a long chat."""
+    pipeline = ContextPipeline(settings={"max_context_tokens": budget_tokens})
+    pipeline.knowledge.add_topic("Prisma", compiled_context=GIVEN, **ADA)
+    pipeline.knowledge.add_entity("Sarah", type="person", compiled_context=GIVEN, **ADA)
+    chat = pipeline.conversation("c1", **ADA)
+    chat.add([HumanMessage(f"The shelf number {number} is full.") for number in range(200)])
+    return chat.assemble(question)
+
+
+@pytest.mark.parametrize("question", ["How do I start Prisma?", "What does Sarah say?"])
+@pytest.mark.parametrize("budget_tokens", [700, 8_000])
+def test_a_given_text_stands_whole_where_it_has_room(question: str, budget_tokens: int) -> None:
+    context = prompt_about(question, budget_tokens)
+
+    assert GIVEN in context.messages[-1].text
+
+
+@pytest.mark.parametrize(
+    ("question", "layer"),
+    [("How do I start Prisma?", Layer.TOPICS), ("What does Sarah say?", Layer.ENTITIES)],
+)
+def test_a_given_text_that_is_cut_is_told_so(question: str, layer: Layer) -> None:
+    context = prompt_about(question, 200)
+
+    [item] = context.report.layer(layer).items
+    assert (item.status, item.reason) == (Status.SHRUNK, Reason.NO_ROOM)
+
+
+def test_a_given_text_is_cut_behind_a_sentence() -> None:
+    context = prompt_about("How do I start Prisma?", 200)
+
+    assert "The table of users is moved by hand, and nobody but Omar may start that. " in (
+        context.messages[-1].text
+    )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.knowledge import (
+    BY_USER,
     ContextBundle,
     EntityProfile,
     Fact,
@@ -150,14 +151,12 @@ TOPICS = st.builds(
     id=TEXT,
     slug=TEXT,
     label=TEXT,
-    compiled_context=st.none() | TEXT,
     total_conversations=st.integers(0, 9),
 )
 ENTITIES = st.builds(
     EntityProfile,
     id=TEXT,
     name=TEXT,
-    compiled_context=st.none() | TEXT,
     relationship=st.none() | TEXT,
     facts=st.lists(TEXT, max_size=3).map(tuple),
     attributes=st.lists(PAIR, max_size=6).map(tuple),
@@ -167,7 +166,7 @@ ENTITIES = st.builds(
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS)
-def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts):
+def test_what_was_learned_never_costs_more_than_its_cap(topics, entities, facts):
     bundles = [COMPILER.of_facts("identity_core", facts)]
     bundles += [COMPILER.topic(profile, facts, topics[0]) for profile in topics]
     bundles += [COMPILER.entity(profile, facts) for profile in entities]
@@ -179,6 +178,29 @@ def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts):
             assert bundle.token_count == estimate_tokens(text)
         else:
             assert bundle.token_count == 0
+
+
+LONG = "It is known, and it is blue. " * 60
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        pytest.param(COMPILER.topic(topic(compiled_context=LONG)), id="topic"),
+        pytest.param(COMPILER.entity(entity(compiled_context=LONG)), id="entity"),
+        pytest.param(
+            COMPILER.entity(entity(relationship=LONG, made_by=BY_USER)), id="a detail by hand"
+        ),
+    ],
+)
+def test_what_is_written_by_hand_stands_whole(bundle):
+    assert LONG.strip() in bundle.compiled_prompt
+
+
+def test_what_was_learned_stands_behind_a_long_text_by_hand():
+    bundle = COMPILER.topic(topic(compiled_context=LONG), [fact("Brews IPA")])
+
+    assert lines(bundle)[2:] == ["Brews IPA"]
 
 
 USED = COMPILER.topic(topic(), [fact("Old")], None).model_copy(
