@@ -1,8 +1,8 @@
 """Finding the topics and entities that a message is about.
 
 Of the ways from a message to a thing, the surest counts: its name stands in the message; the
-message has all terms of a name; the message's vector is far nearer to it than to the others; it
-was named just before.
+message has all terms of a name; the place that the user has open names it; the message's vector is
+far nearer to it than to the others; it was named just before.
 """
 
 import re
@@ -24,7 +24,7 @@ from langchain_ctxbudget.stores import utc
 Vector: TypeAlias = NDArray[Any]
 VectorKind: TypeAlias = tuple[str, int]
 """The model that vectors are of, and their dimensions: only those of one kind are compared."""
-How = Literal["name", "alias", "terms", "similar", "salient"]
+How = Literal["name", "alias", "terms", "open", "similar", "salient"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class DetectionPolicy:
     """Another name of the thing stands in the message."""
     terms: float = 0.8
     """The message has all terms of a name, in any order."""
+    open: float = 0.75
+    """The user has it open; the confidence of its name there counts this share."""
     vector: float = 0.7
     """The cosine to the message's vector, where it stands out, counts this share."""
     salient: float = 0.7
@@ -136,7 +138,12 @@ class Detector:
         return len(self._things)
 
     def detect(
-        self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        query: Vector | None = None,
+        recent: Sequence[str] = (),
+        places: Sequence[str] = (),
     ) -> list[Detection]:
         """Returns the things that a message is about.
 
@@ -146,10 +153,13 @@ class Detector:
             message: The text of the message.
             query: Its vector, where vectors are compared.
             recent: The messages before it, newest last, for what was named just before.
+            places: The names of the places that the user has open.
         """
         namings = self._named(message)
         best: dict[int, tuple[float, How]] = {}
-        for thing, confidence, how in self._candidates(message, namings, query, recent):
+        for thing, confidence, how in self._candidates(
+            message, namings, query=query, recent=recent, places=places
+        ):
             rounded = round(confidence, DECIMALS)
             if rounded < DETECTION.least:
                 continue
@@ -171,14 +181,19 @@ class Detector:
         self,
         message: str,
         namings: Mapping[int, _Naming],
+        *,
         query: Vector | None,
         recent: Sequence[str],
+        places: Sequence[str],
     ) -> Iterator[tuple[int, float, How]]:
         """Yields things with their confidence by each way that finds them, the surest first."""
         for thing, naming in namings.items():
             yield thing, naming.confidence, naming.how
         for thing in self._with_all_terms(message):
             yield thing, DETECTION.terms, "terms"
+        for place in places:
+            for thing, naming in self._named(place).items():
+                yield thing, DETECTION.open * naming.confidence, "open"
         for thing, cosine in self._outstanding(query):
             yield thing, DETECTION.vector * min(1.0, cosine), "similar"
         for ago, earlier in enumerate(reversed(recent)):

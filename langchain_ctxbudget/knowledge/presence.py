@@ -158,8 +158,7 @@ def _openness(
     visible: dict[str, float] = {}
     in_front: dict[str, float] = {}
     for device in online:
-        for place in _places_open(device):
-            words = ENGLISH.no_word.sub(" ", place)
+        for words in places_open(device):
             for name in knowledge.topic_detector.named_ids(words):
                 openness[name] = 1.0
             for name in knowledge.entity_detector.named_ids(words):
@@ -176,10 +175,10 @@ def _openness(
     return openness
 
 
-def _places_open(device: ClientPresence) -> list[str]:
-    """Returns the names of the places that a device shows."""
+def places_open(device: ClientPresence) -> list[str]:
+    """Returns the words in the names of the places that a device shows."""
     places = (device.last_navigation_path, device.active_notebook_id, device.active_persona_id)
-    return [place for place in places if place]
+    return [ENGLISH.no_word.sub(" ", place) for place in places if place]
 
 
 def _messages_by_hour(links: Iterable[TopicConversation]) -> Mapping[str, list[int]]:

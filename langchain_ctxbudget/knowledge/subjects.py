@@ -8,6 +8,7 @@ from langchain_ctxbudget.knowledge.detection import Detectable, Detection, Detec
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.messages import Count, cached_until_forgotten, fences, fold, one_line
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.search import is_courtesy
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 Declared = tuple[Topic | Entity, ...]
@@ -64,13 +65,14 @@ def detect(
     recent: Sequence[str] = (),
     query: Vector | None = None,
     expected: Sequence[str] = (),
+    places: Sequence[str] = (),
     count: Count = len,
 ) -> Detected:
     """Finds the topics and entities that a text is about.
 
-    Declared ones are found by their names. Learned ones are also found by their terms and their
-    vectors, and entities by having been named just before. Of two with one name, the declared one
-    counts.
+    Declared ones are found by their names, in the text or in the places that the user has open,
+    unless the text is a courtesy. Learned ones are also found by their terms and their vectors, and
+    entities by having been named just before. Of two with one name, the declared one counts.
 
     Args:
         text: The text.
@@ -80,6 +82,7 @@ def detect(
         query: The vector of the text, where vectors are compared.
         expected: The ids of what is likely to come up, likeliest first, which decides between those
             found as surely.
+        places: The names of the places that the user has open.
         count: Counts the tokens of a text, for the report.
     """
     declared_names: set[str] = set()
@@ -87,18 +90,27 @@ def detect(
     for item in all_declared:
         declared_names.update(one_line(fold(name)) for name in item.names)
 
-    found_topics = knowledge.topic_detector.detect(text, query=query)
+    if is_courtesy(text):
+        places = ()
+    found_topics = knowledge.topic_detector.detect(text, query=query, places=places)
     topics = _found(
-        _declared_subjects(text, settings.topics),
+        _declared_subjects(text, settings.topics, places),
         _learned_subjects(found_topics, knowledge, declared_names, expected),
         settings.topics,
         known=len(knowledge.topic_detector),
         count=count,
     )
     if settings.include_entities:
-        found_entities = _relevant_entities(text, settings, knowledge, recent=recent, query=query)
+        least = settings.entity_context.min_relevance
+        found_entities = [
+            detection
+            for detection in knowledge.entity_detector.detect(
+                text, query=query, recent=recent, places=places
+            )
+            if detection.confidence >= least
+        ]
         entities = _found(
-            _declared_subjects(text, settings.entities),
+            _declared_subjects(text, settings.entities, places),
             _learned_subjects(found_entities, knowledge, declared_names, expected),
             settings.entities,
             known=len(knowledge.entity_detector),
@@ -115,20 +127,6 @@ def detect(
         )
 
     return Detected(topics=topics, entities=entities)
-
-
-def _relevant_entities(
-    text: str,
-    settings: ContextSettings,
-    knowledge: Knowledge,
-    *,
-    recent: Sequence[str],
-    query: Vector | None,
-) -> list[Detection]:
-    """Returns the known entities that a text is about, as sure as the settings ask for."""
-    least = settings.entity_context.min_relevance
-    detections = knowledge.entity_detector.detect(text, query=query, recent=recent)
-    return [detection for detection in detections if detection.confidence >= least]
 
 
 def _found(
@@ -172,13 +170,13 @@ def _detector_of(declared: Declared) -> Detector:
     )
 
 
-def _declared_subjects(text: str, declared: Declared) -> list[Subject]:
-    """Returns the declared topics or entities that a text names."""
+def _declared_subjects(text: str, declared: Declared, places: Sequence[str]) -> list[Subject]:
+    """Returns the declared topics or entities that a text, or a place that is open, names."""
     if not declared:
         return []
     subjects = []
-    for detection in _detector_of(declared).detect(text):
-        if detection.how not in ("name", "alias"):
+    for detection in _detector_of(declared).detect(text, places=places):
+        if detection.how not in ("name", "alias", "open"):
             continue
         item = declared[int(detection.id)]
         subjects.append(

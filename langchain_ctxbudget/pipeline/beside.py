@@ -15,6 +15,7 @@ from langchain_ctxbudget.knowledge import (
     Knowledge,
     Learning,
     known,
+    presence,
     records,
 )
 from langchain_ctxbudget.messages import Preservation
@@ -34,6 +35,8 @@ class Stored:
     """Where nothing is learned, what was written by hand."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up on the device."""
+    places: tuple[str, ...] = ()
+    """The names of the places that are open on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,14 @@ class BesideReader:
             self.settings, saved, self.request.settings, self.failures
         )
         knowledge = knowledge or self._knowledge_in_memory()
+        what = "what is open on the device"
+        device = _read(ClientPresence, items.get("device"), what, self.failures)
         return Stored(
             settings=settings,
             settings_from=sources,
             knowledge=knowledge if settings.learn else knowledge.by_hand,
-            expected=self._expected(items),
+            expected=_expected(device),
+            places=self._places_open(device),
         )
 
     def _items(self) -> Flow[dict[str, object]]:
@@ -134,12 +140,18 @@ class BesideReader:
         kept = known.kept_of(self.store, self.conversation.scope.user_id)
         return kept.knowledge or Knowledge(is_read=False)
 
-    def _expected(self, items: Mapping[str, object]) -> tuple[str, ...]:
-        what = "what is open on the device"
-        device = _read(ClientPresence, items.get("device"), what, self.failures)
-        if device is None:
+    def _places_open(self, device: ClientPresence | None) -> tuple[str, ...]:
+        """Returns the names of the places that a device shows; none if it has gone silent."""
+        if device is None or not presence.is_online(device, self.learning.owner.clock()):
             return ()
-        return (*device.predicted_topics, *device.predicted_entities)
+        return tuple(presence.places_open(device))
+
+
+def _expected(device: ClientPresence | None) -> tuple[str, ...]:
+    """Returns the ids of what is likely to come up on a device."""
+    if device is None:
+        return ()
+    return (*device.predicted_topics, *device.predicted_entities)
 
 
 def read_marks(store: BaseStore, conversation: history.OpenConversation) -> Flow[None]:

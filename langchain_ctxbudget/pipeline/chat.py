@@ -74,7 +74,7 @@ class Chat:
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call.
             persona_id: the persona whose saved settings apply on top of the user's.
-            device_id: where the user is.
+            device_id: where the user is: what is open there counts as mentioned.
         """
         request = Request(
             tools=tools,

@@ -222,6 +222,7 @@ class SessionOpener:
                 remembered=facts.facts_layer_of(stored.knowledge, conversation.snapshot),
                 rules=rules,
                 expected=stored.expected,
+                places=stored.places,
                 persona_id=request.persona_id,
             ),
             now=now,

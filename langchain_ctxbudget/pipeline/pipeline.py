@@ -196,7 +196,8 @@ class ContextPipeline:
             settings: overrides for this call; below them lie the persona's saved settings, the
                 user's, the pipeline's.
             persona_id: the persona whose saved settings apply on top of the user's.
-            device_id: where the user is: what was predicted from what is open there comes first.
+            device_id: where the user is: what is open there counts as mentioned, and what was
+                predicted from it comes first.
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.

@@ -153,6 +153,8 @@ class AboutUser:
     """What is known of the user's rules in this conversation."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
+    places: tuple[str, ...] = ()
+    """The names of the places that the user has open on the device that asks."""
     persona_id: str | None = None
 
 

@@ -74,6 +74,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         recent=_recent(plan),
         query=vector,
         expected=request.user.expected,
+        places=request.user.places,
         count=plan.counter.count_text,
     )
     detected = within_tier(detected, request.allowance.tier, plan.counter.count_text)
