@@ -8,7 +8,7 @@ far nearer to it than to the others; it was named just before.
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -59,6 +59,8 @@ DETECTION = DetectionPolicy()
 DECIMALS = 6
 """Confidence and cosines are rounded, so that equal ones are equal on every computer."""
 _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
+_OWNS = re.compile(r"['\u2019]s? (?:[^\W_]+,? ){0,3}")
+"""What stands between the name of an owner and that of what is owned."""
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 
 
@@ -87,6 +89,13 @@ class _Naming:
     by_label: bool = False
     """False: by aliases alone."""
     times: int = 0
+    times_as_owner: int = 0
+    """How often as the owner of something that is named right behind it: "Anna's cat Max"."""
+
+    @property
+    def times_as_subject(self) -> int:
+        """How often it is named for itself."""
+        return self.times - self.times_as_owner
 
     @property
     def how(self) -> How:
@@ -168,7 +177,7 @@ class Detector:
 
         def rank(thing: int) -> tuple[float, int, float, str]:
             confidence, _ = best[thing]
-            times = namings[thing].times if thing in namings else 0
+            times = namings[thing].times_as_subject if thing in namings else 0
             return -confidence, -times, -self._things[thing].importance, self._things[thing].id
 
         detections = []
@@ -205,6 +214,15 @@ class Detector:
         """Returns the ids of the things that a message names, in the order of the things."""
         return [self._things[thing].id for thing in sorted(self._named(message))]
 
+    def subject_ids(self, sentence: str) -> list[str]:
+        """Returns the ids of the things that a sentence is about, in the order of the things.
+
+        "Anna's cat Max is deaf" is about Max, where both are known.
+        """
+        namings = self._named(sentence)
+        subjects = [thing for thing, naming in namings.items() if naming.times_as_subject]
+        return [self._things[thing].id for thing in sorted(subjects)]
+
     def _named(self, message: str) -> dict[int, _Naming]:
         """Returns the things that a message names, and how; no name counts inside a longer one."""
         namings: dict[int, _Naming] = {}
@@ -212,6 +230,7 @@ class Detector:
             return namings
         tokens = _tokens(message)
         covered_until = 0
+        named_before: Collection[int] = ()
         for start, token in enumerate(tokens):
             for length in self._lengths.get(token, ()):
                 end = start + length
@@ -220,7 +239,11 @@ class Detector:
                 things = self._names.get(tuple(tokens[start:end]))
                 if not things:
                     continue
+                if _OWNS.fullmatch("".join(tokens[covered_until:start])):
+                    for owner in named_before:
+                        namings[owner].times_as_owner += 1
                 covered_until = end
+                named_before = things
                 for thing, is_label in things.items():
                     naming = namings.setdefault(thing, _Naming())
                     naming.by_label |= is_label

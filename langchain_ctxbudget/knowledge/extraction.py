@@ -162,9 +162,13 @@ class _TopicNote(_Note):
 class _EntityNote(_Note):
     messages: list[int]
     name: Name
-    type: Annotated[records.EntityType, _or("concept")]
+    type: Annotated[records.EntityType, _or("concept")] = Field(
+        description="person for human beings alone; animal for a pet"
+    )
     aliases: Many[Name]
-    relationship: Maybe = Field(description="to the user, such as sister or cofounder; else empty")
+    relationship: Maybe = Field(
+        description="to the user, such as sister, mother's cat or cofounder; else empty"
+    )
     attributes: Many[Text] = Field(description="'role: accountant' and the like")
     relations: Many[Text] = Field(description="to other entities, 'works at: Acme' and the like")
     facts: Many[Text] = Field(description="what was said about it")

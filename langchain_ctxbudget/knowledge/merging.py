@@ -19,6 +19,7 @@ from langchain_ctxbudget.knowledge import (
 )
 from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE, Compiler
 from langchain_ctxbudget.knowledge.detection import detector_of
+from langchain_ctxbudget.knowledge.kinship import with_stated_relationships
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     ContextBundle,
@@ -93,7 +94,9 @@ def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Kn
     after = replace(
         state.with_facts(fact_merging.pruned(all_facts, now)),
         topics=profiles.merge_topics(state.topics, learned, sources, now),
-        entities=profiles.merge_entities(state.entities, learned, sources, now),
+        entities=profiles.merge_entities(
+            state.entities, with_stated_relationships(learned, own), sources, now
+        ),
     )
     return measured_again(_counted(after, work), now)
 
@@ -344,11 +347,11 @@ def _topic_bundles(
 
 
 def _facts_by_subject(state: Knowledge, facts: Iterable[Fact]) -> dict[str, list[Fact]]:
-    """Returns the facts that name a topic or an entity, by its id."""
+    """Returns the facts that are about a topic or an entity by name, by its id."""
     detector = detector_of(state.profiles)
     facts_about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
-        for name in detector.named_ids(fact.text):
+        for name in detector.subject_ids(fact.text):
             facts_about[name].append(fact)
     return dict(facts_about)
 

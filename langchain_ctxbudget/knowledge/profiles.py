@@ -366,7 +366,7 @@ def _same_entity(
     note: LearnedEntity, name: str, entities: Iterable[EntityProfile]
 ) -> EntityProfile | None:
     """Returns the known entity that a note is about, by any of its names; None where it is new."""
-    candidates = [entity for entity in entities if _is_of_type(entity, note.type)]
+    candidates = [entity for entity in entities if _may_be(entity, note)]
     names = {fold(one) for one in (name, *note.aliases)}
     for entity in candidates:
         if not names.isdisjoint(map(fold, entity.names)):
@@ -378,9 +378,16 @@ def _same_entity(
     return namesakes[0] if len(namesakes) == 1 else None
 
 
-def _is_of_type(entity: EntityProfile, entity_type: records.EntityType) -> bool:
-    """Returns whether an entity may be of a type; a concept may turn out to be anything."""
-    return entity.type == entity_type or "concept" in (entity.type, entity_type)
+def _may_be(entity: EntityProfile, note: LearnedEntity) -> bool:
+    """Returns whether an entity may be the one of a note, by their types.
+
+    A concept may turn out to be anything, but nobody's brother is somebody's cat.
+    """
+    if entity.type == note.type:
+        return True
+    if note.relationship and entity.relationship and note.relationship != entity.relationship:
+        return False
+    return "concept" in (entity.type, note.type)
 
 
 def _namesakes(name: str, people: Iterable[EntityProfile]) -> Iterator[EntityProfile]:

@@ -20,7 +20,7 @@ from langchain_ctxbudget.stores import ROOT, Record, bulk, label, put_of, requir
 FactCategory = Literal["project", "preference", "identity"]
 MemoryType = Literal["core", "explicit", "experience"]
 Ending = Literal["superseded", "expired", "evicted"]
-EntityType = Literal["person", "project", "organization", "tool", "concept"]
+EntityType = Literal["person", "animal", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
 Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
 BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "composite"]
@@ -237,7 +237,7 @@ class TopicProfile(_Profile):
 
 
 class EntityProfile(_Profile):
-    """A person, project, organisation, tool or concept that a user speaks of.
+    """A person, animal, project, organisation, tool or concept that a user speaks of.
 
     Its id is `entity/`, the type and the folded name.
     """

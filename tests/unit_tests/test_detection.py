@@ -183,3 +183,26 @@ def test_neither_writing_nor_the_order_of_things_matters(names, message, random)
     assert detector.named_ids(other_spacing) == detector.named_ids(message)
     assert detector.named_ids(other_composition) == detector.named_ids(message)
     assert shuffled.detect(message) == detector.detect(message)
+
+
+ANNA = thing("Anna", "my mother")
+MAX = thing("Max")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "subjects"),
+    [
+        ("My mother's cat Max is deaf.", ["Max"]),
+        ("Anna\u2019s old cat, Max, is deaf.", ["Max"]),
+        ("My mother's cat is called Max.", ["Max"]),
+        ("Anna's favourite colour is blue.", ["Anna"]),
+        ("My mother and Max are well.", ["Anna", "Max"]),
+        ("Anna fed Anna's cat Max.", ["Anna", "Max"]),
+    ],
+)
+def test_a_sentence_is_about_what_is_owned(sentence, subjects):
+    assert Detector([ANNA, MAX]).subject_ids(sentence) == subjects
+
+
+def test_what_is_owned_comes_before_its_owner():
+    assert [found.id for found in detect("How is Anna's cat Max?", ANNA, MAX)] == ["Max", "Anna"]

@@ -265,6 +265,15 @@ def test_a_topic_is_part_of_one_that_is_not_part_of_it() -> None:
     assert parents == {"A one": None, "B two": "a-one"}
 
 
+def test_a_cat_is_nobodys_brother_of_its_name() -> None:
+    brother = with_people((), "Max", relationship="brother")
+    cat = LearnedEntity(name="Max", relationship="mother's cat", message_ids=("m0",))
+
+    both = profiles.merge_entities(brother, Learned(entities=(cat,)), SOURCES, NOW)
+
+    assert {one.relationship for one in both} == {"brother", "mother's cat"}
+
+
 @pytest.fixture
 def sarah_chen() -> EntityProfile:
     """Known by her first name before."""
