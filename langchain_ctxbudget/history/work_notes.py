@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_ctxbudget.history import known_files
+from langchain_ctxbudget.history import known_files, shell
 from langchain_ctxbudget.history.extractive import PATTERNS
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.messages import clipped
@@ -52,6 +52,8 @@ class WorkNotes:
     """The titles and states of open tasks, by their ids."""
     error: tuple[str, str] | None = None
     """What failed last, and the line that says why."""
+    done_since: tuple[shell.Command, ...] = ()
+    """The commands that have succeeded since then."""
     texts: dict[str, KnownFile] = field(default_factory=dict)
     """The newest known texts of files, the one used last at the end."""
 
@@ -71,6 +73,14 @@ class WorkNotes:
         """Notes how a call ended."""
         outcomes = self.outcomes.setdefault(kind, {})
         keep_newest(outcomes, subject, Outcome("run", failed=failure), MOST_OUTCOMES)
+        if failure is None and self.error is not None:
+            commands = (*self.done_since, *shell.commands_in(subject))
+            self.done_since = tuple(dict.fromkeys(commands))[-MOST_OUTCOMES:]
+
+    def note_error(self, subject: str, failure: str) -> None:
+        """Notes what has failed, and why."""
+        self.error = (subject, failure)
+        self.done_since = ()
 
     def outcome_lines(self, kind: ToolKind) -> Iterator[str]:
         """Yields how the newest calls of a kind ended, each in a line, the newest first."""
@@ -179,7 +189,8 @@ class WorkNotes:
             return
         subject, failure = self.error
         outcome = self.outcome_of(subject)
-        is_resolved = outcome is not None and outcome.failed is None
+        is_done_again = outcome is not None and outcome.failed is None
+        is_resolved = is_done_again or shell.all_done(subject, self.done_since)
         state = "resolved since" if is_resolved else "not resolved yet"
         yield f"{subject[:SHORT]}: {failure} ({state})"
 

@@ -208,7 +208,7 @@ class WorkState(WorkNotes):
     def _note_result(self, use: ToolUse, result: ToolMessage) -> None:
         failure = use.rules.failure(result)
         if failure is not None:
-            self.error = (use.subject, failure)
+            self.note_error(use.subject, failure)
         use.rules.note(self, FinishedCall(use, result.text, failure))
 
     def activation(self, name: str) -> float:

@@ -220,6 +220,53 @@ def test_a_read_that_ends_with_an_error_failed(text: str) -> None:
     assert "# Last error" in text_of(("Read", {"path": "src/errors.py"}, text))
 
 
+def after(failed: str, *commands: str) -> str:
+    """The work state after a command has failed and others have ended well."""
+    rounds = [("Bash", {"command": failed}, "Exit code 1")]
+    rounds += [("Bash", {"command": command}, "ok") for command in commands]
+    return text_of(*rounds)
+
+
+@pytest.mark.parametrize(
+    ("failed", "commands"),
+    [
+        ("pytest a", ["cd x && pytest a && ruff check"]),
+        ("cd x && pytest a", ["cd x && ruff check && pytest a"]),
+        ("pytest a", ["pytest a 2>&1 | tail -5"]),
+        ("pytest a && ruff check", ["pytest a", "ruff check"]),
+        ("git commit -m 'a; b && c'", ["git add . && git commit -m 'a; b && c'"]),
+    ],
+)
+def test_a_command_that_succeeds_resolves_the_error_of_its_part(
+    failed: str, commands: list[str]
+) -> None:
+    assert "(resolved since)" in after(failed, *commands)
+
+
+@pytest.mark.parametrize(
+    ("failed", "commands"),
+    [
+        ("pytest a", ["cd x && pytest b"]),
+        ("pytest a && ruff check", ["ruff check"]),
+        ("cd x && pytest a", ["cd y && pytest a"]),
+        ("pytest a", ["pytest a || true"]),
+        ("pytest a", ["echo 'pytest a; pytest a'"]),
+        ("cd x", ["cd y"]),
+    ],
+)
+def test_another_command_that_succeeds_resolves_nothing(failed: str, commands: list[str]) -> None:
+    assert "(not resolved yet)" in after(failed, *commands)
+
+
+def test_a_part_that_succeeded_before_resolves_nothing() -> None:
+    text = text_of(
+        ("Bash", {"command": "pytest a && ruff check"}, "ok"),
+        ("Bash", {"command": "pytest a"}, "Exit code 1"),
+    )
+
+    assert "(not resolved yet)" in text
+
+
 def test_an_error_is_resolved_once_the_same_command_ends_well() -> None:
     make = {"command": "make"}
 
