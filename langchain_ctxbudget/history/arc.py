@@ -84,6 +84,8 @@ class OpenQuestions:
             until = line.position + 1
             if not line.text or line.speaker.startswith("tool"):
                 continue
+            if line.from_user and not line.own_words:
+                continue  # a program writes, or it is pasted
             alive = tuple(question for question in alive if _stays_open(question, line, newest))
             if line.from_user:
                 newest = line.position
@@ -334,7 +336,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 
 def _newest_wish(focus: Iterable[Line]) -> Sentence | None:
     """Returns the most important sentence of the user's last messages that stands by itself."""
-    of_user = [line for line in focus if line.from_user]
+    of_user = [line for line in focus if line.own_words]
     wishes = filter(_says_something, extractive.keep_sentences(of_user[-LISTED:]))
     return max(wishes, key=lambda wish: (wish.score, wish.position), default=None)
 

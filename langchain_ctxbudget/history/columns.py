@@ -26,6 +26,7 @@ from langchain_ctxbudget.messages import (
     one_line,
     terms,
     time_of,
+    without_machine_text,
 )
 from langchain_ctxbudget.providers import accepted_name, in_accepted_form, with_name_as_sent
 from langchain_ctxbudget.search import subjects
@@ -330,18 +331,18 @@ class _IndexRow:
     @classmethod
     def of(cls, entry: Entry, session: int, speaker: int) -> Self:
         """Returns what is known of a message; session and speaker are numbers."""
-        from_user = is_user(entry.message)
+        asked = without_machine_text(entry.text) if is_user(entry.message) else ""
         saying_digest, folded_digest = saying(entry.speaker, entry.text)
         return cls(
             session=session,
             speaker=speaker,
             day=search.day_number(entry.date),
-            first_person=search.first_person(entry.text, from_user=from_user),
-            limit=search.limit(entry.text, from_user=from_user),
+            first_person=search.first_person(entry.text, from_user=bool(asked)),
+            limit=search.limit(asked or entry.text, from_user=bool(asked)),
             saying=saying_digest,
             folded=folded_digest,
             text=short_digest(entry.text),
-            asks="?" in entry.text,
+            asks="?" in (asked if is_user(entry.message) else entry.text),
         )
 
 

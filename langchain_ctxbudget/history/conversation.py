@@ -22,7 +22,13 @@ from langchain_ctxbudget.history.log import Folded, Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
-from langchain_ctxbudget.messages import Preservation, SeenMessages, clip_message, without_media
+from langchain_ctxbudget.messages import (
+    Preservation,
+    SeenMessages,
+    clip_message,
+    without_machine_text,
+    without_media,
+)
 from langchain_ctxbudget.providers import COMMON, Profile, in_accepted_form, with_accepted_name
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
@@ -43,6 +49,8 @@ MAX_OPEN = 256
 is read again when needed."""
 MOST_CUTS = 8
 """The number of budgets for which a conversation remembers where verbatim history begins."""
+MOST_BACK = 8
+"""The user's last messages among which the last one is looked for that no program has written."""
 WITHOUT_MEDIA = -1
 """Stands among the clips of a message for the message without its media, in place of a limit in
 tokens."""
@@ -159,6 +167,19 @@ class Conversation:
         if self.compaction is None:
             return 0
         return min(self.compaction.start, len(self.entries))
+
+    @property
+    def last_words_of_user(self) -> str:
+        """What the user said last, in a message that no program has written.
+
+        Empty where that is further back than the user's last few messages.
+        """
+        by_humans = np.flatnonzero(self.table.human.values[: len(self.entries)])
+        for position in reversed(by_humans[-MOST_BACK:].tolist()):
+            words = without_machine_text(self.entries[position].text)
+            if words:
+                return words
+        return ""
 
     def use_costs(self, costs: Costs) -> None:
         """Takes what every message costs."""

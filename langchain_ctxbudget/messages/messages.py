@@ -37,6 +37,7 @@ from langchain_ctxbudget.content import (
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
+from langchain_ctxbudget.messages.machine_text import typed_words
 from langchain_ctxbudget.messages.prose import without_pasted
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
@@ -201,7 +202,7 @@ def is_only_media(message: BaseMessage) -> bool:
 def own_words(message: BaseMessage) -> str:
     """Returns the words that somebody says themselves.
 
-    What a user has pasted is not among them, nor what LangChain wrote in the user's name.
+    What a user has pasted is not among them, nor what a program wrote in the user's name.
     """
     is_human = isinstance(message, HumanMessage)
     if is_human and message.additional_kwargs.get("lc_source"):
@@ -210,7 +211,7 @@ def own_words(message: BaseMessage) -> str:
     texts = [(part.text or "").strip() for part in own_parts]
     text = "\n".join(filter(None, texts))
     if is_human:
-        return without_pasted(text).strip()
+        return without_pasted(typed_words(text)).strip()
     return text
 
 

@@ -41,7 +41,7 @@ from langchain_ctxbudget.layers import (
     in_order_of_prompt,
     place_of,
 )
-from langchain_ctxbudget.messages import Group, plain_text
+from langchain_ctxbudget.messages import Group, plain_text, without_machine_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.providers import CacheTerms, Mark, Repair
@@ -647,9 +647,19 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """The words of the human message that the turn is about."""
+        """The words of the human message that the turn is about.
+
+        Where a program has written that one in the user's name, the turn is still about what the
+        user said last.
+        """
         position = asking(self.request.turn)
-        return "" if position is None else plain_text(self.request.turn[position])
+        if position is None:
+            return ""
+        text = plain_text(self.request.turn[position])
+        words = without_machine_text(text)
+        if text and not words:
+            return self.conversation.last_words_of_user
+        return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
