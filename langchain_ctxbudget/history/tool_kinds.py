@@ -112,6 +112,9 @@ class Section:
     """The value of its first line, beside those of the arc: what is worth less gives way first."""
     lines: Callable[[WorkNotes], Iterable[str]] = lambda _: ()
     """Returns what stands below it; files are told among the names that are used instead."""
+    is_in_order_of_time: bool = False
+    """True if its lines, of which the newest come first where there is little room, stand in order
+    of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +329,10 @@ RUN = ToolKindRules(
     failure=shown_failure,
     note=_note_command,
     section=Section(
-        "# Commands, the newest first\n", 76.0, partial(WorkNotes.outcome_lines, kind="run")
+        "# Commands, in order of time\n",
+        76.0,
+        partial(WorkNotes.outcome_lines, kind="run"),
+        is_in_order_of_time=True,
     ),
     staleness=Staleness(done_again="run again", replaces=_equal_commands, looks_at=_equal_commands),
 )

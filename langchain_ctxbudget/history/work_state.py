@@ -238,8 +238,8 @@ class WorkState(WorkNotes):
         self._add_names(page)
 
         lines: list[SummaryLine] = []
-        for section_lines in page.lines.values():
-            lines += section_lines
+        for section, section_lines in page.lines.items():
+            lines += _as_they_stand(section, section_lines)
         return lines
 
     def _add_names(self, page: "_Page") -> None:
@@ -420,6 +420,13 @@ class _NameRows:
                 row = names[first : first + RECENT]
                 while row and not self.page.add(section, ", ".join(row)):
                     row.pop()
+
+
+def _as_they_stand(section: Section, lines: Sequence[SummaryLine]) -> list[SummaryLine]:
+    """Returns lines of a section, of which the most important come first, as they stand there."""
+    if not section.is_in_order_of_time:
+        return list(lines)
+    return [line.model_copy(update={"order": order}) for order, line in enumerate(reversed(lines))]
 
 
 def _is_talk(message: BaseMessage) -> bool:

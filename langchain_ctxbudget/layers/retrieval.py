@@ -80,7 +80,7 @@ class RetrievalLayer(PromptLayer):
             shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
             in_short=_in_short(view).difference(history.quoted),
             prices=_prices(view, pool),
-            # The last half of the quotes is sent only once, so that the next prompt can grow.
+            # The later half of the quotes is sent only once, so that the next prompt can grow.
             transient_tokens=tokens // 2 if is_cold_rebuild else 0,
             is_numbered=bool(view.recall_tool),
             limits=view.settings.retrieval,

@@ -83,9 +83,10 @@ class Selection:
     is_numbered: bool
     """True if lines have the numbers of their messages."""
     transient_tokens: int
-    """What is taken with the last so many tokens of the budget is only for this prompt."""
-    paid_headings: set[tuple[bool, str]] = field(default_factory=set)
-    """The headings that are paid for; the flag is True for one above transient texts."""
+    """Of what is taken, the last part is only for this prompt: all that the rest of the budget,
+    without so many tokens, does not pay for."""
+    paid_headings: set[str] = field(default_factory=set)
+    """The headings that are paid for."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
     """The quotes of the texts that are taken, by the numbers of these."""
     titles_by_label: dict[str, list[str]] = field(default_factory=dict)
@@ -375,24 +376,36 @@ class Selection:
     def in_order(self) -> list[tuple[int, Fragment]]:
         """Returns the quotes in the order in which they stand in the prompt, with their numbers.
 
-        Texts from elsewhere come first, then messages by their dates. Transient quotes come behind
-        all others, in the same order.
+        Texts from elsewhere come first, then messages by their dates. The last ones are transient.
         """
 
-        def order(item: tuple[int, Fragment]) -> tuple[bool, bool, str, int]:
-            number, fragment = item
+        def order(item: tuple[int, Fragment]) -> tuple[bool, str, int]:
+            number, _ = item
             is_message = number >= len(self.pool.others)
             day = self.pool.text(number).date or "" if is_message else ""
-            return fragment.transient, is_message, day, number
+            return is_message, day, number
 
-        return sorted(self.chosen.items(), key=order)
+        return self._with_transient_end(sorted(self.chosen.items(), key=order))
+
+    def _with_transient_end(self, quotes: list[tuple[int, Fragment]]) -> list[tuple[int, Fragment]]:
+        """Returns quotes of which the last ones are transient.
+
+        So the next prompt still begins with all that stands before them, in order of time.
+        """
+        tokens = self.transient_tokens - self.tokens_left
+        for place in reversed(range(len(quotes))):
+            number, fragment = quotes[place]
+            tokens -= fragment.tokens
+            if tokens < 0:
+                break
+            quotes[place] = (number, replace(fragment, transient=True))
+        return quotes
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; it takes the place of an earlier part."""
         text = self.pool.text(number)
         value = float(self.pool.ranking.keys[number])
-        is_transient = self._is_transient
-        fragment = self._fragment(text, line, tokens, value, status, transient=is_transient)
+        fragment = self._fragment(text, line, tokens, value, status)
         self.tokens_left -= tokens + self._price_of(fragment.heading)
         part = self.chosen.get(number)
         if part is not None:
@@ -401,23 +414,11 @@ class Selection:
             titles = self.titles_by_label.setdefault(text.label, [])
             if text.title not in titles:
                 titles.append(text.title)
-        self.paid_headings.add((is_transient, fragment.heading))
+        self.paid_headings.add(fragment.heading)
         self.chosen[number] = fragment
 
-    @property
-    def _is_transient(self) -> bool:
-        """Tells whether a text that is taken now is only for this prompt."""
-        return self.tokens_left < self.transient_tokens
-
     def _fragment(
-        self,
-        text: Other | Entry,
-        line: str,
-        tokens: int,
-        value: float,
-        status: Status,
-        *,
-        transient: bool = False,
+        self, text: Other | Entry, line: str, tokens: int, value: float, status: Status
     ) -> Fragment:
         """Returns the quote of a text, under its heading."""
         return Fragment(
@@ -431,7 +432,6 @@ class Selection:
             heading=self._heading(text),
             value=value,
             source=source_of(text),
-            transient=transient,
         )
 
     def _line(self, number: int) -> str:
@@ -456,7 +456,7 @@ class Selection:
 
     def _price_of(self, heading: str) -> int:
         """Returns what a heading costs above a text that is taken now: 0 if it is paid for."""
-        if (self._is_transient, heading) in self.paid_headings:
+        if heading in self.paid_headings:
             return 0
         return self.count(heading)
 

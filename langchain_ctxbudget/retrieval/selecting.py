@@ -83,8 +83,8 @@ def select(
         in_short: The positions of messages of which only a part stands in the prompt.
         prices: The probability with which a text must be needed, for each of its tokens; first of
             texts from anywhere else, then of messages of other conversations.
-        transient_tokens: What is bought with the last so many tokens of the budget is transient: it
-            stands behind the rest, and only in this prompt.
+        transient_tokens: The quotes that the budget without so many tokens does not pay for are
+            transient, the last ones in time: they stand behind the rest, and only in this prompt.
         is_numbered: Whether lines have the numbers of their messages.
         limits: The settings of retrieval.
     """

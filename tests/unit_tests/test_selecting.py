@@ -532,6 +532,24 @@ def test_items_stand_in_the_order_of_time_under_one_date():
     assert {fragment.section for fragment in found.fragments} == {OWN_SECTION}
 
 
+ALIKE = [
+    HumanMessage(
+        f"The blue bike {'is old and ' * (number % 7)}has number {number}.", id=f"m{number:02}"
+    )
+    for number in range(60)
+]
+
+
+def test_items_that_are_sent_once_are_the_last_ones_in_time():
+    found = retrieved(ALIKE, 400, transient_tokens=200)
+
+    assert quoted(found) == sorted(quoted(found))
+    flags = [fragment.transient for fragment in found.fragments]
+    assert flags == sorted(flags)
+    lasting = [fragment for fragment in found.fragments if not fragment.transient]
+    assert 150 <= sum(fragment.tokens for fragment in lasting) <= 250
+
+
 def test_items_from_elsewhere_stand_first():
     found = retrieved(THREE_DATED, 400, others=[chunk(1), memory(1)])
 

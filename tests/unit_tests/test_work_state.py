@@ -220,6 +220,16 @@ def test_a_read_that_ends_with_an_error_failed(text: str) -> None:
     assert "# Last error" in text_of(("Read", {"path": "src/errors.py"}, text))
 
 
+@pytest.mark.parametrize(
+    ("budget", "commands"), [(1_000, ["make", "ls", "pwd"]), (260, ["ls", "pwd"])]
+)
+def test_the_newest_commands_stand_in_order_of_time(budget: int, commands: list[str]) -> None:
+    rounds = [("Bash", {"command": command}, "ok") for command in ("make", "ls", "pwd")]
+
+    lines = "".join(f"- {command}: no error\n" for command in commands)
+    assert text_of(*rounds, budget=budget) == f"# Commands, in order of time\n{lines}"
+
+
 def after(failed: str, *commands: str) -> str:
     """The work state after a command has failed and others have ended well."""
     rounds = [("Bash", {"command": failed}, "Exit code 1")]
