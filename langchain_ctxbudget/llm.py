@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
+from langchain_ctxbudget.content import Kind, parts_of
 from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS, ModelReplyError
 from langchain_ctxbudget.messages import clipped
 from langchain_ctxbudget.providers import unwrapped
@@ -39,6 +40,30 @@ FIRST_WAIT = timedelta(minutes=1)
 doubles it."""
 LONGEST_WAIT = timedelta(hours=1)
 SPEAKER_CHARACTERS = 40
+_REFUSAL = re.compile(
+    r"""\W*(?:
+    (?:i['\u2019]m|i\ am)\ (?:(?:very|so|really|truly|terribly)\ )?
+        (?:sorry|unable|afraid|not\ (?:able|allowed|permitted|comfortable))\b
+    |i\ (?:can(?:['\u2019]?t|not|\ not)|must\ (?:decline|refuse)|do\ not\ feel\ comfortable)\b
+    |i\ (?:won['\u2019]t|will\ not)\ (?:be\ able|help|assist|comply|provide|do\ th)
+    |(?:i|we|my)\ apolog|apologies\b|sorry\b|unfortunately,?\ i\b
+    |as\ an?\ (?:ai|artificial|(?:large\ )?language\ model)\b
+    |unable\ to\ (?:comply|assist|help|process|provide|fulfil)
+    |(?:es\ )?tut\ mir\ (?:sehr\ )?leid|leider\ (?:kann|darf)\ ich
+    |ich\ kann\ (?:dabei|ihnen|dir|das|dies)
+    |(?:je\ suis\ |nous\ sommes\ )?(?:vraiment\ )?désolée?|je\ ne\ peux\ pas
+    |je\ ne\ suis\ pas\ en\ mesure
+    |lo\ siento|lo\ lamento|no\ puedo\b|desculpe|sinto\ muito|não\ posso\b|lamento\b
+    |mi\ dispiace|non\ posso\b|spiacente|het\ spijt\ me|ik\ kan\ (?:je|u|dat|hier)
+    |przepraszam|przykro\ mi|nie\ mogę|извините|простите|к\ сожалению|я\ не\ могу
+    |вибачте|на\ жаль|я\ не\ можу|üzgünüm|maalesef|jag\ kan\ (?:inte|tyvärr)|tyvärr
+    |(?:很|非常)?抱歉|对不起|對不起|我(?:无法|無法|不能)|申し訳|すみません|ごめんなさい|죄송|미안
+    |عذر|آسف|أعتذر|لا\ (?:أستطيع|يمكنني)|क्षमा|माफ़|मुझे\ खेद
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""How a refusal begins. Facts have no subject and summaries name who speaks, so what one says of
+itself there is no part of either."""
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -202,9 +227,15 @@ def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any,
 
 
 def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
-    """Returns the fields of a reply where the client has read them, else its text."""
+    """Returns the fields of a reply where the client has read them, else its text.
+
+    Raises:
+        ValueError: The provider says that the model has refused.
+    """
     fields = reply
     if isinstance(reply, BaseMessage):
+        if _is_told_as_refusal(reply):
+            raise ValueError("a refusal")
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
         fields = reply.text
         if calls:
@@ -212,6 +243,13 @@ def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a mess
     elif hasattr(reply, "model_dump"):
         fields = reply.model_dump()
     return fields if isinstance(fields, Mapping) else str(fields or "")
+
+
+def _is_told_as_refusal(reply: BaseMessage) -> bool:
+    """Returns whether a provider says of a reply that it is a refusal."""
+    if reply.response_metadata.get("stop_reason") == "refusal":
+        return True
+    return any(part.kind is Kind.REFUSAL for part in parts_of(reply))
 
 
 def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -223,6 +261,8 @@ def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mappin
     if isinstance(reply, Mapping):
         return reply
     text = without_thoughts(reply)
+    if "{" not in text and is_refusal(text):
+        raise ValueError("a refusal")
     beginning = re.search(rf'\{{\s*"(?:{"|".join(names)})"\s*:', text)
     begin = beginning.start() if beginning else text.find("{")
     if len(text) > MOST_REPLY_CHARACTERS:
@@ -236,6 +276,32 @@ def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mappin
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise ValueError(f"invalid JSON ({reason})") from None
     return value
+
+
+def require_no_refusal(reply: str | Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` where a reply of no use, or any text in its fields, is a refusal."""
+    texts = [*_texts_in(fields)]
+    if isinstance(reply, str):
+        texts.append(without_thoughts(reply))
+    if any(map(is_refusal, texts)):
+        raise ValueError("a refusal")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yields all strings of a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts_in(part)
+
+
+def is_refusal(text: str) -> bool:
+    """Returns whether a text begins as a model does that refuses or apologises."""
+    return _REFUSAL.match(text) is not None
 
 
 def without_thoughts(reply: str) -> str:

@@ -112,7 +112,8 @@ def read_reply(
     """
     fields, shown = _fields_of(reply)
     statements = _statements_in(fields.get("summary"))
-    if not statements:
+    if not statements or llm.is_refusal(statements[0]):
+        _require_no_refusal(reply, fields, shown)
         raise ValueError(f"a reply without a summary: {shown}")
     questions = _listed("open_questions", fields.get("open_questions"))
     if fields.get("open_questions") is None:  # what was open still is, as far as one knows
@@ -136,6 +137,16 @@ def read_reply(
         made_by=made_by,
         open_questions=questions,
     )
+
+
+def _require_no_refusal(
+    reply: str | Mapping[str, Any], fields: Mapping[str, Any], shown: str
+) -> None:
+    """Raises a `ValueError` with a reply in short where it is a refusal."""
+    try:
+        llm.require_no_refusal(reply, fields)
+    except ValueError as error:
+        raise ValueError(f"{error}: {shown}") from None
 
 
 def _statements_in(summary: object) -> tuple[str, ...]:
@@ -209,7 +220,7 @@ def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
             return llm.reply_object(reply, tuple(_FIELDS)), shown
         except ValueError as error:
             raise ValueError(f"{error}: {shown}" if text else str(error)) from None
-    if PATTERNS.refuses.match(text):
+    if llm.is_refusal(text):
         raise ValueError(f"a refusal: {shown}")
     return {"summary": text}, shown
 
@@ -225,7 +236,8 @@ def _listed(name: str, value: object) -> tuple[str, ...]:
     texts: list[str] = []
     for item in _strings(value):
         text = _without_bullet(item[: 4 * limits.characters]).replace("[OPEN]", "")
-        texts.append(messages.clipped(encodable(text), limits.characters))
+        if not llm.is_refusal(text):
+            texts.append(messages.clipped(encodable(text), limits.characters))
     return _unique(texts, limits.items)
 
 

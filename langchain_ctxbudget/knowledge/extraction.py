@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidat
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
+from langchain_ctxbudget.knowledge.grounding import Ground
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     ENGLISH,
@@ -59,6 +60,8 @@ class ExtractionPolicy:
     """The most of an earlier message that is shown: of a longer one, its head and its tail."""
     name_characters: int = 80
     """The longest name, label, slot or relation that is read from a reply."""
+    most_facts: int = 8
+    """Facts that are taken from one reply: the first ones that stand in the messages."""
 
 
 EXTRACTION = ExtractionPolicy()
@@ -135,7 +138,9 @@ class _Note(BaseModel):
 
 
 class _FactNote(_Note):
-    messages: list[int] = Field(description="the numbers of the messages it comes from")
+    messages: Annotated[list[int], _or(())] = Field(
+        description="the numbers of the messages it comes from"
+    )
     text: Text = Field(
         description="about the user, third person without a subject, understandable on its own"
     )
@@ -193,15 +198,21 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     """
     names = tuple(LearnedAboutUser.model_fields)
     fields = llm.reply_object(reply, names)
+    learned = LearnedAboutUser.model_validate(fields)
+    facts = [note for note in learned.facts if not llm.is_refusal(note.text)]
+    if not (facts or learned.topics or learned.entities):
+        llm.require_no_refusal(reply, fields)
     if not any(isinstance(fields.get(name), list | tuple) for name in names):
         raise ValueError(f"a reply without lists of {', '.join(names)}")
-    return LearnedAboutUser.model_validate(fields)
+    return learned.model_copy(update={"facts": tuple(facts)})
 
 
 # What a model is asked
 
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
-_INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=MOST_TEXT_CHARACTERS, CONTEXT=CONTEXT)
+_INSTRUCTIONS = _WORDING.format(
+    TEXT_CHARACTERS=MOST_TEXT_CHARACTERS, MOST_FACTS=EXTRACTION.most_facts, CONTEXT=CONTEXT
+)
 _AS_JSON = (
     f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 )
@@ -389,7 +400,7 @@ def _name_item(profile: Profile) -> str:
 def _learned(
     reply: LearnedAboutUser, said: Sequence[ReadMessage], known: Sequence[Fact], made_by: str
 ) -> records.Learned:
-    """Returns what a reply says, of which every part names a message.
+    """Returns what a reply says, of which every part stands in messages.
 
     Args:
         reply: The reply.
@@ -397,47 +408,79 @@ def _learned(
         known: The facts that were shown, in the order of their ids.
         made_by: The name of the model.
     """
-    id_of = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
+    known_facts = {f"F{number}": fact for number, fact in enumerate(known, 1)}
     facts = []
     for note in reply.facts:
-        message_ids = _message_ids(note, said)
+        message_ids = _ids(_sources_of(note, said, known_facts))
         if message_ids and note.confidence:
-            facts.append(_learned_fact(note, message_ids, id_of))
+            facts.append(_learned_fact(note, message_ids, known_facts))
 
     entities = []
     for entity in reply.entities:
-        message_ids = _message_ids(entity, said)
-        if message_ids:
-            entities.append(_learned_entity(entity, message_ids))
+        learned = _learned_entity(entity, _cited(entity, said))
+        if learned is not None:
+            entities.append(learned)
 
     topics = []
     for topic in reply.topics:
-        message_ids = _message_ids(topic, said)
+        message_ids = _ids(_cited(topic, said))
         if message_ids:
             topics.append(_learned_topic(topic, message_ids))
     return records.Learned(
-        facts=_with_single_slots(facts),
+        facts=_with_single_slots(facts[: EXTRACTION.most_facts]),
         entities=tuple(entities),
         topics=tuple(topics),
         made_by=made_by,
     )
 
 
-def _message_ids(
+def _ids(said: Sequence[ReadMessage]) -> tuple[str, ...]:
+    return tuple(message.id for message in said)
+
+
+def _cited(
     note: _FactNote | _TopicNote | _EntityNote, said: Sequence[ReadMessage]
-) -> tuple[str, ...]:
-    """Returns the ids of the messages that a note names, in their order."""
+) -> list[ReadMessage]:
+    """Returns the messages that a note names, in their order."""
     numbers = [number for number in sorted(set(note.messages)) if 0 < number <= len(said)]
-    return tuple(said[number - 1].id for number in numbers)
+    return [said[number - 1] for number in numbers]
+
+
+def _sources_of(
+    note: _FactNote, said: Sequence[ReadMessage], known: Mapping[str, Fact]
+) -> list[ReadMessage]:
+    """Returns the messages in which the names and numbers of a fact stand; none where they do not.
+
+    These are the messages that it names. One that names none is looked for in all that the user
+    said.
+
+    Args:
+        note: The fact.
+        said: The messages, in the order of their numbers.
+        known: The facts that were shown by their short ids: a note may repeat those that it names.
+    """
+    names = [name.upper() for name in (note.updates, *note.supersedes)]
+    known_texts = [known[name].text for name in names if name in known]
+    if note.messages:
+        cited = _cited(note, said)
+        return cited if Ground(cited, known_texts).bears(note.text) else []
+
+    own = [message for message in said if message.from_user]
+    if not Ground(own, known_texts).bears(note.text):
+        return []
+    shared = [Ground([message]).shared_terms(note.text) for message in own]
+    most = max(shared, default=0)
+    return [message for message, count in zip(own, shared, strict=True) if 0 < count == most]
 
 
 def _learned_fact(
-    note: _FactNote, message_ids: tuple[str, ...], id_of: Mapping[str, str]
+    note: _FactNote, message_ids: tuple[str, ...], known: Mapping[str, Fact]
 ) -> LearnedFact:
     """Returns the fact of a note, with the ids of the known facts that it names."""
     names = dict.fromkeys(name.upper() for name in note.supersedes)
-    superseded_ids = tuple(id_of[name] for name in names if name in id_of)
-    same_id = id_of.get(note.updates.upper(), "")
+    superseded_ids = tuple(known[name].id for name in names if name in known)
+    same = known.get(note.updates.upper())
+    same_id = same.id if same else ""
     if same_id in superseded_ids:  # what is no longer true is not said again
         same_id = ""
     slot = fold(note.slot)
@@ -471,16 +514,20 @@ def _say_different_things(texts: Sequence[str]) -> bool:
     return not all(says_the_same(one, other) for one, other in combinations(texts, 2))
 
 
-def _learned_entity(note: _EntityNote, message_ids: tuple[str, ...]) -> LearnedEntity:
+def _learned_entity(note: _EntityNote, cited: Sequence[ReadMessage]) -> LearnedEntity | None:
+    """Returns a person or thing with what stands in the messages that name it; None in none."""
+    ground = Ground(cited, [note.name])
+    if not Ground(cited).names(note.name):
+        return None
     return LearnedEntity(
         name=note.name,
         type=note.type,
-        aliases=note.aliases,
+        aliases=tuple(filter(ground.names, note.aliases)),
         relationship=note.relationship,
-        facts=note.facts,
-        attributes=_pairs(note.attributes),
-        relations=_pairs(note.relations),
-        message_ids=message_ids,
+        facts=tuple(filter(ground.bears, note.facts)),
+        attributes=_pairs(filter(ground.bears, note.attributes)),
+        relations=_pairs(filter(ground.bears, note.relations)),
+        message_ids=_ids(cited),
     )
 
 

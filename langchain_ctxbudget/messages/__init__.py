@@ -57,8 +57,10 @@ from langchain_ctxbudget.messages.prose import (
 )
 from langchain_ctxbudget.messages.claims import (
     Statement,
+    digits_in,
     gives_another_value,
     is_replaced_by,
+    numbers_in,
     replacements_in,
     says_liking,
     says_more,

@@ -104,6 +104,16 @@ def says_more(text: str, other: str) -> bool:
     return len(terms_of_text) > len(terms_of_other)
 
 
+def numbers_in(text: str) -> list[str]:
+    """Returns the numbers of a text as digits; of those in words, the English ones up to twelve."""
+    return digits_in(_NUMBER_WORD.sub(_digits_of, fold(text)))
+
+
+def digits_in(text: str) -> list[str]:
+    """Returns the numbers that a text has in digits, without commas between thousands."""
+    return ENGLISH.number.findall(ENGLISH.thousands.sub("", fold(text)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Compared:
     """A text as it is compared: its terms in order, without negations."""

@@ -2,7 +2,14 @@
 
 from langchain_ctxbudget.search.boundaries import AFTER, BEFORE, limit, links, subjects, usual_limit
 from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate, Kind, pack, shrink_to
-from langchain_ctxbudget.search.dates import DateRange, dated, day_number
+from langchain_ctxbudget.search.dates import (
+    MONTHS,
+    DateRange,
+    NamedDate,
+    dated,
+    day_number,
+    named_dates,
+)
 from langchain_ctxbudget.search.evidence import NEWEST, Evidence, Matches
 from langchain_ctxbudget.search.lexical import (
     PACKED,

@@ -694,7 +694,8 @@ def credulous(prompt: str) -> str:
     """Finds something in every message."""
     if not asks_to_learn(prompt):
         return answer(prompt)
-    likings = [fact(f"Likes number {number}", number) for number in range(1, 9)]
+    things = ("tea", "rice", "oats", "figs", "kale", "corn", "beans", "plums")
+    likings = [fact(f"Likes {thing}", number) for number, thing in enumerate(things, 1)]
     return json.dumps({"facts": likings, "topics": [], "entities": []})
 
 

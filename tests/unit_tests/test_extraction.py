@@ -221,13 +221,103 @@ def test_the_sources_of_an_item_are_the_messages_that_there_are(messages, ids):
         ("category", None),
         ("category", ["identity"]),
         ("confidence", 0),
-        ("messages", []),
         ("messages", [99]),
-        ("messages", None),
     ],
 )
 def test_a_fact_that_cannot_be_used_is_dropped(name, value):
     assert facts_from(**{name: value}) == ()
+
+
+@pytest.mark.parametrize("numbers", [[], None, "unsure"])
+def test_a_fact_that_names_no_message_is_looked_for_in_all_of_them(numbers):
+    [item] = facts_from(messages=numbers)
+
+    assert item.message_ids == ("m1",)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"text": "Has a passport number 12345678"}, id="number"),
+        pytest.param({"text": "Lives in Madrid"}, id="name"),
+        pytest.param({"text": "Owns a Japanese pull saw"}, id="of another message"),
+        pytest.param({"text": "Lives in Madrid", "messages": []}, id="without a message"),
+        pytest.param({"text": "Is happy", "messages": []}, id="without a message or a word"),
+    ],
+)
+def test_a_fact_that_stands_in_no_message_is_dropped(fields):
+    assert facts_from(**fields) == ()
+
+
+def test_a_fact_may_repeat_what_the_known_one_says_that_it_refines():
+    [item] = facts_from(KNOWN, text="Lives in Lisbon, before in Porto", updates="F1")
+
+    assert item.same_as == "fact-1"
+
+
+def test_eight_facts_of_a_reply_are_taken():
+    notes = [{**FACT, "text": f"Likes thing {'very ' * number}much"} for number in range(12)]
+
+    facts = learned(facts=notes).facts
+
+    assert [fact.text for fact in facts] == [note["text"] for note in notes[:8]]
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        pytest.param({"name": "Zelda"}, id="person"),
+        pytest.param({"name": "Zelda Corp", "type": "organization"}, id="organization"),
+    ],
+)
+def test_somebody_whom_no_message_names_is_dropped(entity):
+    assert learned(entities=[ENTITY | entity]).entities == ()
+
+
+def test_what_no_message_says_of_somebody_is_dropped():
+    invented = {
+        "aliases": ["Sally"],
+        "facts": ["Works for Zelda Corp"],
+        "attributes": ["phone: 555"],
+    }
+
+    [sarah] = learned(entities=[ENTITY | invented]).entities
+
+    assert (sarah.aliases, sarah.facts, sarah.attributes) == ((), (), ())
+
+
+REFUSAL = "I'm sorry, but I cannot help with that."
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(json.dumps({"facts": [FACT | {"text": REFUSAL}]}), id="fact"),
+        pytest.param(json.dumps({"error": REFUSAL}), id="other field"),
+        pytest.param(json.dumps(json.loads(EMPTY) | {"note": REFUSAL}), id="beside empty lists"),
+        pytest.param(f"{REFUSAL}\n{EMPTY}", id="before empty lists"),
+        pytest.param(f"{REFUSAL} {{}}", id="before an empty object"),
+        pytest.param(REFUSAL, id="alone"),
+        pytest.param('{"facts": [], "note": "Lo siento, no puedo."}', id="Spanish"),
+        pytest.param('{"facts": [], "note": "申し訳ありません。"}', id="Japanese"),
+        pytest.param(AIMessage("", additional_kwargs={"refusal": "No."}), id="told by OpenAI"),
+        pytest.param(
+            AIMessage("No.", response_metadata={"stop_reason": "refusal"}), id="told by Anthropic"
+        ),
+        pytest.param(AIMessage([{"type": "refusal", "refusal": "No."}]), id="block"),
+    ],
+)
+def test_a_refusal_is_an_error_that_says_so(reply):
+    with pytest.raises(ModelReplyError, match="attempt 2: a refusal") as caught:
+        run(ChatModelExtractor(scripted(reply)))
+
+    assert not caught.value.is_passing
+
+
+def test_a_refusing_fact_beside_another_one_is_dropped():
+    refusing = FACT | {"text": REFUSAL}
+
+    assert [fact.text for fact in learned(facts=[refusing, FACT]).facts] == ["Lives in Lisbon"]
 
 
 @pytest.mark.parametrize(

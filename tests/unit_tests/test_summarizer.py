@@ -116,8 +116,25 @@ BAD = {
     "an empty summary": ('{"summary": "  ", "key_decisions": ["x"]}', "a reply without a summary"),
     "a list": ("[1, 2]", "a reply that is not a JSON object"),
     "a refusal": ("I'm sorry, I can't help with that.", "a refusal"),
+    "a refusal in JSON": (
+        json.dumps({"summary": "I'm sorry, I can't help.", "key_decisions": []}),
+        "a refusal: ",
+    ),
+    "a refusal beside nothing": ('{"summary": "", "note": "I cannot sum this up."}', "a refusal: "),
+    "a refusal told by the provider": (
+        AIMessage("", additional_kwargs={"refusal": "No."}),
+        "a refusal",
+    ),
     "without end": ("word " * 100_000, "a reply of 499,999 characters"),
 }
+
+
+def test_a_refusing_item_of_a_list_is_left_out():
+    reply = as_json(key_decisions=["I cannot help with that.", "We will not use oak."])
+
+    decisions = texts_of_kind(digest_of(reply), Kind.DECISION)
+
+    assert decisions == ["We will not use oak."]
 
 
 @pytest.mark.parametrize("form", GOOD)
