@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.content import Kind, parts_of
 from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS, ModelReplyError
-from langchain_ctxbudget.messages import clipped
-from langchain_ctxbudget.providers import unwrapped
-from langchain_ctxbudget.tokens import ChatModel, token_count
+from langchain_ctxbudget.messages import clipped, model_of
+from langchain_ctxbudget.providers import bound_to_schema, unwrapped, with_longest_reply
+from langchain_ctxbudget.tokens import ChatModel, estimate_tokens, token_count
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig
@@ -85,35 +85,84 @@ def time_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """Why a model gave no reply that can be used."""
+class _CallFailure(Exception):  # noqa: N818 - no error of the package: a reason
+    """Why a call gave no reply that can be used."""
 
-    text: str
-    is_passing: bool
-    """True where asking later may help."""
+    def __init__(self, text: str, *, is_passing: bool = False, is_of_form: bool = False) -> None:
+        super().__init__(text)
+        self.is_passing = is_passing
+        """True where asking later may help."""
+        self.is_of_form = is_of_form
+        """True where the request itself was refused, perhaps for an argument that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A way to ask."""
+
+    runnable: "Runnable[Any, Any]"
+    has_schema: bool = False
+    """False: the format is asked for in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    instructions: str
+    in_words: str
+    """Asks for the format where no schema does."""
+    data: str
+
+    def messages(self, *, has_schema: bool) -> list[BaseMessage]:
+        """Returns the question as messages."""
+        system = self.instructions if has_schema else self.instructions + self.in_words
+        return [SystemMessage(system), HumanMessage(self.data)]
+
+
+BookUsage: TypeAlias = Callable[[Mapping[str, Any], str], None]
+"""Takes the usage of a call, as LangChain's `usage_metadata`, and the name of the model."""
 
 
 class StructuredModel:
-    """A chat model that is asked for JSON of a schema.
+    """A chat model that is asked for JSON of a schema, in replies of a limited length.
 
-    Bound to the schema where it can be, then in words.
+    The provider holds the reply to the schema where it can. A way to ask that a model's class or
+    server refuses is not used again, if the same is answered without it.
 
     `names` are the name of its runs in traces and that of their source; `quotes` says whether a
     failure is told with the error's text, which may repeat what users said.
     """
 
     def __init__(
-        self, model: ChatModel, schema: dict[str, Any], *, names: tuple[str, str], quotes: bool
+        self,
+        model: ChatModel,
+        schema: dict[str, Any],
+        *,
+        names: tuple[str, str],
+        quotes: bool,
+        reply_tokens: int,
     ) -> None:
         inner = unwrapped(model)
         self.model = model
         self.name = _name_of(inner)
         self.kind = f"{type(inner).__name__}/{self.name}"
         self.window_tokens = _window_of(inner) or DEFAULT_WINDOW_TOKENS
+        self.reply_tokens = min(reply_tokens, self.window_tokens // 4)
+        """The longest reply, the model's thoughts aside; prompts leave as much free."""
         self._quotes = quotes
         self._names = names
-        self._bound = _bound_to_schema(model, schema)
+        self._forms = self._forms_for(schema)
+        """The ways to ask that were not refused, the best first."""
+
+    def _forms_for(self, schema: Mapping[str, Any]) -> list[_Form]:
+        limit = self.reply_tokens
+        strict = bound_to_schema(self.model, schema, is_strict=True, reply_tokens=limit)
+        if strict is None:
+            return [_Form(with_longest_reply(self.model, self.model, limit))]
+        plain = bound_to_schema(self.model, schema, is_strict=False)
+        forms = [_Form(strict, has_schema=True)]
+        if plain is not None:
+            forms.append(_Form(plain, has_schema=True))
+        return forms
 
     def too_small(self, left: int) -> ModelReplyError:
         """Returns the error for a window that leaves too little room for the text to read."""
@@ -131,44 +180,91 @@ class StructuredModel:
         read: Callable[[str | Mapping[str, Any]], T],
         *,
         failed: str,
+        book: BookUsage | None = None,
     ) -> T:
         """Asks at most twice, and returns what `read` makes of the first reply that it accepts.
 
         A `ValueError` of `read` says why it does not. `instructions` are the system message, with
         `in_words` at its end where no schema asks for the format; `data` is the human message.
-        Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
+        `book` gets the usage of every call that was answered. Where neither reply can be read, that
+        is a `ModelReplyError` about what has `failed`.
         """
-        failures: list[str] = []
-        is_passing = False
-        # A server that garbles a schema may follow words.
-        for number, bound in enumerate((self._bound, None), 1):
-            system = instructions if bound else instructions + in_words
-            messages = [SystemMessage(system), HumanMessage(data)]
-            reply = self._begun(bound or self.model, messages)
-            failure = self._failure_of(reply)
-            if failure is None:
-                try:
-                    return read(_content_of(reply.result()))
-                except ValueError as error:
-                    failure = _Failure(str(error), is_passing=False)
-            is_passing = is_passing or failure.is_passing
-            failures.append(f"attempt {number}: {failure.text}")
-        raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}", is_passing=is_passing)
+        question = _Question(instructions, in_words, data)
+        form = self._forms[0] if self._forms else _Form(self.model)
+        try:
+            return self._answer(question, form, read, book)
+        except _CallFailure as failure:
+            first = failure
 
-    def _failure_of(self, reply: Future[Any]) -> "_Failure | None":
-        """Waits for a reply, and returns why there is none; None where there is one."""
+        second_form = self._form_after(first, question)
+        try:
+            answer = self._answer(question, second_form, read, book)
+        except _CallFailure as second:
+            raise ModelReplyError(
+                f"{self.name} {failed}: attempt 1: {first}; attempt 2: {second}",
+                is_passing=first.is_passing or second.is_passing,
+            ) from None
+        if first.is_of_form and form in self._forms:
+            self._forms.remove(form)
+        return answer
+
+    def _form_after(self, failure: _CallFailure, question: _Question) -> _Form:
+        """Returns how to ask again: in words, as a server that garbles a schema may follow them.
+
+        Without a limit where the request was refused; else with twice the limit, as far as the
+        window has room, as the reply may have been cut off.
+        """
+        if failure.is_of_form:
+            return _Form(self.model)
+        texts = (question.instructions, question.in_words, question.data)
+        prompt_tokens = sum(map(estimate_tokens, texts)) + FRAMING_TOKENS
+        limit = min(2 * self.reply_tokens, self.window_tokens - prompt_tokens)
+        limit = max(limit, self.reply_tokens)
+        return _Form(with_longest_reply(self.model, self.model, limit))
+
+    def _answer(
+        self,
+        question: _Question,
+        form: _Form,
+        read: Callable[[str | Mapping[str, Any]], T],
+        book: BookUsage | None,
+    ) -> T:
+        """Asks once.
+
+        Raises:
+            _CallFailure: There is no reply, or none that can be read.
+        """
+        messages = question.messages(has_schema=form.has_schema)
+        reply = self._awaited(self._begun(form.runnable, messages))
+        if book is not None:
+            book(_usage_of(reply, messages), _author_of(reply) or self.name)
+        try:
+            return read(_content_of(reply))
+        except ValueError as error:
+            raise _CallFailure(str(error)) from None
+
+    def _awaited(self, reply: Future[Any]) -> Any:  # noqa: ANN401 - a message, or what a chain makes of one
+        """Waits for a reply, and returns it.
+
+        Raises:
+            _CallFailure: There is none.
+        """
         if not wait([reply], timeout=TIMEOUT_SECONDS).done:
-            return _Failure(f"no reply within {TIMEOUT_SECONDS:g} seconds", is_passing=True)
+            raise _CallFailure(f"no reply within {TIMEOUT_SECONDS:g} seconds", is_passing=True)
         error = reply.exception()
         if not isinstance(error, (Exception, CancelledError)):
-            return None
+            return reply.result()
         status = getattr(error, "status_code", None)
         text = type(error).__name__
         if self._quotes:
             text = f"{text}: {error}"
         elif isinstance(status, int):
             text = f"{text} ({status})"
-        return _Failure(clipped(text, MOST_ERROR_CHARACTERS), is_passing=status not in REFUSALS)
+        raise _CallFailure(
+            clipped(text, MOST_ERROR_CHARACTERS),
+            is_passing=status not in REFUSALS,
+            is_of_form=status in REFUSALS or isinstance(error, TypeError | ValueError),
+        )
 
     def _begun(
         self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]
@@ -195,6 +291,25 @@ class StructuredModel:
         return reply
 
 
+def _usage_of(reply: Any, messages: Sequence[BaseMessage]) -> Mapping[str, Any]:  # noqa: ANN401
+    """Returns the usage of a call; an estimate where the provider does not tell it."""
+    usage = getattr(reply, "usage_metadata", None)
+    if isinstance(usage, Mapping) and usage.get("input_tokens"):
+        return usage
+    written = reply
+    if isinstance(reply, AIMessage):
+        written = [reply.text, *(call["args"] for call in reply.tool_calls)]
+    return {
+        "input_tokens": sum(estimate_tokens(message.text) for message in messages),
+        "output_tokens": estimate_tokens(str(written)),
+    }
+
+
+def _author_of(reply: Any) -> str | None:  # noqa: ANN401
+    """Returns the name of the model that a reply tells."""
+    return model_of(reply) if isinstance(reply, AIMessage) else None
+
+
 def _name_of(model: object) -> str:
     """Returns the name of a model, else that of its class."""
     for attribute in ("model_name", "model"):
@@ -210,20 +325,6 @@ def _window_of(model: object) -> int | None:
     if not isinstance(profile, Mapping):
         return None
     return token_count(profile.get("max_input_tokens"))
-
-
-def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any, Any] | None":
-    """Returns the model bound to the JSON schema of its reply; None where it cannot be.
-
-    Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.
-    """
-    from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
-
-    try:
-        chain = model.with_structured_output(schema)
-    except Exception:  # noqa: BLE001 - no two classes say in the same way that they cannot
-        return None
-    return chain.first if isinstance(chain, RunnableSequence) else chain
 
 
 def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one

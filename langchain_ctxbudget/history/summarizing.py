@@ -263,7 +263,11 @@ class ChatModelSummarizer:
 
     def __init__(self, model: ChatModel) -> None:
         self.model = llm.StructuredModel(
-            model, SCHEMA, names=("summarize_history", "summarization"), quotes=True
+            model,
+            SCHEMA,
+            names=("summarize_history", "summarization"),
+            quotes=True,
+            reply_tokens=2 * CAP_TOKENS + REPLY_EXTRA_TOKENS,
         )
 
     @property
@@ -305,7 +309,7 @@ class ChatModelSummarizer:
         for text in (_AS_JSON, before, behind):
             taken += estimate_tokens(text)
         taken += llm.FRAMING_TOKENS
-        taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
+        taken += self.model.reply_tokens
         room = window - taken
         if room < LEAST_ROOM_TOKENS:
             raise self.model.too_small(room)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
-from pydantic import BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
@@ -50,8 +50,8 @@ from langchain_ctxbudget.tokens import ChatModel, estimate_tokens
 class ExtractionPolicy:
     """How the window of a model is divided."""
 
-    reply_tokens: int = 1_500
-    """Kept free for the reply, but at most a quarter of the window."""
+    reply_tokens: int = 3_000
+    """The longest reply, kept free for it, but at most a quarter of the window."""
     known_share: float = 1 / 4
     """The share for what is known, of what the instructions and the reply leave."""
     earlier_share: float = 1 / 10
@@ -93,6 +93,13 @@ def _text(value: object, characters: int = MOST_TEXT_CHARACTERS) -> str:
 
 
 _label = partial(_text, characters=EXTRACTION.name_characters)
+
+
+def _share(value: float) -> float:
+    """Reads a share; checked here, as not every provider takes a schema with limits of numbers."""
+    if not 0 <= value <= 1:
+        raise ValueError("no share")
+    return value
 
 
 def _name(value: object) -> str:
@@ -145,7 +152,7 @@ class _FactNote(_Note):
         description="about the user, third person without a subject, understandable on its own"
     )
     category: FactCategory
-    confidence: Annotated[float, Field(ge=0, le=1), _or(0.8)]
+    confidence: Annotated[float, AfterValidator(_share), _or(0.8)] = Field(description="0 to 1")
     updates: Maybe = Field(
         description="the id (F1) of the known fact that it repeats or refines; else empty"
     )
@@ -233,13 +240,13 @@ class ChatModelExtractor:
 
     def __init__(self, model: ChatModel) -> None:
         names = ("learn_about_user", "knowledge_extraction")
-        self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=False)
-        window_tokens = self.model.window_tokens
+        self.model = llm.StructuredModel(
+            model, SCHEMA, names=names, quotes=False, reply_tokens=EXTRACTION.reply_tokens
+        )
         # The schema is sent either way.
         frame = [_INSTRUCTIONS, _AS_JSON, *(_fenced(heading, ["-\n"]) for heading in _HEADINGS)]
         frame_tokens = sum(estimate_tokens(text) for text in frame) + llm.FRAMING_TOKENS
-        reply_tokens = min(EXTRACTION.reply_tokens, window_tokens // 4)
-        self._room_tokens = window_tokens - (frame_tokens + reply_tokens)
+        self._room_tokens = self.model.window_tokens - (frame_tokens + self.model.reply_tokens)
 
     def extract(
         self, said: Sequence[ReadMessage], before: Sequence[ReadMessage], known: Knowledge

@@ -50,6 +50,7 @@ from langchain_ctxbudget.providers.profile import (
     OwnItems,
     Profile,
 )
+from langchain_ctxbudget.providers.replies import bound_to_schema, with_longest_reply
 from langchain_ctxbudget.providers.requirements import (
     Requirement,
     Stage,
@@ -113,6 +114,7 @@ __all__ = [
     "accepted_name",
     "answered_before",
     "as_asked_to_think",
+    "bound_to_schema",
     "each",
     "finished",
     "grouped",
@@ -137,6 +139,7 @@ __all__ = [
     "with_accepted_name",
     "with_cache_marks",
     "with_calls_as_shown",
+    "with_longest_reply",
     "with_media_behind",
     "with_name_as_sent",
     "with_system_mark",

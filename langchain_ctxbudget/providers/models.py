@@ -156,7 +156,7 @@ def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
         return COMMON
     if isinstance(inner, str):
         return _profile_by_name([inner])
-    choices = _choices_of(inner)
+    choices = choices_of(inner)
     if choices:
         return _strictest([profile_of(choice, tools) for choice in choices])
     profile = _profile_by_class(inner)
@@ -229,13 +229,13 @@ def as_asked_to_think(profile: Profile, model: object) -> Profile:
     thoughts of a round back with its results: "Expected `thinking` or `redacted_thinking`, but
     found `tool_use`" (zed-industries/zed issue 33317).
     """
-    if profile.binds_thoughts and _way_of_thinking(model) == "enabled":
+    if profile.binds_thoughts and thinking_of(model).get("type") == "enabled":
         return replace(profile, binds_thoughts=False)
     return profile
 
 
-def _way_of_thinking(model: object) -> str:
-    """Returns the type of thinking that a model of Claude is asked for; empty if it tells none."""
+def thinking_of(model: object) -> Mapping[str, Any]:
+    """Returns the thinking that a model of Claude is asked for; empty if it tells none."""
     inner = unwrapped(model)
     arguments = _bound_arguments(model)
     places: list[object] = [{"thinking": getattr(inner, "thinking", None)}, arguments]
@@ -244,8 +244,8 @@ def _way_of_thinking(model: object) -> str:
     for options in places:
         thinking = options.get("thinking") if isinstance(options, Mapping) else None
         if isinstance(thinking, Mapping):
-            return str(thinking.get("type") or "")
-    return ""
+            return thinking
+    return {}
 
 
 def _speaks_responses(model: object, arguments: Mapping[str, Any], tools: Sequence[object]) -> bool:
@@ -328,7 +328,7 @@ def _profile_by_one_name(name: str) -> Profile | None:
     return None
 
 
-def _choices_of(model: object) -> list[object]:
+def choices_of(model: object) -> list[object]:
     """Returns the models of which one gets a request (`with_fallbacks`, alternatives)."""
     from langchain_core.runnables import Runnable, RunnableWithFallbacks  # noqa: PLC0415 - takes 0.2 s
     from langchain_core.runnables.configurable import RunnableConfigurableAlternatives  # noqa: PLC0415
