@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
@@ -118,8 +118,13 @@ class _Question:
         return [SystemMessage(system), HumanMessage(self.data)]
 
 
-BookUsage: TypeAlias = Callable[[Mapping[str, Any], str], None]
-"""Takes the usage of a call, as LangChain's `usage_metadata`, and the name of the model."""
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A call that a model has answered, whether its reply can be used or not."""
+
+    usage: Mapping[str, Any]
+    """As LangChain's `usage_metadata`; an estimate where the provider tells none."""
+    model_name: str
 
 
 class StructuredModel:
@@ -180,13 +185,13 @@ class StructuredModel:
         read: Callable[[str | Mapping[str, Any]], T],
         *,
         failed: str,
-        book: BookUsage | None = None,
+        book: Callable[[AnsweredCall], None] | None = None,
     ) -> T:
         """Asks at most twice, and returns what `read` makes of the first reply that it accepts.
 
         A `ValueError` of `read` says why it does not. `instructions` are the system message, with
         `in_words` at its end where no schema asks for the format; `data` is the human message.
-        `book` gets the usage of every call that was answered. Where neither reply can be read, that
+        `book` gets every call that was answered. Where neither reply can be read, that
         is a `ModelReplyError` about what has `failed`.
         """
         question = _Question(instructions, in_words, data)
@@ -227,7 +232,7 @@ class StructuredModel:
         question: _Question,
         form: _Form,
         read: Callable[[str | Mapping[str, Any]], T],
-        book: BookUsage | None,
+        book: Callable[[AnsweredCall], None] | None,
     ) -> T:
         """Asks once.
 
@@ -237,7 +242,7 @@ class StructuredModel:
         messages = question.messages(has_schema=form.has_schema)
         reply = self._awaited(self._begun(form.runnable, messages))
         if book is not None:
-            book(_usage_of(reply, messages), _author_of(reply) or self.name)
+            book(AnsweredCall(_usage_of(reply, messages), _author_of(reply) or self.name))
         try:
             return read(_content_of(reply))
         except ValueError as error:

@@ -278,8 +278,13 @@ class ChatModelSummarizer:
         """
         return f"{self.model.kind}/{VERSION}"
 
-    def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Digest:
-        """Sums up a span; `counter` measures the cap.
+    def summarize(
+        self,
+        request: SummaryRequest,
+        counter: TokenCounter,
+        book: Callable[[llm.AnsweredCall], None] | None = None,
+    ) -> Digest:
+        """Sums up a span; `counter` measures the cap, `book` gets every call that was answered.
 
         A `ModelReplyError` says why there is no summary.
         """
@@ -292,7 +297,7 @@ class ChatModelSummarizer:
         data = self._data(request, estimate_tokens(instructions))
         read = partial(read_reply, request, self.model.name, counter)
         failed = f"gave no summary of messages {request.node.first} to {request.node.end}"
-        return self.model.ask(instructions, _AS_JSON, data, read, failed=failed)
+        return self.model.ask(instructions, _AS_JSON, data, read, failed=failed, book=book)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
         """Returns the text to read.
@@ -512,6 +517,9 @@ class Owner(Protocol):
     def store(self) -> BaseStore:
         """The store of the conversations."""
 
+    def note_call(self, scope: Scope, call: llm.AnsweredCall) -> None:
+        """Counts a call of the model as usage."""
+
     def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
 
@@ -557,15 +565,27 @@ class Summarizing:
             request = yield from self._owner.recall(scope, self._next)
             if request is None:
                 return
+            calls: list[llm.AnsweredCall] = []
             try:
-                digest = self.summarizer.summarize(request, self._owner.counter)
+                digest = self.summarizer.summarize(request, self._owner.counter, calls.append)
             except ModelReplyError as error:
+                yield from self._owner.recall(scope, partial(self._book, calls))
                 if not cancelled:
                     noting = partial(self._note_failure, request, error)
                     yield from self._owner.recall(scope, noting)
                 return  # a later run tries again
+            yield from self._owner.recall(scope, partial(self._book, calls))
             if not cancelled:
                 yield from self._owner.recall(scope, partial(self._store, request, digest))
+
+    def _book(
+        self, calls: Sequence[llm.AnsweredCall], conversation: OpenConversation
+    ) -> Flow[None]:
+        """Counts calls of the model as usage, unless the conversation was cleared meanwhile."""
+        yield from ()
+        if conversation.table:
+            for call in calls:
+                self._owner.note_call(conversation.scope, call)
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         """Returns the next request, once it is known what others have written."""

@@ -7,7 +7,7 @@ with it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -249,7 +249,11 @@ class ChatModelExtractor:
         self._room_tokens = self.model.window_tokens - (frame_tokens + self.model.reply_tokens)
 
     def extract(
-        self, said: Sequence[ReadMessage], before: Sequence[ReadMessage], known: Knowledge
+        self,
+        said: Sequence[ReadMessage],
+        before: Sequence[ReadMessage],
+        known: Knowledge,
+        book: Callable[[llm.AnsweredCall], None] | None = None,
     ) -> records.Learned:
         """Learns from some messages; the longest are clipped if they do not all fit.
 
@@ -257,6 +261,7 @@ class ChatModelExtractor:
             said: The messages.
             before: Messages right before them, of which the model sees the last ones that fit.
             known: What is known, of which the model sees the most relevant part that fits.
+            book: Gets every call that the model has answered.
 
         Raises:
             ModelReplyError: Both attempts have failed, or the window is too small.
@@ -272,7 +277,12 @@ class ChatModelExtractor:
             )
         )
         reply = self.model.ask(
-            _INSTRUCTIONS, _AS_JSON, data, _read, failed="told nothing that can be used"
+            _INSTRUCTIONS,
+            _AS_JSON,
+            data,
+            _read,
+            failed="told nothing that can be used",
+            book=book,
         )
         return _learned(reply, said, facts, self.model.name)
 

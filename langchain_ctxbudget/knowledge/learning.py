@@ -36,6 +36,7 @@ from langchain_ctxbudget.knowledge.reading import EVERYTHING, Reader, Threshold,
 from langchain_ctxbudget.knowledge.records import EntityProfile, Profile, TopicProfile
 from langchain_ctxbudget.knowledge.sessions import MOST_OPEN, Sessions
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, still_there
+from langchain_ctxbudget.llm import AnsweredCall
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
@@ -58,6 +59,7 @@ class _Owner(Owner, Protocol):
     def embeddings(self) -> Embeddings | None: ...
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
     def read_ahead(self, scope: Scope, words: str) -> None: ...
+    def note_call(self, scope: Scope, call: AnsweredCall) -> None: ...
 
 
 class Learning:
@@ -318,12 +320,15 @@ class Learning:
         learned: records.Learned | None = None
         put_off: records.ProgressRecord | None = None
         problem = ""
+        calls: list[AnsweredCall] = []
         if extractor is not None:
             try:
-                learned = self._ask(extractor, work)
+                learned = self._ask(extractor, work, calls)
             except ModelReplyError as error:
                 put_off = work.put_off(error, self.owner.clock())
                 problem = _failure_in_words(work, error, put_off)
+            booking = self._book(work, calls)
+            drive(locked(known.lock_of(self.owner.store, work.scope.user_id), booking))
         if not cancelled:
             outcome = self._write_outcome(work, learned, put_off, problem)
             drive(locked(known.lock_of(self.owner.store, work.scope.user_id), outcome))
@@ -341,8 +346,17 @@ class Learning:
             return self._put_off(work, put_off, problem)
         return self._write(work, learned)
 
-    def _ask(self, extractor: ChatModelExtractor, work: Work) -> records.Learned:
-        """Returns what the model learns from messages.
+    def _book(self, work: Work, calls: Iterable[AnsweredCall]) -> Flow[None]:
+        """Counts calls of the model as usage, unless their user was erased meanwhile."""
+        yield from ()
+        if self._is_same_user(work):
+            for call in calls:
+                self.owner.note_call(work.scope, call)
+
+    def _ask(
+        self, extractor: ChatModelExtractor, work: Work, calls: list[AnsweredCall]
+    ) -> records.Learned:
+        """Returns what the model learns from messages; adds the calls that it has answered.
 
         Raises:
             ModelReplyError: It has learned nothing.
@@ -350,7 +364,9 @@ class Learning:
         knowledge = drive(known.read(self.owner.store, work.scope.user_id))
         self._is_asking = True
         try:
-            return extractor.extract(work.messages_read(), work.messages_before(), knowledge)
+            return extractor.extract(
+                work.messages_read(), work.messages_before(), knowledge, calls.append
+            )
         finally:
             self._is_asking = False
 
@@ -390,8 +406,11 @@ class Learning:
         """Returns whether nothing was erased or learned since messages were taken up."""
         scope = work.scope
         progress = yield from self.reader.progress(scope)
-        is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept_before
-        return is_same_user and progress == work.progress
+        return self._is_same_user(work) and progress == work.progress
+
+    def _is_same_user(self, work: Work) -> bool:
+        """Returns whether nothing of the user was erased since messages were taken up."""
+        return known.kept_of(self.owner.store, work.scope.user_id) is work.kept_before
 
     def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
         """Gives every topic and entity of a user a vector that has none of this model."""

@@ -52,12 +52,12 @@ class Workers:
 
     def close(self) -> None:
         """Writes everything that is pending, and ends all work."""
-        self.bookkeeping.close()
         self.sealing.of_prompts.close()
         self.sealing.of_others.close()
         self.learning.close()
         if self.summarizing:
             self.summarizing.worker.close()
+        self.bookkeeping.close()  # last, as models' calls are booked until then
 
     def problems_of(self, scope: stores.Scope) -> list[str]:
         """Returns what failed for a conversation in the background, learning aside."""

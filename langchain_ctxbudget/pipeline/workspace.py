@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,8 +11,9 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import StoreError
+from langchain_ctxbudget.errors import InputError, StoreError
 from langchain_ctxbudget.flow import Flow, T
+from langchain_ctxbudget.llm import AnsweredCall
 from langchain_ctxbudget.messages import forget_texts
 from langchain_ctxbudget.pipeline.beside import BesideReader, Stored, read_marks
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
@@ -101,6 +103,13 @@ class Workspace:
         self.libraries = history.Libraries(self.workers.sealing.note_other)
         """The other conversations of users, as prompts search them."""
         self.read_ahead = self.workers.sealing.read_ahead
+
+    def note_call(self, scope: stores.Scope, call: AnsweredCall) -> None:
+        """Counts a call of the model that learns and sums up as usage of a conversation."""
+        bookkeeping = self.workers.bookkeeping
+        with suppress(InputError):  # a provider's numbers that are none
+            bookkeeping.note(scope, call.usage, call.model_name)
+            bookkeeping.worker.submit(scope.user_id)
 
     # The store
 
