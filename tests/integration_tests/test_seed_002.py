@@ -147,8 +147,8 @@ def shown_by_wish(pipeline: ContextPipeline) -> list[str]:
 def talk_with_a_decision() -> list[Any]:
     messages = talk(100)
     messages[40] = HumanMessage(
-        "Then it is settled: we graft the old Williams pears onto quince, and ask Mrs. Field for six"
-        " rootstocks."
+        "Then it is settled: we graft the old Williams pears onto quince, and ask Mrs. Field for"
+        " six rootstocks."
     )
     return messages
 
