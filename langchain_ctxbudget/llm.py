@@ -268,7 +268,7 @@ class StructuredModel:
         raise _CallFailure(
             clipped(text, MOST_ERROR_CHARACTERS),
             is_passing=status not in REFUSALS,
-            is_of_form=status in REFUSALS or isinstance(error, TypeError | ValueError),
+            is_of_form=status in REFUSALS or _refuses_arguments(error),
         )
 
     def _begun(
@@ -294,6 +294,13 @@ class StructuredModel:
 
         threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
         return reply
+
+
+def _refuses_arguments(error: BaseException) -> bool:
+    """Returns whether a class has refused an argument; a reply that it cannot read is none."""
+    if isinstance(error, json.JSONDecodeError | UnicodeError):
+        return False
+    return isinstance(error, TypeError | ValueError)
 
 
 def _usage_of(reply: Any, messages: Sequence[BaseMessage]) -> Mapping[str, Any]:  # noqa: ANN401

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from langchain_ctxbudget.knowledge.records import ENGLISH, ReadMessage
-from langchain_ctxbudget.messages import digits_in, fold, numbers_in, sentences, terms
+from langchain_ctxbudget.messages import STOP_WORDS, digits_in, fold, numbers_in, sentences, terms
 from langchain_ctxbudget.search import NamedDate, named_dates
 
 _WORD = re.compile(r"[^\W_]+")
@@ -31,6 +31,8 @@ class GroundingPolicy:
     long_characters: int = 7
     """From so many on, its last two characters may differ ("Helsinki", "Helsingissä"); between the
     two, the last one."""
+    english_share: float = 1 / 4
+    """The share of stop words in a text from which on it is taken for English."""
     near_days: int = 31
     """A date that is so near to the day of a message may stand for "yesterday" or "next week"."""
 
@@ -55,6 +57,7 @@ class Ground:
         self._days = [message.at.date() for message in said if message.at]
         self._words = set(_WORD.findall(_bare(joined)))
         self._terms = set(terms(joined))
+        self._is_english = _is_english(joined)
         self._numbers = _with_parts(numbers_in(joined))
         for day in self._days:
             self._numbers.update(str(day.year + years) for years in (-1, 0, 1))
@@ -65,16 +68,21 @@ class Ground:
     def bears(self, text: str) -> bool:
         """Returns whether all names and numbers of a text stand in the messages.
 
-        A text in a script without capitals shows no names: it must share a term with them.
+        A text without any must share a term with them, if they are in English: in another language
+        it may be a translation. So must a text in a script without capitals, which shows no names.
         """
         dates = [named for named in _dates_in(text) if self._is_near(named)]
         months = [named.month for named in dates]
         numbers = self._numbers.union(*map(_numbers_of, dates))
-        if not all(_stands_among(number, numbers) for number in digits_in(text)):
+        in_digits = digits_in(text)
+        if not all(_stands_among(number, numbers) for number in in_digits):
             return False
-        if not _has_capitals(text):
-            return self.shared_terms(text) > 0 or not terms(text)
-        return all(self._has_name(name) or _is_month(name, months) for name in _names_in(text))
+        names = list(_names_in(text))
+        if not all(self._has_name(name) or _is_month(name, months) for name in names):
+            return False
+        if _has_capitals(text) and (names or in_digits or not self._is_english):
+            return True
+        return self.shared_terms(text) > 0 or not terms(text)
 
     def names(self, name: str) -> bool:
         """Returns whether a name stands in the messages, or is made of words that do."""
@@ -82,8 +90,9 @@ class Ground:
         return self.bears(name) and (self.shared_terms(name) > 0 or any(map(self._has_name, words)))
 
     def shared_terms(self, text: str) -> int:
-        """Returns how many terms of a text stand in the messages."""
-        return len(self._terms.intersection(terms(text)))
+        """Returns how many terms of a text stand in the messages, numbers aside."""
+        shared = self._terms.intersection(terms(text))
+        return sum(not numbers_in(term) for term in shared)
 
     def _add_dates(self, dates: Iterable[NamedDate]) -> None:
         """Takes in dates that the messages name, so that they may be written in another way."""
@@ -130,6 +139,13 @@ def _names_in(text: str) -> Iterator[str]:
             is_name = len(word) > 1 and any(letter.isupper() for letter in told_by)
             if is_name and not ENGLISH.nobody.fullmatch(fold(word)):
                 yield _bare(word)
+
+
+def _is_english(text: str) -> bool:
+    """Returns whether so many words of a text are frequent in English that it is English."""
+    words = _WORD.findall(fold(text))
+    frequent = sum(word in STOP_WORDS for word in words)
+    return frequent >= GROUNDING.english_share * len(words)
 
 
 def _parts(number: str) -> list[str]:
