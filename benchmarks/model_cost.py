@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -59,24 +60,37 @@ class Calls:
     output_tokens: int = 0
 
 
+class Kind(StrEnum):
+    """What a call is for."""
+
+    LEARNING = "learning"
+    SUMMARY = "summaries"
+    BOTH = "both at once"
+
+
 class Model(BaseChatModel):
     """Answers as a diligent model would, and counts its calls."""
 
-    _calls: dict[str, Calls] = PrivateAttr(default_factory=lambda: defaultdict(Calls))
+    _calls: dict[Kind, Calls] = PrivateAttr(default_factory=lambda: defaultdict(Calls))
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
     @property
-    def calls(self) -> dict[str, Calls]:
+    def calls(self) -> dict[Kind, Calls]:
         return self._calls
 
     def _generate(self, messages: list[BaseMessage], *_: object, **__: object) -> ChatResult:
         prompt = "\n".join(message.text for message in messages)
-        learns = MESSAGES_HEADING in prompt
-        reply = _notes(prompt) if learns else _summary(messages[-1].text)
-        calls = self._calls["learning" if learns else "summaries"]
+        kind = _kind_of(prompt)
+        fields: dict[str, Any] = {}
+        if kind is not Kind.SUMMARY:
+            fields |= _notes(prompt)
+        if kind is not Kind.LEARNING:
+            fields |= _summary(messages[-1].text)
+        reply = json.dumps(fields)
+        calls = self._calls[kind]
         calls.number += 1
         calls.input_tokens += COUNT(prompt)
         calls.output_tokens += COUNT(reply)
@@ -85,7 +99,13 @@ class Model(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
-def _notes(prompt: str) -> str:
+def _kind_of(prompt: str) -> Kind:
+    if MESSAGES_HEADING not in prompt:
+        return Kind.SUMMARY
+    return Kind.BOTH if "key_decisions" in prompt else Kind.LEARNING
+
+
+def _notes(prompt: str) -> dict[str, Any]:
     """Returns the user's sentences that are statements as facts."""
     found = _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])
     facts = []
@@ -105,10 +125,10 @@ def _notes(prompt: str) -> str:
             for one in said
             if one.label is Label.STATEMENT
         ]
-    return json.dumps({"facts": facts[: EXTRACTION.most_facts], "topics": [], "entities": []})
+    return {"facts": facts[: EXTRACTION.most_facts], "topics": [], "entities": []}
 
 
-def _summary(span: str) -> str:
+def _summary(span: str) -> dict[str, Any]:
     """Returns a summary that is as long as it may be: the first sentences of the messages."""
     chosen: list[str] = []
     tokens = 0
@@ -123,7 +143,7 @@ def _summary(span: str) -> str:
         "open_questions": [],
         "code_artifacts": [],
     }
-    return json.dumps({"summary": "\n".join(chosen), **lists})
+    return {"summary": "\n".join(chosen), **lists}
 
 
 def conversations() -> list[list[BaseMessage]]:

@@ -54,14 +54,17 @@ from langchain_ctxbudget.history.elsewhere import (
     Libraries,
     OtherConversations,
 )
-from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
+from langchain_ctxbudget.history.extractive import Digest, Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, message_reference
 from langchain_ctxbudget.history.other_search import Query
 from langchain_ctxbudget.history.other_threads import OtherMessage
 from langchain_ctxbudget.history.summarizing import (
+    ChatModelSummarizer,
     ConversationCompaction,
     Owner,
+    SpanAhead,
     Summarizing,
+    SummaryRequest,
     compactions,
     look_up,
 )

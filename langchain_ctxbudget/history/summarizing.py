@@ -261,6 +261,8 @@ def _bare(text: str) -> str:
 class ChatModelSummarizer:
     """Makes digests with any chat model."""
 
+    schema = SCHEMA
+
     def __init__(self, model: ChatModel) -> None:
         self.model = llm.StructuredModel(
             model,
@@ -288,16 +290,32 @@ class ChatModelSummarizer:
 
         A `ModelReplyError` says why there is no summary.
         """
+        instructions = self.instructions(request)
+        data = self._data(request, estimate_tokens(instructions))
+        read = partial(self.read, request, counter)
+        failed = f"gave no summary of messages {request.node.first} to {request.node.end}"
+        return self.model.ask(instructions, _AS_JSON, data, read, failed=failed, book=book)
+
+    def instructions(self, request: SummaryRequest) -> str:
+        """Returns what a model is told to do with a span."""
         limits = {
             "tokens": request.cap_tokens,
             "characters": request.cap_tokens * CHARACTERS_PER_TOKEN,
         }
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
-        instructions = _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
-        data = self._data(request, estimate_tokens(instructions))
-        read = partial(read_reply, request, self.model.name, counter)
-        failed = f"gave no summary of messages {request.node.first} to {request.node.end}"
-        return self.model.ask(instructions, _AS_JSON, data, read, failed=failed, book=book)
+        return _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
+
+    def before(self, request: SummaryRequest) -> str:
+        """Returns what came before a span, as a model reads it."""
+        items = [f"- {fences.as_item(question)}\n" for question in request.open_questions]
+        before = self._earlier("The conversation before this segment", request.prior)
+        return before + self._earlier("Questions that were open before it", "".join(items))
+
+    def read(
+        self, request: SummaryRequest, counter: TokenCounter, reply: str | Mapping[str, Any]
+    ) -> Digest:
+        """Reads a reply as the digest of a span; a `ValueError` says why it is none."""
+        return read_reply(request, self.model.name, counter, reply)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
         """Returns the text to read.
@@ -305,9 +323,7 @@ class ChatModelSummarizer:
         What came before the span, then its lines, the largest of them clipped.
         """
         window = self.model.window_tokens
-        items = [f"- {fences.as_item(question)}\n" for question in request.open_questions]
-        before = self._earlier("The conversation before this segment", request.prior)
-        before += self._earlier("Questions that were open before it", "".join(items))
+        before = self.before(request)
         before += f"The span:\n{fences.opening(CONTEXT).strip()}"
         behind = fences.closing(CONTEXT)
 
@@ -524,6 +540,17 @@ class Owner(Protocol):
         """Runs a flow with a conversation that is up to date, alone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanAhead:
+    """The span in which a message stands that is read for something else."""
+
+    is_summed_up: bool
+    """False: the conversation is not compacted yet, or its model is waited for."""
+    has_ended: bool = False
+    request: SummaryRequest | None = None
+    """What a model is to write about it; None where it has, or is not to."""
+
+
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
@@ -547,6 +574,36 @@ class Summarizing:
         if has_news and wanted(self._spans_of(conversation)):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
+
+    def ahead(self, scope: Scope, position: int) -> Flow["SpanAhead"]:
+        """Returns what a model is to write about the span in which a message stands, and when."""
+        return self._owner.recall(scope, partial(self._ahead, position))
+
+    def keep(self, scope: Scope, request: SummaryRequest, digest: Digest) -> Flow[None]:
+        """Stores what somebody else has had a model write, unless it is written already."""
+        return self._owner.recall(scope, partial(self._keep, request, digest))
+
+    def _ahead(self, position: int, conversation: OpenConversation) -> Flow["SpanAhead"]:
+        known = conversation.table.span_digests
+        if known.until <= 0 or known.waits_until is not None or not conversation.scope.is_kept:
+            return SpanAhead(is_summed_up=False)
+        seen, spans = self._seen(conversation)
+        nodes = [node for node in spans.tree.complete(len(spans.entries)) if node.level == 1]
+        here = [node for node in nodes if node.first <= position < node.end]
+        if not here:
+            return SpanAhead(is_summed_up=True)
+        key = spans.key(here[0])
+        yield from look_up(self._owner.store, seen.scope, known, [key])
+        if not known.lacks(key) or key in known.failures:
+            return SpanAhead(is_summed_up=True, has_ended=True)
+        request = request_of(seen, spans, here[0], key)
+        return SpanAhead(is_summed_up=True, has_ended=True, request=request)
+
+    def _keep(
+        self, request: SummaryRequest, digest: Digest, conversation: OpenConversation
+    ) -> Flow[None]:
+        if conversation.table.span_digests.lacks(request.key):
+            yield from self._store(request, digest, conversation)
 
     def _seen(self, conversation: OpenConversation) -> tuple[Conversation, Spans]:
         seen = conversation.seen_with(self._owner.counter)

@@ -197,7 +197,7 @@ class LearnedAboutUser(_Note):
 SCHEMA = convert_to_json_schema(LearnedAboutUser)
 
 
-def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
+def read_reply(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     """Reads a reply.
 
     Raises:
@@ -216,13 +216,18 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
 
 # What a model is asked
 
+
+def schema_in_words(schema: Mapping[str, Any]) -> str:
+    """Returns what asks for a reply of a JSON schema."""
+    request = "Reply with one JSON object of this JSON schema and nothing else:"
+    return f"\n\n{request}\n{json.dumps(schema)}"
+
+
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
-_INSTRUCTIONS = _WORDING.format(
+INSTRUCTIONS = _WORDING.format(
     TEXT_CHARACTERS=MOST_TEXT_CHARACTERS, MOST_FACTS=EXTRACTION.most_facts, CONTEXT=CONTEXT
 )
-_AS_JSON = (
-    f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
-)
+_AS_JSON = schema_in_words(SCHEMA)
 FACTS_HEADING = "Known facts about the user:\n"
 TOPICS_HEADING = "Known topics:\n"
 ENTITIES_HEADING = "Known people and things:\n"
@@ -244,7 +249,7 @@ class ChatModelExtractor:
             model, SCHEMA, names=names, quotes=False, reply_tokens=EXTRACTION.reply_tokens
         )
         # The schema is sent either way.
-        frame = [_INSTRUCTIONS, _AS_JSON, *(_fenced(heading, ["-\n"]) for heading in _HEADINGS)]
+        frame = [INSTRUCTIONS, _AS_JSON, *(_fenced(heading, ["-\n"]) for heading in _HEADINGS)]
         frame_tokens = sum(estimate_tokens(text) for text in frame) + llm.FRAMING_TOKENS
         self._room_tokens = self.model.window_tokens - (frame_tokens + self.model.reply_tokens)
 
@@ -277,14 +282,29 @@ class ChatModelExtractor:
             )
         )
         reply = self.model.ask(
-            _INSTRUCTIONS,
+            INSTRUCTIONS,
             _AS_JSON,
             data,
-            _read,
+            read_reply,
             failed="told nothing that can be used",
             book=book,
         )
-        return _learned(reply, said, facts, self.model.name)
+        return learned_in(reply, said, facts, self.model.name)
+
+    def texts_of(
+        self, said: Sequence[ReadMessage], before: Sequence[ReadMessage], known: Knowledge
+    ) -> tuple[list[Fact], list[str]]:
+        """Returns the facts that a prompt shows, in the order of their ids, and all of its texts.
+
+        The messages stand in it whole, those before them too.
+        """
+        facts, texts = _shown_of(known, said, int(self._room_tokens * EXTRACTION.known_share))
+        most_tokens = self.model.window_tokens
+        earlier_items = [_item(message, most_tokens) for message in before]
+        new_items = [_item(message, most_tokens, number) for number, message in enumerate(said, 1)]
+        texts.append(_fenced(EARLIER_HEADING, earlier_items))
+        texts.append(_fenced(MESSAGES_HEADING, new_items))
+        return facts, texts
 
     def _new_items(self, said: Sequence[ReadMessage]) -> list[str]:
         """Returns the messages to learn from as numbered items, clipped so that all fit.
@@ -414,7 +434,7 @@ def _name_item(profile: Profile) -> str:
 # What a reply teaches
 
 
-def _learned(
+def learned_in(
     reply: LearnedAboutUser, said: Sequence[ReadMessage], known: Sequence[Fact], made_by: str
 ) -> records.Learned:
     """Returns what a reply says, of which every part stands in messages.

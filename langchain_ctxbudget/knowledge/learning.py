@@ -40,12 +40,14 @@ from langchain_ctxbudget.llm import AnsweredCall
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
+from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.worker import PATIENCE_SECONDS, PAUSE_SECONDS, Cancelled, Worker
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
+    from langchain_ctxbudget.knowledge.joint_reading import JointReader
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 
@@ -54,6 +56,7 @@ class _Owner(Owner, Protocol):
     """The engine that has the conversations open."""
 
     settings: ContextSettings
+    counter: TokenCounter
 
     @property
     def embeddings(self) -> Embeddings | None: ...
@@ -73,6 +76,8 @@ class Learning:
             from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415
 
             self._extractor = ChatModelExtractor(model)
+        self._summarizing: history.Summarizing | None = None
+        self._joint_reader: JointReader | None = None
         self._sessions = Sessions()
         self._outages = Outages()
         self.reader = Reader(owner, self._outages)
@@ -81,6 +86,15 @@ class Learning:
         self._is_asking = False
         """True while a model works: nothing is written before that is over."""
         self.worker: Worker[Scope] = Worker(self._run, pause_seconds=PAUSE_SECONDS)
+
+    def read_with(self, summarizing: history.Summarizing) -> None:
+        """Has spans summed up in the calls that learn from them, where both are due at once."""
+        if self._extractor is None:
+            return
+        from langchain_ctxbudget.knowledge.joint_reading import JointReader  # noqa: PLC0415
+
+        self._summarizing = summarizing
+        self._joint_reader = JointReader(self._extractor, summarizing.summarizer)
 
     # When a conversation is learned from
 
@@ -302,16 +316,45 @@ class Learning:
                 threshold = EVERYTHING
             is_for_model = not work.is_ahead and work.own_words() >= threshold.words_for_model
             reader = extractor if is_for_model else None
-            problem = self._learn_from(work, reader, cancelled)
+            span = self._span_of(work, reader)
+            if _waits_for_end_of(span, work, threshold):
+                break
+            if span.request is not None:
+                work = work.with_end(min(len(work.entries), span.request.node.end))
+            problem = self._learn_from(work, reader, cancelled, span.request)
             if problem:
                 problems.append(problem)
             self.worker.wait_for_pause()
         return problems
 
+    def _span_of(self, work: Work, extractor: ChatModelExtractor | None) -> history.SpanAhead:
+        """Returns the span that the first of some messages stands in, as far as it is summed up.
+
+        Where the model has failed before, or learning does not read all that a summary tells of,
+        both are asked for apart.
+        """
+        apart = history.SpanAhead(is_summed_up=False)
+        if self._summarizing is None or extractor is None:
+            return apart
+        if work.is_retry or work.there is not None or not work.is_read_whole(work.first):
+            return apart
+        span = drive(self._summarizing.ahead(work.scope, work.first))
+        request = span.request
+        if request is None:
+            return span
+        is_within = request.node.end <= len(work.entries)
+        if is_within and work.is_read_whole(request.node.first):
+            return span
+        return replace(span, request=None)
+
     # What is learned from it
 
     def _learn_from(
-        self, work: Work, extractor: ChatModelExtractor | None, cancelled: Cancelled
+        self,
+        work: Work,
+        extractor: ChatModelExtractor | None,
+        cancelled: Cancelled,
+        request: history.SummaryRequest | None = None,
     ) -> str:
         """Learns from some messages, by rules where there is no extractor.
 
@@ -323,7 +366,9 @@ class Learning:
         calls: list[AnsweredCall] = []
         if extractor is not None:
             try:
-                learned = self._ask(extractor, work, calls)
+                learned = self._ask_jointly(work, request, calls) if request else None
+                if learned is None:
+                    learned = self._ask(extractor, work, calls)
             except ModelReplyError as error:
                 put_off = work.put_off(error, self.owner.clock())
                 problem = _failure_in_words(work, error, put_off)
@@ -352,6 +397,37 @@ class Learning:
         if self._is_same_user(work):
             for call in calls:
                 self.owner.note_call(work.scope, call)
+
+    def _ask_jointly(
+        self, work: Work, request: history.SummaryRequest, calls: list[AnsweredCall]
+    ) -> records.Learned | None:
+        """Returns what the model learns from messages, and stores the summary of their span.
+
+        None where their prompt does not fit its window.
+
+        Raises:
+            ModelReplyError: It has learned nothing.
+        """
+        if self._joint_reader is None or self._summarizing is None:
+            return None
+        from langchain_ctxbudget.knowledge.joint_reading import JointQuestion  # noqa: PLC0415
+
+        question = JointQuestion(
+            said=work.messages_read(),
+            before=work.read_between(request.node.first, work.first),
+            known=drive(known.read(self.owner.store, work.scope.user_id)),
+            request=request,
+        )
+        self._is_asking = True
+        try:
+            answer = self._joint_reader.read(question, self.owner.counter, calls.append)
+        finally:
+            self._is_asking = False
+        if answer is None:
+            return None
+        learned, digest = answer
+        drive(self._summarizing.keep(work.scope, request, digest))
+        return learned
 
     def _ask(
         self, extractor: ChatModelExtractor, work: Work, calls: list[AnsweredCall]
@@ -439,6 +515,16 @@ class Learning:
             before, topics=with_vectors(before.topics), entities=with_vectors(before.entities)
         )
         yield from known.save(store, user_id, before, after)
+
+
+def _waits_for_end_of(span: history.SpanAhead, work: Work, threshold: Threshold) -> bool:
+    """Returns whether messages are read once their span has ended, so that one call does both.
+
+    Not at the end of a session, when there is nothing more to wait for.
+    """
+    is_in_session = threshold.words > 0
+    is_full = len(work.entries) - work.first >= LEARNING_POLICY.most_messages
+    return is_in_session and span.is_summed_up and not span.has_ended and not is_full
 
 
 def _failure_in_words(

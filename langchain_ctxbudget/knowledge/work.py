@@ -5,14 +5,14 @@ goes on from the newest mark that fits.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget import llm
 from langchain_ctxbudget.errors import ModelReplyError
-from langchain_ctxbudget.history import Entry, OpenConversation
+from langchain_ctxbudget.history import Beginning, Entry, OpenConversation
 from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.records import ENGLISH
 from langchain_ctxbudget.knowledge.standing_rules import RuleEvent
@@ -89,6 +89,30 @@ class Work:
         return as_read_messages(
             [entry for entry in entries if entry.id not in self.not_own], others
         )
+
+    def with_end(self, end: int) -> "Work":
+        """Returns the same up to an earlier position."""
+        ids = {entry.id for entry in self.entries[self.first : end]}
+        statements = [note for note in self.statements if ids.issuperset(note.message_ids)]
+        return replace(
+            self,
+            entries=Beginning(self.entries, end),
+            costs=self.costs[:end],
+            statements=tuple(statements),
+        )
+
+    def is_read_whole(self, first: int) -> bool:
+        """Returns whether an extraction reads the messages from a position on as they stand.
+
+        It does not read results of tools and what was pasted.
+        """
+        entries = self.entries[first:]
+        texts = [message.text for message in self._as_read(entries)]
+        return texts == [entry.text for entry in entries]
+
+    def read_between(self, first: int, end: int) -> list[records.ReadMessage]:
+        """Returns messages before those to learn from, as an extraction reads them."""
+        return self._as_read(self.entries[first:end])
 
     def own_words(self) -> int:
         """Returns the number of the user's words in them."""

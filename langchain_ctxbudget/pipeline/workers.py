@@ -30,6 +30,7 @@ class Workers:
         self.summarizing: history.Summarizing | None = None
         if summary_model is not None:
             self.summarizing = history.Summarizing(summary_model, workspace)
+            self.learning.read_with(self.summarizing)
         self.sealing = Sealing(workspace)
         self.bookkeeping = Bookkeeping(lambda: workspace.store, workspace.clock, prices)
 
