@@ -67,7 +67,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def pipeline(model: Model) -> Any:
     with opened(model) as pipeline:
-        talk(pipeline, range(50))
+        talk(pipeline, range(28))
         yield pipeline
 
 
@@ -106,18 +106,18 @@ def test_every_message_is_learned_from_once(pipeline: ContextPipeline, model: Mo
 def test_the_end_of_a_session_reads_the_rest() -> None:
     model = Model(answer=read)
     with opened(model) as pipeline:
-        talk(pipeline, range(25))
+        talk(pipeline, range(15))
         pipeline.end_session(**USER)
         assert pipeline.flush(30)
 
     shown = [text for prompt in model.learned for _, text in new_messages(prompt)]
-    assert len(shown) == 25
+    assert len(shown) == 15
 
 
 def test_what_tools_say_is_in_no_call_that_learns() -> None:
     model = Model(answer=read)
     with opened(model) as pipeline:
-        for number in range(25):
+        for number in range(15):
             call = {"name": "look", "args": {}, "id": f"call{number}"}
             question, answer = exchange(number)
             seen = [AIMessage("", tool_calls=[call], id=f"c{number}")]
@@ -138,7 +138,7 @@ def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
 
     model = Model(answer=answer)
     with opened(model) as pipeline:
-        talk(pipeline, range(40))
+        talk(pipeline, range(30))
         summaries = [one.summary for one in pipeline.get_compactions(**USER)]
 
     assert len(model.joint) == 2, "two attempts, then the wait of an outage"
@@ -148,7 +148,7 @@ def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
 def test_a_model_of_a_small_window_is_asked_for_both_apart() -> None:
     model = Model(answer=read, profile={"max_input_tokens": 6_000})
     with opened(model) as pipeline:
-        talk(pipeline, range(25))
+        talk(pipeline, range(15))
 
     assert model.joint == []
     assert len(model.learned) > 0
