@@ -181,6 +181,8 @@ def test_an_export_has_every_kind_of_record(export: Export) -> None:
         "knowledge",
         "snapshot",
         "learning",
+        "spent",
+        "usage",
     }
 
 
