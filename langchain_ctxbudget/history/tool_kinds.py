@@ -148,6 +148,8 @@ class ToolKindRules:
     """What makes results stale; None where calls of this kind neither make nor become so."""
     shows_files: bool = False
     """True if its results show files, unless they refuse to."""
+    is_about_files: bool = False
+    """True if its subjects are files."""
 
 
 # What calls are about, and how they fail
@@ -300,6 +302,7 @@ EDIT = ToolKindRules(
     note=_note_edit,
     section=CHANGED,
     staleness=None,  # the next edits need what was read before
+    is_about_files=True,
 )
 
 WRITE = ToolKindRules(
@@ -310,6 +313,7 @@ WRITE = ToolKindRules(
     note=_note_write,
     section=CHANGED,
     staleness=Staleness(done_again="overwritten", replaces=_its_files, looks_at=lambda _: []),
+    is_about_files=True,
 )
 
 SEARCH = ToolKindRules(
@@ -348,6 +352,7 @@ READ = ToolKindRules(
         done_again="read again", replaces=_whole_files_or_part, looks_at=_files_and_part
     ),
     shows_files=True,
+    is_about_files=True,
 )
 
 OTHER = ToolKindRules(

@@ -12,7 +12,7 @@ was said. A result is one use that all its names share: one of three
 files that a search found is likely to be opened, one of 300 names in a file is not.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -34,6 +34,7 @@ from langchain_ctxbudget.history.work_notes import RECENT, SHORT, Outcome, WorkN
 from langchain_ctxbudget.messages import (
     Count,
     cached_until_forgotten,
+    clipped,
     fences,
     is_user,
     one_line,
@@ -42,7 +43,7 @@ from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
 ERROR = Section("# Last error\n", 90.0, WorkNotes.error_lines)
-NAMES = Section("# Names used\n", 83.0)
+NAMES = Section("# Names, with where they stand\n", 83.0)
 CODE = Section("# Lines of these files, as last seen\n", 54.0)
 SECTIONS_OF_NAMES = (CHANGED, FILES_READ, NAMES)
 """The sections of files and of other names."""
@@ -79,6 +80,11 @@ class WorkStatePolicy:
     """The share of its tokens for error, tasks and commands; files and names get the rest."""
     given: float = 4.0
     """A use as a short argument of a call; all names of a long one share as much."""
+    least_likely: float = 1 / 512
+    """A name is told only if it is at least as likely to be used again as this says (measured: of
+    those below it one in forty is, of the others one in five)."""
+    label_characters: int = 40
+    """Characters of a command that is told with the names in it."""
     member: float = 0.1
     """The factor of a name that is the member of another one."""
 
@@ -101,7 +107,9 @@ def headings() -> frozenset[str]:
 def names_in(text: str) -> Mapping[str, int]:
     """Returns how often each name stands in a text: paths, symbols, hashes, ids, URLs."""
     names: list[str] = []
-    for word in PATTERNS.used_name.findall(text[:LONGEST_TEXT]):
+    # JSON writes line breaks as signs, which would begin the names behind them.
+    plain = text[:LONGEST_TEXT].replace("\\n", "\n").replace("\\t", "\t")
+    for word in PATTERNS.used_name.findall(plain):
         name = word.rstrip("./:-@~+").removeprefix("./")
         name = PATTERNS.line_number.sub(r"\1", name)
         if len(name) in NAME_LENGTHS and _looks_like_a_name(name):
@@ -112,6 +120,8 @@ def names_in(text: str) -> Mapping[str, int]:
 def _looks_like_a_name(word: str) -> bool:
     if PATTERNS.time.match(word):
         return False
+    if word.startswith(".") and "/" not in word:  # a file such as `.env.json`, and not a field
+        return PATTERNS.code.search(word) is not None
     if "/" in word or PATTERNS.suffix.search(word) or PATTERNS.symbol.search(word):
         return True
     return PATTERNS.mixed.match(word) is not None
@@ -139,6 +149,39 @@ def text_with_calls(messages: Iterable[BaseMessage]) -> str:
     return "\n".join(texts)
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a name stands in: a file, a command, or what the user says."""
+
+    text: str
+    is_file: bool = False
+
+    @classmethod
+    def of(cls, use: ToolUse) -> "Home":
+        """Returns what the names in a call and its result stand in."""
+        if use.rules is tool_kinds.OTHER:
+            return cls(use.call.tool)
+        return cls(use.subject, use.rules.is_about_files)
+
+    def label(self, root: str, times_of_base: Mapping[str, int]) -> str:
+        """Returns how it is told.
+
+        Args:
+            root: The directory to which long paths are shown relative.
+            times_of_base: How many files have each base name.
+        """
+        if not self.is_file:
+            return clipped(one_line(self.text), POLICY.label_characters)
+        base = _base_of(self.text)
+        if times_of_base.get(base, 0) < 2:  # noqa: PLR2004 - one alone needs no folder
+            return base
+        return self.text.removeprefix(f"{root}/") if root else self.text
+
+
+OF_USER = Home("said by the user")
+SEEN_FILES = Home("files seen")
+
+
 @dataclass(slots=True)
 class WorkState(WorkNotes):
     """What tool calls have left behind, read message by message.
@@ -152,6 +195,8 @@ class WorkState(WorkNotes):
     """The position behind the last message that was read."""
     uses: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, weight."""
+    homes: dict[str, Home] = field(default_factory=dict)
+    """Where names stand; those that only an assistant has said stand nowhere."""
     _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
@@ -160,6 +205,7 @@ class WorkState(WorkNotes):
         return replace(
             self,
             uses=self.uses.copy(),
+            homes=self.homes.copy(),
             files=self.files.copy(),
             outcomes={kind: ends.copy() for kind, ends in self.outcomes.items()},
             todos=self.todos.copy(),
@@ -175,20 +221,34 @@ class WorkState(WorkNotes):
                 self._read_result(message)
                 continue
             self._note_names(message.text, 1.0)
+            if is_user(message):
+                self._note_homes(message.text, OF_USER)
             if isinstance(message, AIMessage):
                 for call in message.tool_calls:
                     self._read_call(call["id"] or "", call["name"], call["args"])
         if len(self.uses) > MOST_NAMES:
             likely = sorted(self.uses, key=self.activation)[-(MOST_NAMES // 2) :]
             self.uses = {name: self.uses[name] for name in likely}
+            self.homes = {name: self.homes[name] for name in likely if name in self.homes}
         return self
 
     def _read_call(self, call_id: str, tool: str, args: Mapping[str, Any]) -> None:
         self.calls += 1
-        self._open[call_id] = ToolUse.of(tool, args, self.kinds)
+        use = ToolUse.of(tool, args, self.kinds)
+        self._open[call_id] = use
         for text in texts_of(args):
             is_short = len(text) <= SHORT and "\n" not in text
             self._note_names(text, POLICY.given, shared=not is_short)
+            self._note_homes(text, Home.of(use))
+
+    def _note_homes(self, text: str, home: Home) -> None:
+        """Notes that the names of a text stand somewhere; a file is told rather than a command."""
+        for name in names_in(text):
+            known = self.homes.get(name)
+            is_itself = home.is_file and name == home.text
+            is_better = known is None or home.is_file or not known.is_file
+            if is_better and not is_itself:
+                self.homes[name] = home
 
     def _note_names(self, text: str, weight: float, *, shared: bool = False) -> None:
         """Notes a use of each name of a text; all of them share the weight, or each one has it."""
@@ -203,6 +263,9 @@ class WorkState(WorkNotes):
         call = self._open.pop(result.tool_call_id, None)
         if call is not None:
             self._note_result(call.as_shown_by(result), result)
+            self._note_homes(result.text, Home.of(call))
+            for path, lines in _hits_in(result.text).items():
+                self._note_homes("\n".join(lines), Home(path, is_file=True))
         self._note_names(result.text, 1.0, shared=True)
 
     def _note_result(self, use: ToolUse, result: ToolMessage) -> None:
@@ -261,9 +324,27 @@ class WorkState(WorkNotes):
                 text = text.removeprefix(f"{root}/")
             if section == CHANGED:
                 text += f": {_state_of(self.files[name])}"
-            if not rows.add(section, text):
+            label = ""
+            if section == NAMES:
+                label = self._label_of(name, root, times_of_base)
+                if not label:
+                    continue
+            if not rows.add(section, text, label):
                 break
         rows.write()
+
+    def _label_of(self, name: str, root: str, times_of_base: Mapping[str, int]) -> str:
+        """Returns what a name is told to stand in; empty for one that is not told."""
+        home = self._home_of(name)
+        if home is None or self.activation(name) < POLICY.least_likely:
+            return ""
+        return home.label(root, times_of_base)
+
+    def _home_of(self, name: str) -> Home | None:
+        """Returns what a name stands in; None where only an assistant has said it."""
+        if "/" in name and PATTERNS.suffix.search(name):
+            return SEEN_FILES
+        return self.homes.get(name)
 
     def _ranked_names(self) -> list[str]:
         return sorted(self.uses, key=lambda name: (-self.activation(name), name))
@@ -374,34 +455,49 @@ class _Page:
 
 
 class _NameRows:
-    """Names of files and other names that are to be added to a page, several in a line."""
+    """Names of files, and other names with where they stand, that are to be added to a page."""
 
     def __init__(self, page: _Page, root: str) -> None:
         self.page = page
-        self.sections: dict[str, Section] = {}
-        """The section of each name, in the order in which they were added."""
+        self.rows: dict[str, tuple[Section, str]] = {}
+        """The section of each name, and what it stands in, in the order in which they were added.
+
+        Names of files stand in nothing."""
         count = page.count
         self.left_tokens = page.left_tokens
         for section in SECTIONS_OF_NAMES:
             self.left_tokens -= count(section.heading)
         if root:
             text = f"{BELOW}{root}"
-            self.sections[text] = NAMES
+            self.rows[text] = NAMES, ""
             self.left_tokens -= count(text)
         page.said += f"\n{root}"
 
-    def add(self, section: Section, text: str) -> bool:
-        """Adds a name, and removes those that it contains; returns False where no room is left."""
+    def add(self, section: Section, text: str, label: str = "") -> bool:
+        """Adds a name, and removes those that it contains; returns False where no room is left.
+
+        Args:
+            section: Its section.
+            text: The name.
+            label: What it stands in.
+        """
+        is_told = (section, label) in self.rows.values()
+        if _has(label, text, is_path=False):
+            if is_told:
+                return True
+            text = label
         contained = self._names_within(text)
-        self.left_tokens -= self.page.count(f", {text}")
-        for name in contained:
-            self.left_tokens += self.page.count(f", {name}")
-        if self.left_tokens < 0:
+        cost = self.page.count(f", {text}")
+        if label and not is_told:
+            cost = self.page.count(f"- {label}\n" if text == label else f"- {label}: {text}\n")
+        cost -= sum(self.page.count(f", {name}") for name in contained)
+        if cost > self.left_tokens:
             return False
 
+        self.left_tokens -= cost
         for name in contained:
-            del self.sections[name]
-        self.sections[text] = section
+            del self.rows[name]
+        self.rows[text] = section, label
         self.page.said += f"\n{text}"
         return True
 
@@ -410,16 +506,44 @@ class _NameRows:
         padded = f" {text} "
         ends = [at for at, sign in enumerate(padded) if not PATTERNS.name_goes_on.match(sign)]
         parts = (text[start : end - 1] for start, end in combinations(ends, 2))
-        return {part for part in parts if self.sections.get(part) == NAMES}
+        return {part for part in parts if part in self.rows and self.rows[part][0] == NAMES}
 
     def write(self) -> None:
-        """Puts the names on the page; of a line that does not fit, as many as do."""
+        """Puts the names on the page, those that stand in one thing together.
+
+        Of a line that does not fit, as many names stand there as do.
+        """
+        names_by_row: defaultdict[tuple[Section, str], list[str]] = defaultdict(list)
+        for name, (section, label) in self.rows.items():
+            names_by_row[section, label].append(name)
         for section in SECTIONS_OF_NAMES:
-            names = [name for name, its_section in self.sections.items() if its_section == section]
+            for (its_section, label), names in names_by_row.items():
+                if its_section == section:
+                    self._write_row(section, label, names)
+
+    def _write_row(self, section: Section, label: str, names: Sequence[str]) -> None:
+        if not label:
             for first in range(0, len(names), RECENT):
-                row = names[first : first + RECENT]
-                while row and not self.page.add(section, ", ".join(row)):
-                    row.pop()
+                self._write_line(section, "", names[first : first + RECENT])
+            return
+        others = [name for name in names if name != label]
+        if not self._write_line(section, f"{label}: ", others):
+            self.page.add(section, label)
+
+    def _write_line(self, section: Section, beginning: str, names: Sequence[str]) -> bool:
+        """Puts as many names in a line as fit; returns False where none does."""
+        for number in range(len(names), 0, -1):
+            if self.page.add(section, beginning + ", ".join(names[:number])):
+                return True
+        return False
+
+
+def _hits_in(text: str) -> Mapping[str, Sequence[str]]:
+    """Returns the lines of the hits of a search that a text shows, by the files they stand in."""
+    hits: defaultdict[str, list[str]] = defaultdict(list)
+    for path, line in PATTERNS.hit.findall(text[:LONGEST_TEXT]):
+        hits[path].append(line)
+    return hits
 
 
 def _as_they_stand(section: Section, lines: Sequence[SummaryLine]) -> list[SummaryLine]:

@@ -387,7 +387,7 @@ def search_for(name: str, result: str = "") -> Round:
 def test_a_name_that_was_given_lately_comes_before_others() -> None:
     searches = [search_for(f"old_name_{number}") for number in range(20)]
 
-    text = text_of(*searches, search_for("new_name"), budget=60)
+    text = text_of(*searches, search_for("new_name"), budget=90)
 
     assert "new_name" in text
     assert "old_name_1," not in text
@@ -397,11 +397,55 @@ def test_a_name_that_a_search_found_alone_comes_before_one_of_many() -> None:
     many = " ".join(f"name_{number:03}" for number in range(100))
 
     text = text_of(
-        search_for("x", "src/found.py"), ("Read", {"file_path": "src/a.py"}, many), budget=90
+        search_for("x", "src/found.py"), ("Read", {"file_path": "src/a.py"}, many), budget=150
     )
 
     assert "src/found.py" in text
     assert "name_099" not in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "line"),
+    [
+        ([("Read", {"file_path": "src/a.py"}, "x = some_name")], "- a.py: some_name\n"),
+        ([("Bash", {"command": "make"}, "built 1d332f0ab")], "- make: 1d332f0ab\n"),
+        ([("Bash", {"command": "make"}, "src/a.py:3: some_name")], "- a.py: some_name\n"),
+        ([("Grep", {"pattern": "x"}, "src/found.py")], "- files seen: src/found.py\n"),
+        (
+            [
+                ("Read", {"file_path": "src/a.py"}, "x = some_name"),
+                ("Bash", {"command": "make"}, "some_name"),
+            ],
+            "- a.py: some_name\n",
+        ),
+    ],
+    ids=["file", "command", "hit", "file that was seen", "file rather than command"],
+)
+def test_a_name_stands_with_its_file_or_command(rounds: list[Round], line: str) -> None:
+    assert line in text_of(*rounds)
+
+
+def test_a_name_of_the_user_says_so() -> None:
+    state = WorkState().read([(0, HumanMessage("Look at some_name."))])
+
+    assert "- said by the user: some_name\n" in lines_of(state)
+
+
+def test_a_name_that_only_the_assistant_has_said_is_left_out() -> None:
+    state = WorkState().read([(0, AIMessage("I look at some_name."))])
+
+    assert lines_of(state) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["jq .user.login", "a </tool_use_error> b", r"a\nb", ".name", "<picture/>"]
+)
+def test_fields_and_tags_are_no_names(text: str) -> None:
+    assert dict(names_in(text)) == {}
+
+
+def test_a_line_break_of_json_does_not_begin_a_name() -> None:
+    assert dict(names_in(r'"{\nsome_name"')) == {"some_name": 1}
 
 
 def test_names_that_imitate_a_fence_are_harmless() -> None:
