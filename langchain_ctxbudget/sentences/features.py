@@ -57,6 +57,12 @@ class Family(IntEnum):
     NEXT_WORD = 31
     LAST_WORD = 40
     PLACE = 50
+    FIRST_PAIR = 60
+    FIRST_THREE = 61
+    CLAUSE_WORD = 62
+    """The first word of a clause."""
+    CLAUSE_PAIR = 63
+    """The first two words of a clause."""
 
 
 WEIGHTS = {
@@ -67,8 +73,13 @@ WEIGHTS = {
     Family.NEXT_WORD: 1.0,
     Family.LAST_WORD: 1.0,
     Family.PLACE: 0.7,
+    Family.FIRST_PAIR: 1.5,
+    Family.FIRST_THREE: 1.5,
+    Family.CLAUSE_WORD: 1.0,
+    Family.CLAUSE_PAIR: 1.0,
 }
-"""How much a feature of each kind counts: there are many more runs than words."""
+"""How much a feature of each kind counts: there are many more runs than words, and what a sentence
+or a clause begins with says most about what it is."""
 
 
 class PlacedSentence(NamedTuple):
@@ -260,6 +271,45 @@ def _words(codes: NDArray[np.uint32], owners: Numbers) -> Iterator[_Found]:
         nexts = (firsts + distance)[firsts + distance <= lasts]
         yield _Found(Family.NEXT_WORD, words[nexts], of[nexts])
 
+    is_break = np.isin(codes[in_words[starts]], _CLAUSE_BREAKS)
+    yield from _openings(words, of, is_break, is_letter[starts])
+
+
+def _openings(
+    words: Hashes, of: Numbers, is_break: NDArray[np.bool_], is_letter: NDArray[np.bool_]
+) -> Iterator[_Found]:
+    """Yields what sentences and clauses begin with, in order.
+
+    Args:
+        words: The words of all sentences, one after the other.
+        of: The number of the sentence that has each.
+        is_break: Whether each is a mark behind which a clause may begin.
+        is_letter: Whether each is a word of letters.
+    """
+    is_first = np.append(True, of[1:] != of[:-1])
+    follows_break = np.append(False, is_break[:-1])
+    firsts = np.flatnonzero(is_first)
+    clauses = np.flatnonzero(is_first | (follows_break & is_letter))
+    yield _Found(Family.CLAUSE_WORD, words[clauses], of[clauses])
+    for family, starts, length in (
+        (Family.FIRST_PAIR, firsts, 2),
+        (Family.FIRST_THREE, firsts, 3),
+        (Family.CLAUSE_PAIR, clauses, 2),
+    ):
+        yield _in_a_row(family, words, of, starts, length)
+
+
+def _in_a_row(family: Family, words: Hashes, of: Numbers, starts: Numbers, length: int) -> _Found:
+    """Returns the runs of words that begin at some places and end in the same sentence."""
+    ends = starts + length - 1
+    is_within = ends < len(of)
+    is_within[is_within] = of[starts[is_within]] == of[ends[is_within]]
+    starts = starts[is_within]
+    hashes = words[starts]
+    for distance in range(1, length):
+        hashes = hashes * _PRIME + words[starts + distance]
+    return _Found(family, hashes, of[starts])
+
 
 class _Character(IntEnum):
     """What a character is to a word."""
@@ -288,6 +338,8 @@ _MARKS = [
 """Ranges of marks and emojis beyond ASCII."""
 _UNSPACED = [(0x3040, 0x30FF), (0x3400, 0x9FFF), (0xAC00, 0xD7AF)]
 """Ranges of characters of Chinese, Japanese and Korean."""
+_CLAUSE_BREAKS = [ord(mark) for mark in ",;:.!?-\u2013\u2014\uff0c\u3002\u3001\uff1b"]
+"""Marks behind which a clause may begin."""
 _APOSTROPHES = "'_\u2019"
 _SPACES = " \t\n\r\xa0\u3000\0"
 _KNOWN_CODES = 0x20000
