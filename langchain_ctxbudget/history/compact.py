@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.history import work_state
-from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
+from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of, last_by_model, still_open
 from langchain_ctxbudget.history.backgrounds import Background, with_background
 from langchain_ctxbudget.history.clipping import message_in_prompt
 from langchain_ctxbudget.history.cut_choice import (
@@ -116,13 +116,12 @@ def _with_summary(plan: HistoryPlan, record: CutRecord, choice: CutChoice) -> Cu
     digests, waiting = conversation.spans(plan.settings.span_messages).before(cut)
     digests = _from(digests, _first_summarized(plan))
 
-    questions = conversation.read_questions(plan.sizes.end).alive
-    arc, open_questions = arc_of(
+    open_questions = _open_questions(plan, digests)
+    arc = arc_of(
         digests,
         strategy,
-        open_questions=[question for question in questions if question.position < cut],
+        open_questions=open_questions,
         focus=conversation.lines(max(0, cut - FOCUS_MESSAGES), cut),
-        recent=conversation.lines(cut, plan.sizes.end),
         count=conversation.counter.count_text,
         budget_tokens=plan.room.arc_tokens,
     )
@@ -139,7 +138,7 @@ def _with_summary(plan: HistoryPlan, record: CutRecord, choice: CutChoice) -> Cu
             conversation.counter.count_text,
             summary_tokens,
             said=texts_shown,
-            alive=open_questions,
+            alive=frozenset(open_questions),
             form=plan.settings.history_format,
         )
     return record.model_copy(
@@ -153,6 +152,14 @@ def _with_summary(plan: HistoryPlan, record: CutRecord, choice: CutChoice) -> Cu
             "waiting": waiting,
         }
     )
+
+
+def _open_questions(plan: HistoryPlan, digests: Sequence[Digest]) -> tuple[str, ...]:
+    """Returns what a model's last digest left open, and is open after the newest message."""
+    digest = last_by_model(digests)
+    if digest is None or not digest.open_questions:
+        return ()
+    return still_open(digest, plan.conversation.lines(digest.end, plan.sizes.end))
 
 
 def _work_lines(plan: HistoryPlan, choice: CutChoice) -> list[SummaryLine]:

@@ -14,7 +14,6 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.content import has_media, has_more_than_text, parts_of, with_parts
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
-from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.backgrounds import Background, with_background, words_of
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
 from langchain_ctxbudget.history.extractive import Line
@@ -319,23 +318,6 @@ class Conversation:
         message = self.entries[position].message
         named = message.model_copy(update={"name": background.name})
         return with_background(with_accepted_name(named), background.text)
-
-    def read_questions(self, end: int) -> OpenQuestions:
-        """Returns the questions that the messages before `end` leave open."""
-        table = self.table
-        questions = table.questions
-        # Stored ones are of their time.
-        is_valid = table.holds(questions.read_until, questions.digest)
-        if questions.read_until > end or not is_valid:
-            questions = OpenQuestions()
-        questions = questions.read(self.lines(questions.read_until, end))
-        table.questions = replace(questions, digest=table.digest(end))
-        return table.questions
-
-    def open_questions(self, first: int, end: int) -> tuple[str, ...]:
-        """Returns the questions that stand in some messages and are open by now."""
-        questions = self.read_questions(len(self.entries)).alive
-        return tuple(one.text for one in questions if first <= one.position < end)
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
         """Returns what the calls before `end` have left behind."""

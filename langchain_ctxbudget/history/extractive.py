@@ -61,10 +61,8 @@ class WorthPolicy:
     """With a name, a number or code."""
     most_matter: int = 8
     """A point for every term that it is about, up to so many."""
-    decision: float = 30.0
-    """More for what the user decides."""
     statement: float = 20.0
-    """More for something lasting that the user states."""
+    """More for something lasting that the user states, or decides."""
     of_user: float = 6.0
     """More for anything else that the user says."""
     of_model: float = 20.0
@@ -80,7 +78,8 @@ class WorthPolicy:
     matter: int = 2
     """Terms that a sentence is about at least."""
     matter_without_names: int = 3
-    """The same of a decision in which there is neither a name nor a number."""
+    """The same of a decision in which there is neither a name nor a number; with less it is like
+    anything else that the user says."""
     matter_of_request: int = 5
     """The same of a question without these, and of what else a user says in a script without
     capitals."""
@@ -104,13 +103,14 @@ class Kind(StrEnum):
     """The part that a sentence plays in a conversation."""
 
     DECISION = "decision"
+    """What a model calls one."""
     OPEN = "open"
+    """A question that is open, as a model says."""
     STATEMENT = "statement"
-    """Something lasting that the user states."""
+    """Something lasting that the user states, or decides."""
     PLAIN = "plain"
 
 
-_KINDS = {Label.DECISION: Kind.DECISION, Label.STATEMENT: Kind.STATEMENT}
 _LABELS_NOT_TOLD = (Label.COURTESY, Label.RULE, Label.USER_RULE)
 """Rules stand elsewhere, as long as they are in force."""
 
@@ -329,8 +329,6 @@ class _Found:
         if self.kind is Kind.STATEMENT:
             return matter >= WORTH.matter
         has_names = tells_something(self.text, speakers)
-        if self.kind is Kind.DECISION:
-            return has_names or matter >= WORTH.matter_without_names
         if not self.is_at_end or (self._asks and not self.line.from_user):
             return False
         if self._needs_figures and not has_figures(self.text):
@@ -358,10 +356,20 @@ class _Found:
 
     @property
     def kind(self) -> Kind:
-        """The part that it plays; an assistant decides nothing, nor does a question."""
+        """The part that it plays; an assistant states nothing, nor does a question."""
         if not self.line.from_user or self._asks:
             return Kind.PLAIN
-        return _KINDS.get(self.label, Kind.PLAIN)
+        if self.label is Label.STATEMENT or self._decides_something:
+            return Kind.STATEMENT
+        return Kind.PLAIN
+
+    @property
+    def _decides_something(self) -> bool:
+        """True for a decision that says what it is about."""
+        if self.label is not Label.DECISION:
+            return False
+        has_names = tells_something(self.text)
+        return has_names or len(matter_of(self.text)) >= WORTH.matter_without_names
 
     def as_sentence(self) -> Sentence:
         """Returns it as a sentence that is worth keeping."""
@@ -378,9 +386,7 @@ class _Found:
     @property
     def _score(self) -> float:
         score = worth_of(self.text)
-        if self.kind is Kind.DECISION:
-            score += WORTH.decision
-        elif self.kind is Kind.STATEMENT:
+        if self.kind is Kind.STATEMENT:
             score += WORTH.statement
         elif self.line.from_user:
             score += WORTH.of_user
@@ -422,12 +428,6 @@ def _sentences_in(line: Line) -> list[_Found]:
         is_at_end = order < ENDS or order >= len(spans) - ENDS
         found.append(_Found(line, order, text, is_at_end, labels.get((begin, end), Label.NONE)))
     return found
-
-
-def questions_in(line: Line) -> list[Sentence]:
-    """Returns the questions that a user asks in a message."""
-    found = [one for one in _sentences_in(line) if one.label is Label.QUESTION]
-    return [replace(one.as_sentence(), kind=Kind.OPEN) for one in found]
 
 
 def _is_in_letters(text: str) -> bool:

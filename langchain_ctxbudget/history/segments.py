@@ -20,11 +20,10 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import BaseStore
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.derived import Change, DerivedKind
 from langchain_ctxbudget.history.extractive import Digest
@@ -90,17 +89,14 @@ class Head(Record):
     trees: tuple[Tree, ...] = ()
     extracted: tuple[tuple[str, str | None, Digest], ...] = ()
     """Digests of the spans that stand for the oldest messages, by content and date."""
-    questions: OpenQuestions = OpenQuestions()
     reader: str = ""
     """The reader of sentences by which they were made; what another one made is made anew."""
 
-    @field_validator("questions", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _without_last_message(cls, value: OpenQuestions | Value) -> OpenQuestions | Value:
-        """Leaves out the last message that was read, which earlier versions stored."""
-        if not isinstance(value, dict):
-            return value
-        return {name: part for name, part in value.items() if name != "_before"}
+    def _without_questions(cls, value: Value) -> Value:
+        """Leaves out the open questions that earlier versions told without a model."""
+        return {name: part for name, part in value.items() if name != "questions"}
 
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
@@ -206,7 +202,6 @@ class _Opening:
         table.trees = {tree.span_messages: tree.shortened(len(table)) for tree in head.trees}
         if head.reader == reader_version():
             table.span_digests.extracted = {(key, date): made for key, date, made in head.extracted}
-            table.questions = head.questions
         lanes = whole[-1].lanes if whole else {}
 
         def is_held(key: str) -> bool:
@@ -391,7 +386,6 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
             for (key, date), digest in table.span_digests.extracted.items()
             if key in standing
         ),
-        questions=table.questions,
         reader=reader_version(),
     )
     yield from _write(store, conversation.scope, sealed, head)
@@ -511,7 +505,6 @@ class Segments(DerivedKind):
                 "doubles": tuple(doubles),
                 "trees": (),
                 "extracted": (),
-                "questions": OpenQuestions(),
             }
         )
         yield from self.put(store, change.scope, {HEAD: shortened.to_value()})

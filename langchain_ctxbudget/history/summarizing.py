@@ -43,7 +43,7 @@ from langchain_ctxbudget.messages import (
     sentences,
     terms,
 )
-from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope
+from langchain_ctxbudget.stores import Clock, Record, Scope
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker
 
@@ -374,6 +374,7 @@ class ConversationCompaction(Record):
     compacted_token_count: int
     summary: str
     key_decisions: tuple[str, ...] = ()
+    """What a model calls so; extraction tells of none, nor of open questions."""
     open_questions: tuple[str, ...] = ()
     code_artifacts: tuple[str, ...] = ()
     compression_ratio: float
@@ -397,9 +398,6 @@ class ConversationCompaction(Record):
         original = sum(conversation.costs[digest.first : digest.end])
         compacted = sum(count(sentence.text) for sentence in digest.sentences)
         decisions = tuple(s.text for s in digest.sentences if s.kind is Kind.DECISION)
-        questions = digest.open_questions
-        if digest.made_by == EXTRACTION:
-            questions = conversation.open_questions(digest.first, digest.end)
         return cls(
             id=key,
             conversation_id=conversation.scope.conversation_id,
@@ -409,7 +407,7 @@ class ConversationCompaction(Record):
             compacted_token_count=compacted,
             summary="\n".join(sentence.text for sentence in digest.sentences),
             key_decisions=decisions,
-            open_questions=questions,
+            open_questions=digest.open_questions,
             code_artifacts=digest.artifacts,
             compression_ratio=round(original / max(1, compacted), 2),
             compaction_level=digest.level,
@@ -477,23 +475,16 @@ def compactions(
     return records
 
 
-def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
+def request_of(spans: Spans, node: Node, key: str) -> SummaryRequest:
     """Returns the request to summarise a span: its messages or parts, and what came before them."""
     before: Digest | None = None
     if node.index:
         before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1))
-    if before is None or before.made_by == EXTRACTION:
-        questions = seen.read_questions(len(seen.entries)).alive
-        open_questions = tuple(
-            question.text for question in questions if question.position < node.first
-        )
-    else:
-        open_questions = before.open_questions
     return SummaryRequest(
         node=node,
         lines=_lines_of(spans, node),
         prior=_text(before) if before else "",
-        open_questions=open_questions,
+        open_questions=before.open_questions if before else (),
         cap_tokens=CAP_TOKENS,
         key=key,
         digest=spans.entries[node.end - 1].digest,
@@ -596,7 +587,7 @@ class Summarizing:
         yield from look_up(self._owner.store, seen.scope, known, [key])
         if not known.lacks(key) or key in known.failures:
             return SpanAhead(is_summed_up=True, has_ended=True)
-        request = request_of(seen, spans, here[0], key)
+        request = request_of(spans, here[0], key)
         return SpanAhead(is_summed_up=True, has_ended=True, request=request)
 
     def _keep(
@@ -650,7 +641,7 @@ class Summarizing:
         keys = [key for _, key in wanted(spans)]
         yield from look_up(self._owner.store, seen.scope, spans.span_digests, keys)
         for node, key in wanted(spans):
-            return request_of(seen, spans, node, key)
+            return request_of(spans, node, key)
         return None
 
     def _note_failure(

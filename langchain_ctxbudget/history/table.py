@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.content import compaction_by, has_thoughts
-from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import (
     UNKNOWN,
     Arrays,
@@ -105,7 +104,6 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
         """The spans, by their wanted size."""
-        self.questions = OpenQuestions()
         self.work = WorkState()
         self._readings = Readings()
         self.span_digests = KnownDigests()
@@ -370,8 +368,6 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         for size, tree in self.trees.items():
             other.trees[size] = tree.shortened(unchanged)
         other.span_digests = self.span_digests.copy(other.trees.values())
-        if self.questions.read_until <= unchanged:
-            other.questions = self.questions
         if self.work.read_until <= unchanged:
             other.work = self.work
         return other

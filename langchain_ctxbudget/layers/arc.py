@@ -1,4 +1,4 @@
-"""The layer of the conversation's thread: decisions, open questions, an agent's work state.
+"""The layer of the conversation's thread: story, decisions, open questions, an agent's work state.
 
 Its lines are written where the history is cut, see `history/arc.py` and `history/work_state.py`.
 """

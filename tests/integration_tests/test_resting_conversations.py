@@ -565,7 +565,9 @@ def test_a_head_of_the_version_before_is_read() -> None:
     search(store)
     head = stored(store, "c0")[segments.HEAD]
     assert head["version"] == 9
-    store.put(segments_of("c0"), segments.HEAD, {**head, "version": 8})
+    store.put(
+        segments_of("c0"), segments.HEAD, {**head, "version": 8, "questions": {"read_until": 40}}
+    )
 
     recording = Recording(store)
     search(recording)

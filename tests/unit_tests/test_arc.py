@@ -11,15 +11,15 @@ from langchain_ctxbudget.history.arc import (
     ARTIFACTS,
     DECISIONS,
     FOCUS,
-    MOST_QUESTIONS,
     NARRATIVE,
     OPEN,
     SECTIONS,
-    OpenQuestions,
     answers,
     arc_of,
+    last_by_model,
+    still_open,
 )
-from langchain_ctxbudget.history.extractive import Kind, digest_messages
+from langchain_ctxbudget.history.extractive import Kind, Sentence, digest_messages
 from langchain_ctxbudget.messages import fences, prose_spans
 from langchain_ctxbudget.sentences import Label, Said
 
@@ -41,8 +41,6 @@ NOT_ANSWERED = [
     ("When is the summer release?", "The release depends on the translators."),
     ("We still need to decide on the name of the cat.", "The cat slept on the sofa."),
 ]
-FENCE = "Which colour gets the garden fence in spring?"
-SHED = "Who repairs the shed roof before winter?"
 BIKE = "My bike is blue."
 
 
@@ -61,21 +59,8 @@ def line_of(text, position=0, *, label=None, speaker="Ada", day=1):
     )
 
 
-def question(text, position, *, speaker="Ada", day=1):
-    return line_of(text, position, label=Label.QUESTION, speaker=speaker, day=day)
-
-
 def reply(text, position, *, day=1):
     return line_of(text, position, speaker="Bob", day=day)
-
-
-def open_questions(lines):
-    return OpenQuestions().read(lines).alive
-
-
-def alive(*lines):
-    """The texts of the questions that a conversation leaves open."""
-    return [question.text for question in open_questions(lines)]
 
 
 @pytest.mark.parametrize(("question", "answer"), ANSWERED)
@@ -86,89 +71,6 @@ def test_a_question_is_answered_by_its_answer(question, answer):
 @pytest.mark.parametrize(("question", "text"), NOT_ANSWERED)
 def test_a_question_is_answered_by_nothing_else(question, text):
     assert not answers(question, text)
-
-
-def test_a_question_without_a_reply_stays_open():
-    assert alive(question(FENCE, 0), line_of(BIKE, 1, day=2)) == [FENCE]
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        pytest.param([reply("Green.", 1)], id="the reply"),
-        pytest.param([reply("Green.", 1, day=2)], id="the reply past midnight"),
-        pytest.param([line_of("Green.", 1, speaker="Eve")], id="the reply of another user"),
-        pytest.param([line_of(BIKE, 1), reply("Green.", 2)], id="a reply after another message"),
-        pytest.param(
-            [line_of("The colour of the garden fence is green for the spring.", 1, day=2)],
-            id="what the user says later",
-        ),
-    ],
-)
-def test_an_answer_closes_a_question(later):
-    assert alive(question(FENCE, 0), *later) == []
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        pytest.param([reply("For which garden?", 1)], id="a question in return"),
-        pytest.param([line_of("Hm.", 1), reply("Hello!", 2, day=3)], id="a reply on another day"),
-        pytest.param([line_of("7 files", 1, speaker="tool count")], id="a tool"),
-    ],
-)
-def test_what_is_no_answer_leaves_a_question_open(later):
-    assert alive(question(FENCE, 0), *later) == [FENCE]
-
-
-def test_a_question_that_is_asked_again_is_open_once():
-    again = "In spring, which colour gets the garden fence?"
-
-    assert alive(question(FENCE, 0), question(again, 1, day=2)) == [again]
-
-
-def test_two_questions_are_open():
-    assert alive(question(FENCE, 0), question(SHED, 1, day=2)) == [FENCE, SHED]
-
-
-@pytest.mark.parametrize("text", ["What?", "What do you think?", "How are you today?"])
-def test_a_question_about_nothing_is_not_open(text):
-    assert alive(question(text, 0)) == []
-
-
-def test_what_an_assistant_asks_is_not_open():
-    assert alive(reply(FENCE, 0)) == []
-
-
-def test_only_so_many_questions_stay_open():
-    questions = [
-        question(f"Who feeds animal{n} at place{n} of farm{n}?", n, day=1 + n % 30)
-        for n in range(60)
-    ]
-
-    assert len(alive(*questions)) == MOST_QUESTIONS
-
-
-ALL_TEXTS = [text for pair in ANSWERED + NOT_ANSWERED for text in pair]
-MESSAGES = st.tuples(
-    st.sampled_from(ALL_TEXTS), st.sampled_from(["Ada", "Bob"]), st.sampled_from([None, *Label])
-)
-
-
-@given(st.lists(MESSAGES), st.integers(0, 10))
-def test_reading_in_parts_is_reading_at_once(messages, cut):
-    lines = [
-        line_of(text, position, label=label, speaker=speaker, day=1 + position // 3)
-        for position, (text, speaker, label) in enumerate(messages)
-    ]
-
-    at_once = OpenQuestions().read(lines)
-    in_parts = OpenQuestions().read(lines[:cut]).read(lines[cut:])
-
-    assert in_parts == at_once
-    for question in at_once.alive:
-        assert question.kind is Kind.OPEN
-        assert question.text in lines[question.position].text
 
 
 TALK = (
@@ -200,6 +102,24 @@ def decisions(*texts):
     return [line_of(text, at, label=Label.DECISION) for at, text in enumerate(texts)]
 
 
+def decided(*texts):
+    """A model's digest of as many messages as it has decisions."""
+    [digest] = digests_of([line_of(BIKE, at) for at in range(len(texts))])
+    sentences = [
+        Sentence(
+            position=0,
+            order=order,
+            speaker="",
+            date=None,
+            text=text,
+            score=30.0,
+            kind=Kind.DECISION,
+        )
+        for order, text in enumerate(texts)
+    ]
+    return replace(digest, made_by="model", sentences=tuple(sentences))
+
+
 def digests_of(lines):
     """The digests of spans of four messages."""
     return [
@@ -208,22 +128,20 @@ def digests_of(lines):
     ]
 
 
-def arc(digests, strategy="multi_level", *, questions=(), focus=(), recent=(), budget=10**6):
+def arc(digests, strategy="multi_level", *, questions=(), focus=(), budget=10**6):
     return arc_of(
         digests,
         strategy,
         open_questions=questions,
         focus=focus,
-        recent=recent,
         count=len,
         budget_tokens=budget,
     )
 
 
 def whole_arc(lines, strategy="multi_level"):
-    """The lines of the arc of a conversation, whatever they cost."""
-    chosen, _ = arc(digests_of(lines), strategy, questions=open_questions(lines), focus=lines[-4:])
-    return chosen
+    """The lines of the arc of a conversation without a model, whatever they cost."""
+    return arc(digests_of(lines), strategy, focus=lines[-4:])
 
 
 def of(section, lines):
@@ -235,21 +153,9 @@ def of(section, lines):
 ARC_OF_TALK = whole_arc(lines_of(*TALK))
 
 
-def test_the_arc_says_what_was_decided():
-    assert of(DECISIONS, ARC_OF_TALK) == [
-        "- [2024-05-01] Ada: We decided on oak for the boat, 40 planks.\n",
-        "- [2024-05-03] Ada: Let's go with Stockholm tar for the roof.\n",
-    ]
-
-
-def test_what_an_assistant_decides_is_no_decision():
-    assert of(DECISIONS, whole_arc([reply("We decided on oak for the boat, 40 planks.", 0)])) == []
-
-
-def test_the_arc_says_what_is_open():
-    lines = [question(FENCE, 0), line_of(BIKE, 1, day=2)]
-
-    assert of(OPEN, whole_arc(lines)) == [f"- [2024-05-01] Ada: [OPEN] {FENCE}\n"]
+@pytest.mark.parametrize("section", [DECISIONS, OPEN])
+def test_without_a_model_nothing_is_decided_or_open(section):
+    assert of(section, ARC_OF_TALK) == []
 
 
 def test_the_arc_names_files_and_functions():
@@ -270,24 +176,9 @@ def test_the_story_of_an_arc_is_told_in_words_of_the_conversation():
 def test_the_focus_of_an_arc_is_not_what_its_story_says():
     lines = lines_of(*TALK)
 
-    earlier, _ = arc(digests_of(lines)[:2], focus=lines[-4:])
+    earlier = arc(digests_of(lines)[:2], focus=lines[-4:])
 
-    assert of(FOCUS, earlier) == [
-        "- [2024-05-03] Ada: I ordered 2 buckets of tar for the roof today.\n"
-    ]
-
-
-def decision_with(word, lines):
-    [line] = [line for line in lines if line.heading == DECISIONS and word in line.text]
-    return line
-
-
-def test_a_decision_stands_for_its_message():
-    decision = decision_with("40 planks", ARC_OF_TALK)
-
-    assert decision.position == 2
-    assert decision.first == 2
-    assert decision.end == 3
+    assert of(FOCUS, earlier) == ["- [2024-05-03] Ada: Let's go with Stockholm tar for the roof.\n"]
 
 
 @pytest.mark.parametrize(
@@ -298,87 +189,69 @@ def test_a_decision_stands_for_its_message():
     ],
 )
 def test_of_decisions_on_one_matter_the_newest_stands(older, newer):
-    [line] = of(DECISIONS, whole_arc(decisions(older, newer)))
-
-    assert newer in line
+    assert of(DECISIONS, arc([decided(older, newer)])) == [f"- {newer}\n"]
 
 
 def test_decisions_on_two_matters_both_stand():
-    lines = decisions("We take 40 planks of oak for the boat.", "The roof gets Stockholm tar.")
+    digest = decided("We take 40 planks of oak for the boat.", "The roof gets Stockholm tar.")
 
-    assert len(of(DECISIONS, whole_arc(lines))) == 2
+    assert len(of(DECISIONS, arc([digest]))) == 2
 
 
 LINES = lines_of(*TALK)
 
 
-@pytest.fixture(scope="module")
-def arc_with_overview():
-    """The arc where a model has written the digest of the first four messages."""
+def test_a_models_overview_tells_the_story():
     digests = digests_of(LINES)
-    own = [replace(sentence, speaker="", date=None) for sentence in digests[0].sentences]
-    overview = replace(own[0], text="Ada builds a boat of oak in Oxford.", kind=Kind.PLAIN)
-    sentences = [replace(sentence, order=order) for order, sentence in enumerate([overview, *own])]
-    digests[0] = replace(digests[0], made_by="model", sentences=tuple(sentences))
+    [decision] = decided("We build a boat of oak in Oxford.").sentences
+    overview = replace(decision, kind=Kind.PLAIN)
+    digests[0] = replace(digests[0], made_by="model", sentences=(overview,))
 
-    chosen, _ = arc(digests)
-    return chosen
+    first, _ = [line for line in arc(digests) if line.heading == NARRATIVE]
 
-
-def test_a_models_overview_tells_the_story(arc_with_overview):
-    first, _ = [line for line in arc_with_overview if line.heading == NARRATIVE]
-
-    assert first.text == "- Ada builds a boat of oak in Oxford.\n"
+    assert first.text == "- We build a boat of oak in Oxford.\n"
     assert first.made_by == "model"
 
 
-def test_a_models_decision_stands_for_its_span(arc_with_overview):
-    decision = decision_with("oak", arc_with_overview)
+def test_a_models_decision_stands_for_its_span():
+    [decision] = arc([replace(decided("We decided on oak for the boat."), first=3, end=9)])
 
-    assert decision.text == "- We decided on oak for the boat, 40 planks.\n"
-    assert decision.first == 0
-    assert decision.end == 4
+    assert decision.text == "- We decided on oak for the boat.\n"
+    assert decision.first == 3
+    assert decision.end == 9
 
 
-def digests_with_question_of_model():
-    """The digests where a model has written the last, with a question that is open."""
+def test_the_arc_says_what_a_model_left_open():
+    digests = [decided("The boat is of oak."), *digests_of(LINES)]
+
+    assert of(OPEN, arc(digests, questions=["Who steers the boat?"])) == [
+        "- [OPEN] Who steers the boat?\n"
+    ]
+
+
+def test_what_is_open_is_what_a_models_last_digest_says():
     digests = digests_of(LINES)
-    digests[-1] = replace(digests[-1], made_by="model", open_questions=("Who steers the boat?",))
-    return digests
+    digests[0] = replace(digests[0], made_by="model", open_questions=("Which tar is it?",))
+    digests[1] = replace(digests[1], made_by="model", open_questions=("Who steers the boat?",))
+
+    assert last_by_model(digests).open_questions == ("Who steers the boat?",)
 
 
-MAST = question("Which colour gets the mast in spring?", 12, day=4)
-QUESTIONS = open_questions([*LINES, MAST])
-QUESTION_TEXTS = {question.text for question in QUESTIONS}
+def test_without_a_model_there_is_no_last_digest_of_one():
+    assert last_by_model(digests_of(LINES)) is None
 
 
-def test_a_models_open_questions_stand_for_its_time():
-    chosen, left_open = arc(
-        digests_with_question_of_model(), "compacted", questions=QUESTIONS, focus=[MAST]
-    )
+@pytest.mark.parametrize(
+    ("later", "left_open"),
+    [
+        pytest.param(BIKE, ("Who steers the boat?",), id="something else is said"),
+        pytest.param("We decided: Bob steers the boat.", (), id="it is answered"),
+    ],
+)
+def test_a_models_open_question_goes_once_it_is_answered(later, left_open):
+    digest = replace(decided("The boat is of oak."), open_questions=("Who steers the boat?",))
 
-    assert of(OPEN, chosen) == [
-        "- [OPEN] Who steers the boat?\n",
-        "- [2024-05-04] Ada: [OPEN] Which colour gets the mast in spring?\n",
-    ]
-    assert left_open == QUESTION_TEXTS | {"Who steers the boat?"}
-
-
-def test_a_models_open_question_goes_once_it_was_answered():
-    answer = line_of("We decided: Bob steers the boat.", 13, day=5)
-
-    chosen, left_open = arc(
-        digests_with_question_of_model(),
-        "compacted",
-        questions=QUESTIONS,
-        focus=LINES[-4:],
-        recent=[answer],
-    )
-
-    assert of(OPEN, chosen) == [
-        "- [2024-05-04] Ada: [OPEN] Which colour gets the mast in spring?\n"
-    ]
-    assert left_open == QUESTION_TEXTS
+    assert still_open(digest, [line_of(later, 13)]) == left_open
 
 
 WORDS = st.sampled_from(
@@ -409,13 +282,7 @@ def cost_of(lines):
 def test_an_arc_is_items_in_order_within_its_budget(messages, strategy, budget):
     lines = lines_of(*messages)
     whole = whole_arc(lines, strategy)
-    chosen, _ = arc(
-        digests_of(lines),
-        strategy,
-        questions=open_questions(lines),
-        focus=lines[-4:],
-        budget=budget,
-    )
+    chosen = arc(digests_of(lines), strategy, focus=lines[-4:], budget=budget)
 
     check_items(whole, len(lines))
     assert cost_of(chosen) <= max(0, budget)
@@ -426,6 +293,6 @@ def test_an_arc_is_items_in_order_within_its_budget(messages, strategy, budget):
 def test_a_fence_in_a_line_is_neutralised():
     fence = fences.closing(fences.ARC).strip()
 
-    lines = decisions(f"We decided on 40 planks of oak {fence} for the boat.")
+    digest = decided(f"We decided on 40 planks of oak {fence} for the boat.")
 
-    assert fence not in of(DECISIONS, whole_arc(lines))[0]
+    assert fence not in of(DECISIONS, arc([digest]))[0]

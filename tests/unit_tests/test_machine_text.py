@@ -4,8 +4,6 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import own_words, without_machine_text
 
 NOTIFICATION = """<task-notification>
@@ -129,14 +127,3 @@ def test_a_turn_is_about_what_the_user_said(
     chat.add([HumanMessage("Why does Kafka lag?"), AIMessage("I look.")])
 
     assert chat.assemble(message).report.topics == topics
-
-
-def test_a_notification_does_not_come_between_a_question_and_its_answer() -> None:
-    question = "Which port does the billing server listen on?"
-    lines = [
-        Line(0, "user", None, question, True, question),
-        Line(1, "user", None, NOTIFICATION, True),
-        Line(2, "assistant", None, "It listens on 5432 here.", False),
-    ]
-
-    assert OpenQuestions().read(lines).newest == 0
