@@ -312,6 +312,39 @@ def test_a_share_for_one_call_counts_after_a_call_without_it() -> None:
     assert ("decision", "important") in reasons(with_share.report)
 
 
+def deciding(_prompt: str) -> str:
+    """A summary with a decision and an open question."""
+    return summary(
+        "They talked.",
+        key_decisions=["The plover gets a nest of moss."],
+        open_questions=["Who feeds the plover?"],
+    )
+
+
+def prompt_with_arc(last: str, summary_model: Scripted | None) -> str:
+    """A prompt after many messages, the last of which is given."""
+    with pipeline(settings={"max_context_tokens": 4_000}, summary_model=summary_model) as pipe:
+        pipe.add_messages([*with_decision(), HumanMessage(last, id="last")], **USER)
+        return settled_prompt(pipe)
+
+
+@pytest.mark.parametrize("heading", ["# Decisions", "# Open questions"])
+@pytest.mark.parametrize("has_model", [False, True])
+def test_only_a_model_tells_what_is_decided_and_open(heading: str, *, has_model: bool) -> None:
+    model = Scripted(answer=deciding) if has_model else None
+
+    assert (heading in prompt_with_arc("Hello.", model)) == has_model
+
+
+@pytest.mark.parametrize(
+    ("last", "is_open"), [("Hello.", True), ("Bob feeds the plover at noon.", False)]
+)
+def test_a_models_question_is_open_until_it_is_answered(last: str, *, is_open: bool) -> None:
+    prompt = prompt_with_arc(last, Scripted(answer=deciding))
+
+    assert ("[OPEN] Who feeds the plover?" in prompt) == is_open
+
+
 @dataclass(frozen=True)
 class Dropped:
     """Two messages about a plover that are dropped: by a mark, and by a pin."""
