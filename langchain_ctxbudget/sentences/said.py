@@ -18,7 +18,7 @@ Span = tuple[int, int]
 class ReadingPolicy:
     """How sure the reader must be that a sentence is something, as a probability."""
 
-    rule: float = 0.35
+    rule: float = 0.4
     """That it is a rule: one that is lost does more harm than a sentence that is shown as one."""
     for_user: float = 0.6
     """Of a rule, that it holds everywhere for this user."""
