@@ -29,7 +29,7 @@ from langchain_ctxbudget.stores import Scope
 class StatementPolicy:
     """Which sentences are kept as facts."""
 
-    least_certainty: float = 0.6
+    least_certainty: float = 0.7
     """The probability, from which on, that a sentence is a lasting statement."""
     fewest_words: int = 3
     """Fewer words say too little to be understood alone."""
@@ -46,6 +46,9 @@ _INCOMPLETE_ENDS = ("?", "\uff1f", "\u2026", "...", ":", "\uff1a", ",")
 """What a sentence ends with that asks, breaks off, or announces what it is about."""
 _ANNOUNCES = (": ", "\uff1a")
 """What stands in a sentence that gives words which may be somebody else's: "Write a bio: I ..."."""
+_LIST_MARK = re.compile(r"^[ \t]*(?:\d{1,3}[.)]|[-*\u2022])[ \t]*\Z", re.MULTILINE)
+"""Stands in front of an item of a list."""
+_ENDS = (".", "!", "\u3002", "\uff01")
 _PLAYED = re.compile(r"^[ \t]*\*(?!\*)[^*\n]{3,}\*", re.MULTILINE)
 """A line of a play begins with what its part does: "*draws a sword*"."""
 _QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
@@ -105,7 +108,10 @@ def _is_fact(said: Said, text: str) -> bool:
     """Tells whether a sentence is a lasting statement that can be kept."""
     if said.label is not Label.STATEMENT or said.certainty < STATEMENT_POLICY.least_certainty:
         return False
-    return _stands_alone(said.words_in(text)) and not _is_quoted(text, said.begin)
+    sentence = said.words_in(text)
+    if _is_quoted(text, said.begin) or _is_title(text, said.begin, sentence):
+        return False
+    return _stands_alone(sentence)
 
 
 def _stands_alone(sentence: str) -> bool:
@@ -117,6 +123,11 @@ def _stands_alone(sentence: str) -> bool:
     if any(mark in sentence for mark in _ANNOUNCES):
         return False
     return word_count(sentence) >= STATEMENT_POLICY.fewest_words and _is_about_speaker(sentence)
+
+
+def _is_title(text: str, begin: int, sentence: str) -> bool:
+    """Tells whether a sentence is an item of a list that does not end like a sentence."""
+    return bool(_LIST_MARK.search(text[:begin])) and not sentence.endswith(_ENDS)
 
 
 def _is_about_speaker(sentence: str) -> bool:

@@ -148,6 +148,17 @@ def test_words_behind_a_quotation_are_the_users_own() -> None:
     assert texts(text, "I have two dogs at home.") == ['"I have two dogs at home."']
 
 
+@pytest.mark.parametrize("mark", ["5. ", "- "])
+def test_a_title_in_a_list_teaches_nothing(mark: str) -> None:
+    title = "Our first house on Elm Street"
+
+    assert texts(f"{mark}{title}", title) == []
+
+
+def test_a_sentence_in_a_list_is_kept() -> None:
+    assert texts("- I live in Lisbon.", "I live in Lisbon.") == ['"I live in Lisbon."']
+
+
 @pytest.mark.parametrize(
     "text",
     ["*draws a sword*\nI live in the dark forest.", "Hm.\n*nods* I live in the dark forest."],
