@@ -62,7 +62,6 @@ from langchain_ctxbudget.history.summarizing import (
     ChatModelSummarizer,
     ConversationCompaction,
     Owner,
-    SpanAhead,
     Summarizing,
     SummaryRequest,
     compactions,

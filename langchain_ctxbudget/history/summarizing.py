@@ -531,17 +531,6 @@ class Owner(Protocol):
         """Runs a flow with a conversation that is up to date, alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanAhead:
-    """The span in which a message stands that is read for something else."""
-
-    is_summed_up: bool
-    """False: the conversation is not compacted yet, or its model is waited for."""
-    has_ended: bool = False
-    request: SummaryRequest | None = None
-    """What a model is to write about it; None where it has, or is not to."""
-
-
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
@@ -566,29 +555,31 @@ class Summarizing:
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
 
-    def ahead(self, scope: Scope, position: int) -> Flow["SpanAhead"]:
-        """Returns what a model is to write about the span in which a message stands, and when."""
-        return self._owner.recall(scope, partial(self._ahead, position))
+    def due_at(self, scope: Scope, position: int) -> Flow[SummaryRequest | None]:
+        """Returns the request to sum up the span in which a message stands, once it has ended.
+
+        None also where a model has written about it, or the conversation is not summed up yet.
+        """
+        return self._owner.recall(scope, partial(self._due_at, position))
 
     def keep(self, scope: Scope, request: SummaryRequest, digest: Digest) -> Flow[None]:
         """Stores what somebody else has had a model write, unless it is written already."""
         return self._owner.recall(scope, partial(self._keep, request, digest))
 
-    def _ahead(self, position: int, conversation: OpenConversation) -> Flow["SpanAhead"]:
+    def _due_at(self, position: int, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         known = conversation.table.span_digests
         if known.until <= 0 or known.waits_until is not None or not conversation.scope.is_kept:
-            return SpanAhead(is_summed_up=False)
+            return None
         seen, spans = self._seen(conversation)
         nodes = [node for node in spans.tree.complete(len(spans.entries)) if node.level == 1]
         here = [node for node in nodes if node.first <= position < node.end]
         if not here:
-            return SpanAhead(is_summed_up=True)
+            return None
         key = spans.key(here[0])
         yield from look_up(self._owner.store, seen.scope, known, [key])
         if not known.lacks(key) or key in known.failures:
-            return SpanAhead(is_summed_up=True, has_ended=True)
-        request = request_of(spans, here[0], key)
-        return SpanAhead(is_summed_up=True, has_ended=True, request=request)
+            return None
+        return request_of(spans, here[0], key)
 
     def _keep(
         self, request: SummaryRequest, digest: Digest, conversation: OpenConversation

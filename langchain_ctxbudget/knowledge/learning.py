@@ -316,36 +316,31 @@ class Learning:
                 threshold = EVERYTHING
             is_for_model = not work.is_ahead and work.own_words() >= threshold.words_for_model
             reader = extractor if is_for_model else None
-            span = self._span_of(work, reader)
-            if _waits_for_end_of(span, work, threshold):
-                break
-            if span.request is not None:
-                work = work.with_end(min(len(work.entries), span.request.node.end))
-            problem = self._learn_from(work, reader, cancelled, span.request)
+            request = self._summary_due(work, reader)
+            if request is not None:
+                work = work.with_end(request.node.end)
+            problem = self._learn_from(work, reader, cancelled, request)
             if problem:
                 problems.append(problem)
             self.worker.wait_for_pause()
         return problems
 
-    def _span_of(self, work: Work, extractor: ChatModelExtractor | None) -> history.SpanAhead:
-        """Returns the span that the first of some messages stands in, as far as it is summed up.
+    def _summary_due(
+        self, work: Work, extractor: ChatModelExtractor | None
+    ) -> history.SummaryRequest | None:
+        """Returns the request to sum up the span that ends in some messages, if there is one.
 
         Where the model has failed before, or learning does not read all that a summary tells of,
         both are asked for apart.
         """
-        apart = history.SpanAhead(is_summed_up=False)
         if self._summarizing is None or extractor is None:
-            return apart
+            return None
         if work.is_retry or work.there is not None or not work.is_read_whole(work.first):
-            return apart
-        span = drive(self._summarizing.ahead(work.scope, work.first))
-        request = span.request
-        if request is None:
-            return span
-        is_within = request.node.end <= len(work.entries)
-        if is_within and work.is_read_whole(request.node.first):
-            return span
-        return replace(span, request=None)
+            return None
+        request = drive(self._summarizing.due_at(work.scope, work.first))
+        if request is None or request.node.end > len(work.entries):
+            return None
+        return request if work.is_read_whole(request.node.first) else None
 
     # What is learned from it
 
@@ -515,16 +510,6 @@ class Learning:
             before, topics=with_vectors(before.topics), entities=with_vectors(before.entities)
         )
         yield from known.save(store, user_id, before, after)
-
-
-def _waits_for_end_of(span: history.SpanAhead, work: Work, threshold: Threshold) -> bool:
-    """Returns whether messages are read once their span has ended, so that one call does both.
-
-    Not at the end of a session, when there is nothing more to wait for.
-    """
-    is_in_session = threshold.words > 0
-    is_full = len(work.entries) - work.first >= LEARNING_POLICY.most_messages
-    return is_in_session and span.is_summed_up and not span.has_ended and not is_full
 
 
 def _failure_in_words(

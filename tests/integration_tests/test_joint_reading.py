@@ -55,8 +55,8 @@ def talk(pipeline: ContextPipeline, numbers: range) -> None:
         assert pipeline.flush(30)
 
 
-def opened(model: Reader, **settings: Any) -> ContextPipeline:
-    return ContextPipeline({"max_context_tokens": 2_000, **settings}, summary_model=model)
+def opened(model: Reader) -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": 2_000, "span_messages": 8}, summary_model=model)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def pipeline(model: Model) -> Any:
     with opened(model) as pipeline:
-        talk(pipeline, range(28))
+        talk(pipeline, range(24))
         yield pipeline
 
 
@@ -101,6 +101,12 @@ def test_every_message_is_learned_from_once(pipeline: ContextPipeline, model: Mo
     shown = [text for prompt in model.learned for _, text in new_messages(prompt)]
 
     assert len(shown) == len(set(shown))
+
+
+def test_learning_waits_for_no_end_of_a_span(pipeline: ContextPipeline, model: Model) -> None:
+    read_at_once = [len(new_messages(prompt)) for prompt in model.learned]
+
+    assert max(read_at_once) == 3, "three of the user's in six messages"
 
 
 def test_the_end_of_a_session_reads_the_rest() -> None:
@@ -138,7 +144,7 @@ def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
 
     model = Model(answer=answer)
     with opened(model) as pipeline:
-        talk(pipeline, range(30))
+        talk(pipeline, range(24))
         summaries = [one.summary for one in pipeline.get_compactions(**USER)]
 
     assert len(model.joint) == 2, "two attempts, then the wait of an outage"
@@ -146,7 +152,7 @@ def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
 
 
 def test_a_model_of_a_small_window_is_asked_for_both_apart() -> None:
-    model = Model(answer=read, profile={"max_input_tokens": 6_000})
+    model = Model(answer=read, profile={"max_input_tokens": 4_500})
     with opened(model) as pipeline:
         talk(pipeline, range(15))
 
