@@ -25,6 +25,8 @@ class Readings:
         self.read_until = 0
         """The position behind the last message that was read."""
         self.by_position: dict[int, tuple[Said, ...]] = {}
+        self.outdated: set[int] = set()
+        """The first positions of the stored segments that have no readings of this reader."""
 
     def read(self, entries: Sequence[Entry], is_human: NDArray[np.bool_]) -> None:
         """Reads the messages that are new.
@@ -62,6 +64,7 @@ class Readings:
         other.by_position = {
             position: said for position, said in self.by_position.items() if position < length
         }
+        other.outdated = {position for position in self.outdated if position < length}
         return other
 
     # In a segment
@@ -80,7 +83,10 @@ class Readings:
 
         What another reader has read is read again, and so is all behind it.
         """
-        if data is None or data["reader"] != reader_version() or self.read_until != first:
+        if data is None or data["reader"] != reader_version():
+            self.outdated.add(first)
+            return
+        if self.read_until != first:
             return
         for position, said in _unpacked(data["rows"], first):
             self.by_position[position] = (*self.by_position.get(position, ()), said)

@@ -246,7 +246,8 @@ def lacking(
 ) -> Iterator[Lacking]:
     """Yields what is computed of segments but not stored.
 
-    Of the whole segments and, of a conversation that `rests`, of its tail.
+    Of the whole segments and, of a conversation that `rests`, of its tail. Where nobody talks,
+    segments with the readings of an earlier reader stay: nobody asks for these.
     """
     table = conversation.table
     index = table.search_index
@@ -267,6 +268,21 @@ def lacking(
             known_until[vectors] = len(index.vectors)
         end = _end_of_tail(conversation, whole)
         yield from _lacking_of(conversation, whole, end, known_until)
+    else:
+        yield from _outdated(conversation, whole)
+
+
+def _outdated(conversation: OpenConversation, whole: int) -> Iterator[Lacking]:
+    """Yields the segments that were written before this reader of sentences was there.
+
+    `whole` is the number of whole segments. A tail that is about to give its number to a whole
+    segment is none of them.
+    """
+    for number, segment in enumerate(conversation.segments):
+        first = number * SEGMENT_MESSAGES
+        is_standing = number >= whole or segment.end == first + SEGMENT_MESSAGES
+        if is_standing and conversation.table.has_outdated_readings(first):
+            yield Lacking(number, segment.end, [LOG])
 
 
 def _lacking_of(
@@ -340,6 +356,8 @@ def prepare(
         for name in names:
             part = part_of(conversation, name, messages, pinned)
             parts[name] = hash_of(part)
+            if name == LOG:
+                conversation.table.note_readings_stored(messages.first)
             if name == TEXTS and not rests:
                 conversation.table.keep_sealed(messages.first, end, part)
             new_parts[key_of(number, name)] = stored_value(part)

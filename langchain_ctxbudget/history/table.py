@@ -403,6 +403,14 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         self._readings.read(self, self.human.values)
         return self._readings
 
+    def has_outdated_readings(self, first: int) -> bool:
+        """Tells whether the stored segment from a position on has no readings of this reader."""
+        return first in self._readings.outdated
+
+    def note_readings_stored(self, first: int) -> None:
+        """Notes that the segment from a position on is stored with what this reader has read."""
+        self._readings.outdated.discard(first)
+
     def tree(self, span_messages: int) -> Tree:
         """Returns the tree for a size of spans, with all spans that have ended by now."""
         tree = self.trees.get(span_messages, Tree(span_messages)).grow(self)

@@ -17,8 +17,9 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.history import SEGMENTS, log, other_listing, segments, table
+from langchain_ctxbudget.history import SEGMENTS, log, other_listing, readings, segments, table
 from langchain_ctxbudget.search import LocalEmbeddings
+from langchain_ctxbudget.sentences import Said
 from langchain_ctxbudget.stores import Scope
 from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
@@ -168,6 +169,13 @@ def search(store: BaseStore, **options: Any) -> list[AssembledContext]:
     return prompts
 
 
+def open_alone(store: BaseStore, conversation: str) -> None:
+    """Has a new process make a prompt of a conversation."""
+    with new(store) as pipeline:
+        pipeline.assemble(QUESTIONS[0], **at(conversation), settings=NO_SOURCES)
+        assert pipeline.flush(60)
+
+
 def search_awaited(store: BaseStore) -> list[AssembledContext]:
     """Returns the same of a process that awaits what it asks for."""
     return asyncio.run(asearch(store))
@@ -239,6 +247,43 @@ def test_the_next_process_reads_no_message_of_them() -> None:
     search(recording)
 
     assert recording.messages_read(*LENGTHS) == 0
+
+
+@pytest.fixture
+def read_by_another(monkeypatch: pytest.MonkeyPatch) -> InMemoryStore:
+    """A store whose segments were filled by another reader of sentences."""
+    store = filled()
+    with monkeypatch.context() as patched:
+        patched.setattr(readings, "reader_version", lambda: "another")
+        search(store)
+    return store
+
+
+def test_a_second_opening_reads_no_sentence(
+    read_by_another: InMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts_read: list[str] = []
+
+    def find_nothing(texts: Sequence[str]) -> list[tuple[Said, ...]]:
+        texts_read.extend(texts)
+        return [()] * len(texts)
+
+    monkeypatch.setattr(readings, "read", find_nothing)
+    open_alone(read_by_another, "c2")
+    in_first_opening = len(texts_read)
+    open_alone(read_by_another, "c2")
+
+    assert in_first_opening > 0
+    assert len(texts_read) == in_first_opening
+
+
+def test_who_searches_writes_nothing_for_the_reader_of_sentences(
+    read_by_another: InMemoryStore,
+) -> None:
+    recording = Recording(read_by_another)
+    search(recording)
+
+    assert [recording.heads_written(name) for name in LENGTHS] == [0, 0, 0]
 
 
 @pytest.fixture

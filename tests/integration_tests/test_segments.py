@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -13,7 +13,8 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import SEGMENTS, OpenConversation, segments, table
+from langchain_ctxbudget.history import SEGMENTS, OpenConversation, readings, segments, table
+from langchain_ctxbudget.sentences import Said
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
@@ -189,6 +190,70 @@ def test_older_messages_are_read_from_segments_once_written() -> None:
     process.shown()
 
     assert len(process.conversation().table.held) == SEGMENT
+
+
+# -- What the user's sentences are
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The messages whose sentences were read, since the list was cleared last."""
+    texts_read: list[str] = []
+    read_sentences = readings.read
+
+    def noted(texts: Sequence[str]) -> list[tuple[Said, ...]]:
+        texts_read.extend(texts)
+        return read_sentences(texts)
+
+    monkeypatch.setattr(readings, "read", noted)
+    return texts_read
+
+
+def filled_by(reader: str, monkeypatch: pytest.MonkeyPatch) -> InMemoryStore:
+    """Returns a store whose segments a reader of sentences of some version has filled."""
+    with monkeypatch.context() as patched:
+        patched.setattr(readings, "reader_version", lambda: reader)
+        return filled()
+
+
+def logs_in(store: BaseStore) -> dict[str, Any]:
+    """Returns the parts of segments in which readings stand."""
+    return {key: value for key, value in stored(store).items() if key.endswith(" log")}
+
+
+def of_segments(read: Sequence[str]) -> list[str]:
+    """Returns which of the texts stand in segments, and not behind them."""
+    behind = {message.text for message in lanterns(200 - FOLLOWING, 200)}
+    return [text for text in read if text not in behind]
+
+
+def test_what_another_reader_has_read_is_read_again(
+    read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled_by("another", monkeypatch)
+    read.clear()
+    Process(store).ask()
+
+    assert len(of_segments(read)) == 96
+
+
+def test_a_second_opening_reads_nothing_again(
+    read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled_by("another", monkeypatch)
+    Process(store).ask()
+    read.clear()
+    context = Process(store).ask()
+
+    assert of_segments(read) == []
+    assert context.report.failures == ()
+
+
+def test_segments_that_are_written_once_more_are_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled_by("another", monkeypatch)
+    Process(store).ask()
+
+    assert logs_in(store) == logs_in(filled())
 
 
 # -- Subjects
