@@ -18,8 +18,8 @@ SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 QUESTION = "How is my home brewing?"
 TEXTS = {
     "c1": [
-        "I am learning home brewing. The home brewing kettle is new.",
-        "I am learning bike touring. The bike touring tent is new.",
+        "I have done home brewing for five years. The home brewing kettle is new.",
+        "I have done bike touring for five years. The bike touring tent is new.",
     ],
     "c2": ["Sarah likes my home brewing.", "Sarah likes my bike touring."],
     "c3": ["Today the home brewing went well.", "Today the bike touring went well."],
