@@ -78,7 +78,6 @@ class RetrievalLayer(PromptLayer):
             max(0, tokens - heading_tokens),
             shown={*shown, *history.quoted, *rules.positions},
             shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
-            rests=rules.rests,
             in_short=_in_short(view).difference(history.quoted),
             prices=_prices(view, pool),
             # The later half of the quotes is sent only once, so that the next prompt can grow.

@@ -5,31 +5,20 @@ stable zone, as quotations with their days. They stay the same between two rebui
 added or lifted by hand: what was said about rules since the rebuild stands in the prompt itself.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import HistoryView
 from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule, StandingRules
 from langchain_ctxbudget.layers.base import View
-from langchain_ctxbudget.messages import (
-    Count,
-    Group,
-    fences,
-    one_line,
-    plain_text,
-    word_count,
-)
+from langchain_ctxbudget.messages import Count, Group, fences, one_line, plain_text
 from langchain_ctxbudget.retrieval import Other
 
 HEADING = (
     "## Standing rules\n"
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
-LEAST_WORDS = 3
-"""What a message says besides rules is quoted if it has so many words: "Hm." is not."""
-_ELLIPSES = re.compile(r"…(?:\s*…)+")
 FIRST_VALUE = 1_000.0
 """The value of the first line: rules are worth more than any preference."""
 
@@ -130,15 +119,12 @@ def tokens_of_rules(rules: Iterable[StandingRule], count: Count, limit_tokens: i
 
 @dataclass(frozen=True, slots=True)
 class SaidByRules:
-    """Messages that state rules which the stable zone shows, so that no quote says these again."""
+    """Messages that say nothing but rules which the stable zone shows: these are not quoted."""
 
     positions: frozenset[int] = frozenset()
-    """Those of the conversation that say nothing else, by position: these are not quoted."""
-    rests: Mapping[int, str] = field(default_factory=dict)
-    """What others of the conversation say besides, by position: only this is quoted."""
+    """Those of the conversation, by position."""
     elsewhere: frozenset[tuple[str, str]] = frozenset()
-    """Those of other conversations that say nothing else: the id of each one's conversation, and
-    its words."""
+    """Those of other conversations: the id of each one's conversation, and its words."""
 
     def has(self, text: Other) -> bool:
         """Tells whether a text from elsewhere is one of them."""
@@ -149,7 +135,7 @@ class SaidByRules:
 
 
 def said_by_rules(view: View) -> SaidByRules:
-    """Returns the messages that state rules which the stable zone shows."""
+    """Returns the messages that say nothing but rules which the stable zone shows."""
     shown = {part.id for part in shown_rules(view).fragments}
     rules = [rule for rule in _in_force(view) if rule.id in shown]
     words: dict[int, list[str]] = {}
@@ -157,11 +143,10 @@ def said_by_rules(view: View) -> SaidByRules:
         if rule.position is not None:
             words.setdefault(rule.position, []).append(rule.text)
     entries = view.conversation.entries
-    rests = {position: _without(entries[position].text, texts) for position, texts in words.items()}
-    said_whole = {position for position, rest in rests.items() if word_count(rest) < LEAST_WORDS}
     return SaidByRules(
-        positions=frozenset(said_whole),
-        rests={position: rest for position, rest in rests.items() if position not in said_whole},
+        positions=frozenset(
+            position for position, texts in words.items() if _is_all(entries[position].text, texts)
+        ),
         elsewhere=frozenset(
             (rule.conversation_id, one_line(rule.text))
             for rule in rules
@@ -170,12 +155,12 @@ def said_by_rules(view: View) -> SaidByRules:
     )
 
 
-def _without(text: str, parts: Iterable[str]) -> str:
-    """Returns a text with an ellipsis in place of some of its parts."""
+def _is_all(text: str, parts: Sequence[str]) -> bool:
+    """Tells whether a text has no letter or figure besides its parts."""
     rest = text
     for part in parts:
-        rest = rest.replace(part, "…")
-    return _ELLIPSES.sub("…", rest)
+        rest = rest.replace(part, "")
+    return not any(map(str.isalnum, rest))
 
 
 def says_rules_since(view: View, position: int) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -79,8 +79,6 @@ class Selection:
     tokens_left: int
     may_come: NDArray[np.bool_]
     """True for texts that may be taken beside others: not those that the prompt shows already."""
-    rests: Mapping[int, str]
-    """What is quoted, by position, of messages of which the prompt says the rest already."""
     most_items: int
     is_numbered: bool
     """True if lines have the numbers of their messages."""
@@ -205,12 +203,11 @@ class Selection:
         """
         text = self.pool.text(number)
         position = self.pool.position(number)
-        words = self._words(number)
-        start = most_about(words, self.pool.question.terms)
+        start = most_about(text.text, self.pool.question.terms)
         if position is None or start is None:
             return
         room = self.tokens_left - self._price_of(self._heading(text))
-        rest = words[start:][: MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
+        rest = text.text[start:][: MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
         beginning = "… " if start else ""
 
         def line(size: int) -> str:
@@ -261,7 +258,9 @@ class Selection:
         sentence = _answering_sentence(self.pool.text(question).text, reply.text)
         if not sentence:
             return
-        reference = self._reference(self.pool.position(number))
+        reference = ""
+        if self.is_numbered:
+            reference = f"#{(self.pool.position(number) or 0) + 1} "
         line = fences.item(reply.speaker, f"{sentence} …", reference)
         self._take_beside(number, line, self.reply_tokens_left, Status.SHRUNK)
 
@@ -438,23 +437,10 @@ class Selection:
     def _line(self, number: int) -> str:
         """Returns the line that quotes a text whole."""
         position = self.pool.position(number)
-        if position is None or position in self.rests:
-            text = self.pool.text(number)
-            return fences.item(text.speaker, self._words(number), self._reference(position))
+        if position is None:
+            other = self.pool.others[number]
+            return fences.item(other.speaker, other.text)
         return self.conversation.quoted(position, numbered=self.is_numbered)
-
-    def _words(self, number: int) -> str:
-        """Returns what is quoted of a text where there is room for all of it."""
-        position = self.pool.position(number)
-        if position is not None and position in self.rests:
-            return self.rests[position]
-        return self.pool.text(number).text
-
-    def _reference(self, position: int | None) -> str:
-        """Returns what a message may be looked up by, in front of its line."""
-        if position is None or not self.is_numbered:
-            return ""
-        return f"#{position + 1} "
 
     def _cost(self, number: int, most_tokens: int) -> int | None:
         """Returns the tokens of a text's line, or None if they are surely more than `most_tokens`.
@@ -462,9 +448,9 @@ class Selection:
         None saves counting them.
         """
         position = self.pool.position(number)
-        if position is not None and position not in self.rests:
+        if position is not None:
             return self.conversation.count_quote(position, most_tokens, numbered=self.is_numbered)
-        if len(self._words(number)) > MOST_CHARACTERS_PER_TOKEN * most_tokens:
+        if len(self.pool.others[number].text) > MOST_CHARACTERS_PER_TOKEN * most_tokens:
             return None
         return self.count(self._line(number))
 

@@ -65,7 +65,6 @@ def select(
     *,
     shown: Collection[int] = (),
     shown_ids: Collection[str] = (),
-    rests: Mapping[int, str] | None = None,
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
     transient_tokens: int = 0,
@@ -81,7 +80,6 @@ def select(
         budget_tokens: What the quotes may cost.
         shown: The positions of other messages that stand in the prompt already.
         shown_ids: The ids of texts from elsewhere that stand in the prompt already.
-        rests: What is quoted, by position, of messages of which the prompt says the rest already.
         in_short: The positions of messages of which only a part stands in the prompt.
         prices: The probability with which a text must be needed, for each of its tokens; first of
             texts from anywhere else, then of messages of other conversations.
@@ -100,7 +98,6 @@ def select(
         pool,
         tokens_left=budget_tokens,
         may_come=is_free & ~repeats_question,
-        rests=rests or {},
         most_items=len(is_free) if limits.most_items is None else limits.most_items,
         is_numbered=is_numbered,
         transient_tokens=transient_tokens,

@@ -822,29 +822,6 @@ def test_a_rule_of_the_stable_zone_is_not_quoted(stated: Talk) -> None:
     assert not says(prompt, NO_PUSH)
 
 
-def test_a_prompt_says_a_rule_once(before_lifting: list[AssembledContext]) -> None:
-    assert [sent(prompt).count(NO_PUSH) for prompt in before_lifting] == [1] * len(before_lifting)
-
-
-def test_a_message_is_quoted_without_the_rule_that_it_states(talk: Talk) -> None:
-    talk.say(f"The gate of the garden is violet. {NO_PUSH}")
-    talk.much_later()
-    prompt = talk.say("Which colour has the gate of the garden?")
-
-    assert line_of(NO_PUSH) in zone_of(prompt)
-    assert says(prompt, "The gate of the garden is violet. …\n")
-    assert sent(prompt).count(NO_PUSH) == 1
-
-
-def test_a_message_with_a_word_beside_its_rule_is_not_quoted(talk: Talk) -> None:
-    talk.say(f"Hm. {NO_PUSH}")
-    talk.much_later()
-    prompt = talk.say("Which rule about the push to main without asking first did I give?")
-
-    assert line_of(NO_PUSH) in zone_of(prompt)
-    assert not says(prompt, "Hm.")
-
-
 def test_a_rule_from_elsewhere_is_not_quoted(everywhere: Talk) -> None:
     everywhere.go_on(3)
     prompt = other(everywhere).say("What did I say about emojis, in every chat, never use them?")
