@@ -120,9 +120,23 @@ def test_sealed_messages_are_not_embedded_again(opened: Opened) -> None:
     assert set(sealed).isdisjoint(opened.pipeline.embeddings.texts)
 
 
-def test_sealed_segments_are_not_written_again(opened: Opened) -> None:
-    of_library = [place for place in opened.store.written if place[-1] == "library~"]
-    assert "blocks" not in {place[2] for place in of_library}
+def segments_written(store: Recording) -> int:
+    """Returns how many parts of the library's segments were written, the head among them."""
+    return sum(place[2] == "blocks" for place in store.written if place[-1] == "library~")
+
+
+def test_of_sealed_segments_only_what_sentences_are_is_written(opened: Opened) -> None:
+    assert segments_written(opened.store) == 2, "one part of the one segment, and the head"
+
+
+def test_sealed_segments_are_written_once_more_and_not_again(store: Recording) -> None:
+    with closing(pipeline_over(store)) as first:
+        ask(first)
+    store.written.clear()
+    with closing(pipeline_over(store)) as second:
+        ask(second)
+
+    assert segments_written(store) == 0
 
 
 def test_only_what_is_new_is_written_for_a_prompt(opened: Opened) -> None:
