@@ -18,25 +18,37 @@ Hashes = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 BUCKET_BITS = 17
+"""The highest bits of a feature's hash: the number of its bucket."""
 BUCKETS = 1 << BUCKET_BITS
-MARK_PLACE = 32
-"""The bits of a hash from which its mark is taken, the lowest first."""
-MOST_CHARACTERS = 400
-"""Characters of a sentence that are looked at."""
-RUN_LENGTHS = (3, 4, 5)
-"""Characters in a row that are a feature, within a word and the spaces around it."""
-WORD_GAPS = (1, 2)
-"""How far apart two words are that are a feature together."""
-FIRST_WORDS = 3
-LONGEST_COUNTED = 8
-"""The number of sentences of a message, above which all are taken for equally long."""
-CHARACTERS_OF_A_STEP = 25
-"""Lengths of sentences are told apart in steps of so many characters."""
-LONGEST_STEP = 10
+MARK_SHIFT = 32
+"""The eight bits from this one on, counted from the lowest, are the mark of a feature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturePolicy:
+    """What of a sentence is a feature; whoever changes it must train the weights again."""
+
+    most_characters: int = 400
+    """Characters of a sentence that are looked at, from its beginning."""
+    run_lengths: tuple[int, ...] = (3, 4, 5)
+    """Characters in a row that are a feature, within a word and the spaces around it."""
+    word_gaps: tuple[int, ...] = (1, 2)
+    """How far apart two words are that are a feature together."""
+    first_words: int = 3
+    """Words of the beginning of a sentence that are features as such."""
+    most_sentences: int = 8
+    """Sentences of a message that are counted: with more, all messages are equally long."""
+    characters_a_step: int = 25
+    """Lengths of sentences are told apart in steps of so many characters."""
+    most_steps: int = 10
+    """With more steps, all sentences are equally long."""
+
+
+FEATURE_POLICY = FeaturePolicy()
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose multiples spread over all numbers of 64 bits: the golden ratio's (Knuth)."""
 _MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
-_POWERS = np.cumprod(np.full(MOST_CHARACTERS + 4, _PRIME, np.uint64))
+_POWERS = np.cumprod(np.full(FEATURE_POLICY.most_characters + 4, _PRIME, np.uint64))
 _COLONS = (":", "\uff1a")
 _OPENING_QUOTES = "\u201c\u201e\u00ab\u300c\u300e"
 _CLOSING_QUOTES = "\u201d\u00bb\u300d\u300f"
@@ -48,17 +60,23 @@ _END = 0
 
 
 class Family(IntEnum):
-    """Kinds of features; a number is part of the hash of each feature of its kind."""
+    """Kinds of features. The number of its kind is part of a feature's hash."""
 
     RUN = 0
+    """Characters in a row."""
     WORD = 10
     PAIR = 20
+    """Two words that stand near each other."""
     FIRST_WORD = 30
     NEXT_WORD = 31
+    """One of the words that follow the first one."""
     LAST_WORD = 40
     PLACE = 50
+    """Where the sentence stands, how long it is, and which marks it has."""
     FIRST_PAIR = 60
+    """The first two words of a sentence."""
     FIRST_THREE = 61
+    """The first three words of a sentence."""
     CLAUSE_WORD = 62
     """The first word of a clause."""
     CLAUSE_PAIR = 63
@@ -153,10 +171,10 @@ class Features:
     """How much each counts."""
 
     def scaled(self, rarity: NDArray[np.float32], marks: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Returns the weights with those of rare features larger, and of unknown ones 0.
+        """Returns the weights, larger where a feature is rare, and 0 where it is unknown.
 
-        The squares of those of a sentence would add up to 1 if all its features were known. So a
-        long sentence counts no more than a short one, and of strange words little is said.
+        If all features of a sentence were known, the squares of their weights would add up to 1. So
+        a long sentence counts no more than a short one, and one of unknown words counts little.
 
         Args:
             rarity: A factor for every bucket, shape (buckets,); 0 where it stands for nothing.
@@ -170,7 +188,7 @@ class Features:
         return scaled
 
 
-class _Found(NamedTuple):
+class _OneKind(NamedTuple):
     """Features of one kind."""
 
     family: Family
@@ -182,22 +200,22 @@ def features_of(
     sentences: Sequence[PlacedSentence], families: Collection[Family] = tuple(Family)
 ) -> Features:
     """Returns the features of sentences, of some kinds; there is at least one sentence."""
-    all_found = [*_in_texts(sentences), _of_places(sentences)]
-    found = [one for one in all_found if one.family in families]
-    owners = np.concatenate([one.owners for one in found])
-    hashes = np.concatenate([_mixed(one.hashes, one.family) for one in found])
+    all_kinds = [*_in_texts(sentences), _of_places(sentences)]
+    kinds = [kind for kind in all_kinds if kind.family in families]
+    owners = np.concatenate([kind.owners for kind in kinds])
+    hashes = np.concatenate([_mixed(kind.hashes, kind.family) for kind in kinds])
     weights = np.concatenate(
-        [np.full(len(one.hashes), WEIGHTS[one.family], np.float32) for one in found]
+        [np.full(len(kind.hashes), WEIGHTS[kind.family], np.float32) for kind in kinds]
     )
     order = np.argsort(owners, kind="stable")
     hashes = hashes[order]
     buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-    marks = (hashes >> np.uint64(MARK_PLACE)).astype(np.uint8)
+    marks = (hashes >> np.uint64(MARK_SHIFT)).astype(np.uint8)
     return Features(buckets, marks, owners[order], weights[order])
 
 
 def _mixed(hashes: Hashes, family: int) -> Hashes:
-    """Returns hashes of which every bit depends on every bit of the given ones, and on a number."""
+    """Returns hashes that depend on the family, with every bit on every bit of the given ones."""
     mixed: Hashes = hashes + _POWERS[family]
     mixed ^= mixed >> np.uint64(33)
     mixed *= _MULTIPLIER
@@ -208,23 +226,27 @@ def _mixed(hashes: Hashes, family: int) -> Hashes:
 # In the texts
 
 
-def _in_texts(sentences: Sequence[PlacedSentence]) -> Iterator[_Found]:
+def _in_texts(sentences: Sequence[PlacedSentence]) -> Iterator[_OneKind]:
     """Yields the features in the texts of sentences."""
     texts = [_framed(sentence.text) for sentence in sentences]
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), np.uint32).copy()
     codes[(codes >= _ZERO) & (codes <= _NINE)] = _ZERO  # one number is like another
     owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     yield from _runs(codes, owners)
-    yield from _words(codes, owners)
+    words = _words_in(codes, owners)
+    if words is not None:
+        yield from _words_and_pairs(words)
+        yield from _words_at_ends(words)
+        yield from _openings(words)
 
 
 def _framed(text: str) -> str:
     """Returns a text between spaces, with the mark of its end."""
-    words = text[:MOST_CHARACTERS].lower().replace("\0", " ")
+    words = text[: FEATURE_POLICY.most_characters].lower().replace("\0", " ")
     return f" {words} \0"
 
 
-def _runs(codes: NDArray[np.uint32], owners: Numbers) -> Iterator[_Found]:
+def _runs(codes: NDArray[np.uint32], owners: Numbers) -> Iterator[_OneKind]:
     """Yields characters in a row, of which only the first and the last may be a space."""
     values = codes.astype(np.uint64)
     is_space = codes == _SPACE
@@ -232,93 +254,114 @@ def _runs(codes: NDArray[np.uint32], owners: Numbers) -> Iterator[_Found]:
     spaces = np.append(0, np.cumsum(is_space))
     ends = np.append(0, np.cumsum(is_end))
     hashes = values
-    for length in range(2, max(RUN_LENGTHS) + 1):
+    for length in range(2, max(FEATURE_POLICY.run_lengths) + 1):
         hashes = hashes[:-1] * _PRIME + values[length - 1 :]
-        if length not in RUN_LENGTHS:
+        if length not in FEATURE_POLICY.run_lengths:
             continue
         inner_spaces = spaces[length - 1 : -1] - spaces[1 : len(spaces) - length + 1]
         ends_inside = ends[length:] - ends[:-length]
         starts = np.flatnonzero((inner_spaces == 0) & (ends_inside == 0))
-        yield _Found(Family.RUN, hashes[starts] + np.uint64(length), owners[starts])
+        yield _OneKind(Family.RUN, hashes[starts] + np.uint64(length), owners[starts])
 
 
-def _words(codes: NDArray[np.uint32], owners: Numbers) -> Iterator[_Found]:
-    """Yields words, pairs of them, and those at the ends of sentences."""
+class _Words(NamedTuple):
+    """The words of all sentences, one after the other; arrays of one length."""
+
+    hashes: Hashes
+    owners: Numbers
+    """The number of the sentence that has each."""
+    first_codes: NDArray[np.uint32]
+    """The first character of each."""
+    has_letters: NDArray[np.bool_]
+    """False for a mark, and for a character of a script without spaces."""
+
+    @property
+    def begins_sentence(self) -> NDArray[np.bool_]:
+        """Whether each is the first word of its sentence."""
+        return np.append(True, self.owners[1:] != self.owners[:-1])
+
+    @property
+    def begins_clause(self) -> NDArray[np.bool_]:
+        """Whether each is the first word of a sentence, or of letters behind a mark."""
+        is_break = np.isin(self.first_codes, _CLAUSE_BREAKS)
+        follows_break = np.append(False, is_break[:-1])
+        return self.begins_sentence | (follows_break & self.has_letters)
+
+
+def _words_in(codes: NDArray[np.uint32], owners: Numbers) -> _Words | None:
+    """Returns the words of sentences; None where there is none."""
     kinds = _kinds_of(codes)
     in_words = np.flatnonzero(kinds != _Character.SPACE)
     if not len(in_words):
-        return
+        return None
     is_letter = kinds[in_words] == _Character.LETTER
-    follows = np.append(False, np.diff(in_words) == 1)
-    follows_letter = follows & np.append(False, is_letter[:-1])
+    is_adjacent = np.append(False, np.diff(in_words) == 1)
+    follows_letter = is_adjacent & np.append(False, is_letter[:-1])
     starts = np.flatnonzero(~(is_letter & follows_letter))
     lengths = np.diff(np.append(starts, len(in_words)))
     places = np.arange(len(in_words)) - np.repeat(starts, lengths)
     parts = (codes[in_words].astype(np.uint64) + np.uint64(7)) * _POWERS[places]
-    words = _mixed(np.add.reduceat(parts, starts), Family.WORD)
-    of = owners[in_words[starts]]
-    yield _Found(Family.WORD, words, of)
-    for gap in WORD_GAPS:
-        is_one_sentence = of[:-gap] == of[gap:]
-        pairs = words[:-gap] * _PRIME + words[gap:] + np.uint64(gap)
-        yield _Found(Family.PAIR, pairs[is_one_sentence], of[:-gap][is_one_sentence])
+    return _Words(
+        hashes=_mixed(np.add.reduceat(parts, starts), Family.WORD),
+        owners=owners[in_words[starts]],
+        first_codes=codes[in_words[starts]],
+        has_letters=is_letter[starts],
+    )
 
-    firsts = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
-    lasts = np.append(firsts[1:], len(of)) - 1
-    yield _Found(Family.LAST_WORD, words[lasts], of[lasts])
-    yield _Found(Family.FIRST_WORD, words[firsts], of[firsts])
-    for distance in range(1, FIRST_WORDS):
+
+def _words_and_pairs(words: _Words) -> Iterator[_OneKind]:
+    """Yields the words, and pairs of them that stand near each other."""
+    hashes = words.hashes
+    owners = words.owners
+    yield _OneKind(Family.WORD, hashes, owners)
+    for gap in FEATURE_POLICY.word_gaps:
+        is_one_sentence = owners[:-gap] == owners[gap:]
+        pairs = hashes[:-gap] * _PRIME + hashes[gap:] + np.uint64(gap)
+        yield _OneKind(Family.PAIR, pairs[is_one_sentence], owners[:-gap][is_one_sentence])
+
+
+def _words_at_ends(words: _Words) -> Iterator[_OneKind]:
+    """Yields the words at both ends of sentences."""
+    firsts = np.flatnonzero(words.begins_sentence)
+    lasts = np.append(firsts[1:], len(words.owners)) - 1
+    yield _OneKind(Family.LAST_WORD, words.hashes[lasts], words.owners[lasts])
+    yield _OneKind(Family.FIRST_WORD, words.hashes[firsts], words.owners[firsts])
+    for distance in range(1, FEATURE_POLICY.first_words):
         nexts = (firsts + distance)[firsts + distance <= lasts]
-        yield _Found(Family.NEXT_WORD, words[nexts], of[nexts])
-
-    is_break = np.isin(codes[in_words[starts]], _CLAUSE_BREAKS)
-    yield from _openings(words, of, is_break, is_letter[starts])
+        yield _OneKind(Family.NEXT_WORD, words.hashes[nexts], words.owners[nexts])
 
 
-def _openings(
-    words: Hashes, of: Numbers, is_break: NDArray[np.bool_], is_letter: NDArray[np.bool_]
-) -> Iterator[_Found]:
-    """Yields what sentences and clauses begin with, in order.
-
-    Args:
-        words: The words of all sentences, one after the other.
-        of: The number of the sentence that has each.
-        is_break: Whether each is a mark behind which a clause may begin.
-        is_letter: Whether each is a word of letters.
-    """
-    is_first = np.append(True, of[1:] != of[:-1])
-    follows_break = np.append(False, is_break[:-1])
-    firsts = np.flatnonzero(is_first)
-    clauses = np.flatnonzero(is_first | (follows_break & is_letter))
-    yield _Found(Family.CLAUSE_WORD, words[clauses], of[clauses])
-    for family, starts, length in (
-        (Family.FIRST_PAIR, firsts, 2),
-        (Family.FIRST_THREE, firsts, 3),
-        (Family.CLAUSE_PAIR, clauses, 2),
-    ):
-        yield _in_a_row(family, words, of, starts, length)
+def _openings(words: _Words) -> Iterator[_OneKind]:
+    """Yields what sentences and clauses begin with, in order."""
+    firsts = np.flatnonzero(words.begins_sentence)
+    clauses = np.flatnonzero(words.begins_clause)
+    yield _OneKind(Family.CLAUSE_WORD, words.hashes[clauses], words.owners[clauses])
+    yield _in_a_row(Family.FIRST_PAIR, words, firsts, 2)
+    yield _in_a_row(Family.FIRST_THREE, words, firsts, 3)
+    yield _in_a_row(Family.CLAUSE_PAIR, words, clauses, 2)
 
 
-def _in_a_row(family: Family, words: Hashes, of: Numbers, starts: Numbers, length: int) -> _Found:
-    """Returns the runs of words that begin at some places and end in the same sentence."""
+def _in_a_row(family: Family, words: _Words, starts: Numbers, length: int) -> _OneKind:
+    """Returns words in a row that begin at some places and end in the same sentence."""
+    owners = words.owners
     ends = starts + length - 1
-    is_within = ends < len(of)
-    is_within[is_within] = of[starts[is_within]] == of[ends[is_within]]
+    is_within = ends < len(owners)
+    is_within[is_within] = owners[starts[is_within]] == owners[ends[is_within]]
     starts = starts[is_within]
-    hashes = words[starts]
+    hashes = words.hashes[starts]
     for distance in range(1, length):
-        hashes = hashes * _PRIME + words[starts + distance]
-    return _Found(family, hashes, of[starts])
+        hashes = hashes * _PRIME + words.hashes[starts + distance]
+    return _OneKind(family, hashes, owners[starts])
 
 
 class _Character(IntEnum):
-    """What a character is to a word."""
+    """Kinds of characters, by the part that they play in words."""
 
     SPACE = 0
     LETTER = 1
-    """It is part of a word."""
+    """A part of a word."""
     WORD = 2
-    """It is a word by itself: a mark, or a character of a script without spaces."""
+    """A word by itself: a mark, or a character of a script without spaces."""
 
 
 _MARKS = [
@@ -343,12 +386,12 @@ _CLAUSE_BREAKS = [ord(mark) for mark in ",;:.!?-\u2013\u2014\uff0c\u3002\u3001\u
 _APOSTROPHES = "'_\u2019"
 _SPACES = " \t\n\r\xa0\u3000\0"
 _KNOWN_CODES = 0x20000
-"""Characters beyond are parts of words."""
+"""Characters from this code on are letters."""
 
 
 @cache
 def _kinds() -> NDArray[np.uint8]:
-    """Returns what each character is to words."""
+    """Returns the kind of every character, by its code."""
     kinds = np.full(_KNOWN_CODES, _Character.LETTER, np.uint8)
     for code in range(128):
         if not chr(code).isalnum():
@@ -361,7 +404,7 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 def _kinds_of(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Returns what characters are to words."""
+    """Returns the kinds of characters."""
     return _kinds()[np.minimum(codes, _KNOWN_CODES - 1)]
 
 
@@ -373,23 +416,25 @@ _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _BULLETS = ("- ", "* ", "\u2022 ")
 
 
-def _of_places(sentences: Sequence[PlacedSentence]) -> _Found:
-    """Returns what the place and the marks of each sentence tell."""
+def _of_places(sentences: Sequence[PlacedSentence]) -> _OneKind:
+    """Returns the features of each sentence's place, length and marks."""
     places = [_places(sentence) for sentence in sentences]
     owners = np.repeat(np.arange(len(places)), list(map(len, places)))
     hashes = np.array([place for of_one in places for place in of_one], np.uint64)
-    return _Found(Family.PLACE, hashes, owners)
+    return _OneKind(Family.PLACE, hashes, owners)
 
 
 class _Place(IntEnum):
-    """What the place and the marks of a sentence may tell; of steps, the first one."""
+    """Features of a sentence's place, length and marks."""
 
     FIRST = 1
     NOT_FIRST = 2
     LAST = 3
     NOT_LAST = 4
     OF_SENTENCES = 10
+    """To which the number of the message's sentences is added."""
     OF_CHARACTERS = 20
+    """To which the step of the sentence's length is added."""
     ASKS = 40
     EXCLAIMS = 41
     PLAIN = 42
@@ -402,32 +447,45 @@ class _Place(IntEnum):
 
 
 def _places(sentence: PlacedSentence) -> list[int]:
-    """Returns what the place and the marks of a sentence tell."""
-    text = sentence.text
-    step = min(len(text) // CHARACTERS_OF_A_STEP, LONGEST_STEP)
+    """Returns the features of one sentence's place, length and marks."""
+    step = min(len(sentence.text) // FEATURE_POLICY.characters_a_step, FEATURE_POLICY.most_steps)
     places = [_Place.OF_CHARACTERS + step]
-    if sentence.of > 1:  # how often a message is a rule alone, no data tell
-        places += [
-            _Place.FIRST if sentence.number == 0 else _Place.NOT_FIRST,
-            _Place.LAST if sentence.number == sentence.of - 1 else _Place.NOT_LAST,
-            _Place.OF_SENTENCES + min(sentence.of, LONGEST_COUNTED),
-        ]
+    if sentence.of > 1:  # the data were written: they cannot tell how often a rule stands alone
+        places += _places_among_others(sentence)
+    return places + _marks_of(sentence)
+
+
+def _places_among_others(sentence: PlacedSentence) -> list[int]:
+    """Returns where a sentence stands among the others of its message."""
+    is_first = sentence.number == 0
+    is_last = sentence.number == sentence.of - 1
+    return [
+        _Place.FIRST if is_first else _Place.NOT_FIRST,
+        _Place.LAST if is_last else _Place.NOT_LAST,
+        _Place.OF_SENTENCES + min(sentence.of, FEATURE_POLICY.most_sentences),
+    ]
+
+
+def _marks_of(sentence: PlacedSentence) -> list[int]:
+    """Returns which marks a sentence has, and which stand before it."""
+    text = sentence.text
+    marks: list[int] = []
     if text.endswith(_QUESTION_MARKS):
-        places.append(_Place.ASKS)
+        marks.append(_Place.ASKS)
     elif text.endswith("!"):
-        places.append(_Place.EXCLAIMS)
+        marks.append(_Place.EXCLAIMS)
     else:
-        places.append(_Place.PLAIN)
+        marks.append(_Place.PLAIN)
     if text[:1] in _FIRST_QUOTES:
-        places.append(_Place.QUOTES)
+        marks.append(_Place.QUOTES)
     if "`" in text:
-        places.append(_Place.HAS_CODE)
+        marks.append(_Place.HAS_CODE)
     if sentence.is_announced:
-        places.append(_Place.IS_ANNOUNCED)
+        marks.append(_Place.IS_ANNOUNCED)
     if sentence.is_behind_colon:
-        places.append(_Place.IS_BEHIND_COLON)
+        marks.append(_Place.IS_BEHIND_COLON)
     if sentence.is_in_quotes:
-        places.append(_Place.IS_IN_QUOTES)
+        marks.append(_Place.IS_IN_QUOTES)
     if text.startswith(_BULLETS) or text[:1].isdigit():
-        places.append(_Place.IS_ITEM)
-    return places
+        marks.append(_Place.IS_ITEM)
+    return marks

@@ -1,7 +1,7 @@
 """How much two sentences are about the same thing, by the rare runs of characters in both.
 
 Runs of characters find "payments/" in "the payments package", and a word in another form in any
-language; runs that are rare in the reader's data count most, so common words count next to nothing.
+language. Those that are rare in the reader's data count most, and common words next to nothing.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from langchain_ctxbudget.messages import cached_until_forgotten
 from langchain_ctxbudget.sentences.features import Family, features_of, placed
 from langchain_ctxbudget.sentences.reader import RARITY_STEP, packaged_weights
 
-RARITY_POWER = 4
-"""The power of a run's rarity by which it counts."""
+RUN_POWER = 4
+"""A run counts by this power of its rarity."""
 SMALLEST_LENGTH = 1e-9
-"""A text without runs has a length of 0, by which nothing can be divided."""
+"""Stands for the length 0 of a text without runs, by which nothing can be divided."""
 
 
 @cached_until_forgotten(65_536)
@@ -34,7 +34,7 @@ def _runs(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     features = features_of(placed([text]), families=(Family.RUN,))
     buckets = np.unique(features.buckets)
     known = packaged_weights().rarity[buckets].astype(np.float64) * RARITY_STEP
-    rarity = np.where(known > 0, known, 1.0)  # what no training data have is rare
-    weights = rarity**RARITY_POWER
+    rarity = np.where(known > 0, known, 1.0)  # runs that the data do not have are rare
+    weights = rarity**RUN_POWER
     length = max(float(np.linalg.norm(weights)), SMALLEST_LENGTH)
     return buckets, weights / length

@@ -1,7 +1,7 @@
-"""What a sentence of a user's message is: a rule, a statement, a question, or nothing of these.
+"""How likely a sentence of a user's message is a rule, a statement, a question, and so on.
 
-A multinomial regression over hashed features. Its weights are trained from sentences that were
-written for this (`training/` in the repository), and are part of the package.
+The reader is a multinomial regression over hashed features. Its weights are part of the package;
+they are trained from sentences that were written for this (`training/` in the repository).
 """
 
 import io
@@ -18,8 +18,9 @@ from langchain_ctxbudget.sentences.features import BUCKETS, PlacedSentence, feat
 
 WEIGHTS_FILE = "sentences/weights.npz"
 SENTENCES_AT_ONCE = 512
-"""Sentences that are read together: more take memory, and no less time each."""
+"""Sentences that are read together: more take more memory, and as much time each."""
 RARITY_STEP = 1 / 255
+"""The step in which the rarity of a feature, 0 to 1, is stored in a byte."""
 Probabilities = NDArray[np.float32]
 
 
@@ -35,11 +36,13 @@ class Label(StrEnum):
     STATEMENT = "statement"
     """Something lasting about the speaker or their world."""
     COURTESY = "courtesy"
+    """A greeting, thanks, praise, small talk."""
     DECISION = "decision"
     """Something is settled."""
     QUESTION = "question"
     """A question whose answer is wanted, or which stays open."""
     NONE = "none"
+    """Everything else, such as a request for this once."""
 
 
 LABELS = tuple(Label)
@@ -58,10 +61,10 @@ class Weights(NamedTuple):
     marks: NDArray[np.uint8]
     """The mark of the feature that each bucket stands for, shape (buckets,).
 
-    A sentence has many features that no training data have; without marks they would count as
-    whatever shares their buckets."""
+    Many features of a sentence are not in the training data. Without marks each would count as the
+    feature that its bucket stands for."""
     version: str
-    """A digest of the data that they were trained from."""
+    """A digest of the data from which they were trained."""
 
     def to_bytes(self) -> bytes:
         """Returns them as the content of a file."""
@@ -93,7 +96,7 @@ class Weights(NamedTuple):
 
 @cache
 def packaged_weights() -> Weights:
-    """Returns the weights of the package, which are loaded when they are first used."""
+    """Returns the weights of the package, loaded when they are first used."""
     file = resources.files("langchain_ctxbudget").joinpath(WEIGHTS_FILE)
     weights = Weights.of_bytes(file.read_bytes())
     assert weights.by_bucket.shape == (BUCKETS, len(LABELS))  # noqa: S101 - of this version
@@ -101,7 +104,7 @@ def packaged_weights() -> Weights:
 
 
 def probabilities(sentences: Sequence[PlacedSentence], weights: Weights) -> Probabilities:
-    """Returns how likely each sentence is what; shape (sentences, labels), rows add up to 1."""
+    """Returns the probability of every label for each sentence, shape (sentences, labels)."""
     if not sentences:
         return np.zeros((0, len(LABELS)), np.float32)
     parts = [
@@ -112,12 +115,13 @@ def probabilities(sentences: Sequence[PlacedSentence], weights: Weights) -> Prob
 
 
 def _probabilities_at_once(sentences: Sequence[PlacedSentence], weights: Weights) -> Probabilities:
+    """Returns the same for a few sentences, at least one."""
     features = features_of(sentences)
     scales = features.scaled(weights.rarity * np.float32(RARITY_STEP), weights.marks)
     weighted = weights.by_bucket[features.buckets] * scales[:, np.newaxis]
     firsts = np.searchsorted(features.owners, np.arange(len(sentences)))
     scores = np.add.reduceat(weighted, firsts) * np.float32(weights.step) + weights.bias
     scores -= scores.max(axis=1, keepdims=True)
-    exponentials: Probabilities = np.exp(scores)
-    found: Probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return found
+    exponentials = np.exp(scores)
+    by_label: Probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return by_label

@@ -1,4 +1,4 @@
-"""What the sentences of messages are, and where they stand in them."""
+"""What the sentences of messages are, and where each stands in its message."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,17 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingPolicy:
-    """How sure the reader must be that a sentence is something, as a probability."""
+    """How likely a sentence must be something to be taken for it, and how many are read."""
 
     rule: float = 0.4
-    """That it is a rule: one that is lost does more harm than a sentence that is shown as one."""
+    """The least probability of a rule: a lost rule does more harm than a sentence too many."""
     for_user: float = 0.6
-    """Of a rule, that it holds everywhere for this user."""
+    """Of a rule's probability, the least share of its holding everywhere for this user."""
     lifting: float = 0.05
-    """That it takes something back: whether it does, a rule that it is about tells, too."""
+    """The least probability of taking something back. It may be low, as no rule is lifted by a
+    sentence that is not about it."""
     other: float = 0.5
-    """That it is anything else."""
+    """The least probability of anything else."""
     most_sentences: int = 60
     """A message with more sentences is a document; only so many of its last ones are read."""
 
@@ -35,21 +36,21 @@ READING_POLICY = ReadingPolicy()
 
 @cache
 def reader_version() -> str:
-    """Returns what tells this reader from one of other data, or with another policy."""
+    """Returns an id of this reader: of the data of its weights and of its policy."""
     policy = digest(repr(READING_POLICY), 4).hex()
     return f"{packaged_weights().version}-{policy}"
 
 
 class Said(NamedTuple):
-    """A sentence of a message that is something."""
+    """A sentence of a message, and what the reader takes it for."""
 
     label: Label
     begin: int
     end: int
     certainty: float
-    """The probability of its label; of a rule, that of either kind."""
+    """The probability of its label; of a rule, that of both kinds of rules together."""
     lifting: float = 0.0
-    """The probability that it takes something back; a rule may replace another one."""
+    """The probability that it takes something back, as a rule does that replaces another one."""
 
     def words_in(self, text: str) -> str:
         """Returns its words in the text of the message."""
@@ -57,7 +58,7 @@ class Said(NamedTuple):
 
 
 def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
-    """Returns what the sentences of some messages are; those that are nothing are left out.
+    """Returns what the sentences of some messages are, without those that are nothing.
 
     Many messages at once take much less time each than one.
 
@@ -67,25 +68,36 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     sentences: list[PlacedSentence] = []
     spans_by_text: list[list[Span]] = []
     for text in texts:
-        spans = [span for span in prose_spans(text) if any(map(str.isalpha, text[slice(*span)]))]
-        spans = spans[-READING_POLICY.most_sentences :]
+        spans = _spans_to_read(text)
         spans_by_text.append(spans)
         sentences += placed([text[begin:end] for begin, end in spans])
     rows = iter(probabilities(sentences, packaged_weights()).tolist())
     said: list[tuple[Said, ...]] = []
     for spans in spans_by_text:
-        found = [_said(span, next(rows)) for span in spans]
-        said.append(tuple(one for one in found if one is not None))
+        sentences_said = [_said(span, next(rows)) for span in spans]
+        said.append(tuple(sentence for sentence in sentences_said if sentence is not None))
     return said
 
 
+def _spans_to_read(text: str) -> list[Span]:
+    """Returns where the sentences stand that are read, of a long text the last ones."""
+    spans = [span for span in prose_spans(text) if _has_letters(text, span)]
+    return spans[-READING_POLICY.most_sentences :]
+
+
+def _has_letters(text: str, span: Span) -> bool:
+    begin, end = span
+    return any(map(str.isalpha, text[begin:end]))
+
+
 def _said(span: Span, row: Sequence[float]) -> Said | None:
-    """Returns what a sentence is; None if it is nothing, or it is not sure what.
+    """Returns what a sentence is; None if it is nothing, or nothing that is likely enough.
 
     Args:
         span: Where it stands.
         row: The probability of each label.
     """
+    begin, end = span
     by_label = {
         label: round(probability, DECIMALS) for label, probability in zip(LABELS, row, strict=True)
     }
@@ -93,10 +105,11 @@ def _said(span: Span, row: Sequence[float]) -> Said | None:
     rule = round(by_label[Label.RULE] + by_label[Label.USER_RULE], DECIMALS)
     if rule >= READING_POLICY.rule:
         is_for_user = by_label[Label.USER_RULE] >= READING_POLICY.for_user * rule
-        return Said(Label.USER_RULE if is_for_user else Label.RULE, *span, rule, lifting)
+        label = Label.USER_RULE if is_for_user else Label.RULE
+        return Said(label, begin, end, certainty=rule, lifting=lifting)
     best = max(by_label, key=by_label.__getitem__)
     if best not in (Label.NONE, Label.LIFTING) and by_label[best] >= READING_POLICY.other:
-        return Said(best, *span, by_label[best], lifting)
+        return Said(best, begin, end, certainty=by_label[best], lifting=lifting)
     if lifting >= READING_POLICY.lifting:
-        return Said(Label.LIFTING, *span, lifting, lifting)
+        return Said(Label.LIFTING, begin, end, certainty=lifting, lifting=lifting)
     return None
