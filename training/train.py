@@ -2,10 +2,10 @@
 
     python training/train.py [--held-out AUTHOR ...] [--write]
 
-Each file in `training/data` is the hand of one author, a message a line. Without `--write`, the
-reader is trained without the authors that are held out, and judged by their sentences: nobody's
-manner of writing is in both. With it, the reader is trained from all but these, and its weights go
-into the package. Needs scipy; the same data give the same bytes.
+Each file in `training/data` was written by one author, a message a line. The reader is trained from
+all authors but those that are held out, and judged by the sentences of these, so that nobody's
+manner of writing is in both. With `--write`, its weights also go into the package. Needs scipy; the
+same data give the same bytes.
 """
 
 import argparse
@@ -39,27 +39,37 @@ from langchain_ctxbudget.sentences.reader import (
 
 DATA = Path(__file__).parent / "data"
 PACKAGE = Path(__file__).parents[1] / "langchain_ctxbudget"
-PENALTY = 1e-6
-"""How much large weights cost (L2)."""
-MOST_STEPS = 150
-"""Steps of the optimisation (L-BFGS)."""
-RARITY_POWER = 0.5
-"""The power of the inverse document frequency by which features are scaled."""
 STEPS_OF_WEIGHTS = 127
+"""Steps on each side of 0 in which weights are stored, in a byte each."""
 MARKS = 256
 """How many different marks features have."""
-LEAST_AUTHORS = 2
-"""A feature of fewer authors is somebody's manner, or their subject."""
-SHARES = {"p": 0.3, "v": 0.3}
-"""How much a sentence counts of authors who wrote to fill a gap: plain rules, in numbers in which
-nobody states them."""
 FALSE_SHARES = (0.01, 0.03, 0.05)
 """Shares of all other sentences that may be taken for one of a label, in the table."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPolicy:
+    """What is learned from sentences, and how long."""
+
+    penalty: float = 1e-6
+    """How much large weights cost (L2)."""
+    most_steps: int = 150
+    """Steps of the optimisation (L-BFGS)."""
+    rarity_power: float = 0.5
+    """The power of the inverse document frequency by which features are scaled."""
+    least_authors: int = 2
+    """A feature of fewer authors is somebody's manner, or their subject."""
+
+
+TRAINING_POLICY = TrainingPolicy()
+SHARES = {"p": 0.3, "v": 0.3}
+"""How much a sentence counts of two authors who have filled a gap with plain rules: they wrote more
+of them than anybody states."""
+
+
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences with what each is."""
+    """Sentences, each with what it is; all of one length."""
 
     placed: Sequence[PlacedSentence]
     labels: NDArray[np.int64]
@@ -74,11 +84,11 @@ class Sentences:
         """Returns some of them."""
         numbers = np.flatnonzero(is_chosen).tolist()
         return Sentences(
-            [self.placed[number] for number in numbers],
-            self.labels[is_chosen],
-            [self.languages[number] for number in numbers],
-            self.shares[is_chosen],
-            self.authors[is_chosen],
+            placed=[self.placed[number] for number in numbers],
+            labels=self.labels[is_chosen],
+            languages=[self.languages[number] for number in numbers],
+            shares=self.shares[is_chosen],
+            authors=self.authors[is_chosen],
         )
 
 
@@ -89,26 +99,36 @@ def authors() -> list[str]:
 
 def read(names: Sequence[str]) -> Sentences:
     """Returns the sentences of some authors."""
-    found: list[PlacedSentence] = []
+    sentences: list[PlacedSentence] = []
     labels: list[int] = []
     languages: list[str] = []
     shares: list[float] = []
-    authors_of: list[int] = []
-    for author, name in enumerate(names):
+    author_numbers: list[int] = []
+    for number, name in enumerate(names):
         for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             message = json.loads(line)
-            sentences = message["sentences"]
-            found += placed([text.strip() for _, text, *_ in sentences])
-            labels += map(_label, sentences)
-            languages += [message["lang"]] * len(sentences)
-            shares += [SHARES.get(name, 1.0)] * len(sentences)
-            authors_of += [author] * len(sentences)
-    return Sentences(found, np.array(labels), languages, np.array(shares), np.array(authors_of))
+            rows = message["sentences"]
+            sentences += placed([text.strip() for _, text, *_ in rows])
+            labels += map(_label, rows)
+            languages += [message["lang"]] * len(rows)
+            shares += [SHARES.get(name, 1.0)] * len(rows)
+            author_numbers += [number] * len(rows)
+    return Sentences(
+        placed=sentences,
+        labels=np.array(labels),
+        languages=languages,
+        shares=np.array(shares),
+        authors=np.array(author_numbers),
+    )
 
 
-def _label(sentence: Sequence[str]) -> int:
-    """Returns the number of the label of a sentence: label, text and, if it is so, `user`."""
-    label, _, *scope = sentence
+def _label(row: Sequence[str]) -> int:
+    """Returns the number of a sentence's label.
+
+    Args:
+        row: Label, text and, of a rule that holds everywhere, `user`.
+    """
+    label, _, *scope = row
     if label == Label.RULE and scope == ["user"]:
         return LABELS.index(Label.USER_RULE)
     return LABELS.index(Label(label))
@@ -123,7 +143,8 @@ def trained(sentences: Sentences, version: str) -> Weights:
     count = len(sentences.placed)
     marks, occurrences = _known_features(features, sentences.authors)
     inverse = np.log((1 + count) / (1 + occurrences)) / np.log(1 + count)
-    rarity = np.rint(inverse**RARITY_POWER / RARITY_STEP).clip(1, 255).astype(np.uint8)
+    steps_of_rarity = np.rint(inverse**TRAINING_POLICY.rarity_power / RARITY_STEP)
+    rarity = steps_of_rarity.clip(1, 255).astype(np.uint8)
     rarity[occurrences == 0] = 0
 
     scales = features.scaled(rarity * np.float32(RARITY_STEP), marks).astype(np.float64)
@@ -131,42 +152,59 @@ def trained(sentences: Sentences, version: str) -> Weights:
     by_bucket, bias = _fitted(matrix, sentences.labels, sentences.shares)
     step = float(np.abs(by_bucket).max()) / STEPS_OF_WEIGHTS
     steps = np.rint(by_bucket / step).astype(np.int8)
-    return Weights(steps, step, bias.astype(np.float32), rarity, marks, version)
+    return Weights(
+        by_bucket=steps,
+        step=step,
+        bias=bias.astype(np.float32),
+        rarity=rarity,
+        marks=marks,
+        version=version,
+    )
 
 
 def _known_features(
     features: Features, authors: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Returns the mark of the feature that each bucket stands for, and in how many sentences it is.
+    """Returns the mark of the feature that each bucket stands for, and how many sentences have it.
 
-    It is the most frequent one of those that several authors have; 0 sentences where there is none.
+    Of the features that several authors have, it is the one in most sentences; where a bucket has
+    none, no sentence has it.
     """
     keys = features.buckets * MARKS + features.marks
-    of_sentences = np.unique(keys * len(authors) + features.owners)
-    found, counts = np.unique(of_sentences // len(authors), return_counts=True)
-    most_authors = int(authors.max()) + 1
-    of_authors = np.unique(keys * most_authors + authors[features.owners]) // most_authors
-    _, author_counts = np.unique(of_authors, return_counts=True)
-    counts = np.where(author_counts >= LEAST_AUTHORS, counts, 0)
+    known, sentence_counts = _distinct_owners(keys, features.owners)
+    _, author_counts = _distinct_owners(keys, authors[features.owners])
+    counts = np.where(author_counts >= TRAINING_POLICY.least_authors, sentence_counts, 0)
     order = np.argsort(counts, kind="stable")
+    buckets = known[order] // MARKS
     marks = np.zeros(BUCKETS, np.uint8)
+    marks[buckets] = known[order] % MARKS  # of several, the last one stays: the most frequent
     occurrences = np.zeros(BUCKETS, np.int64)
-    marks[found[order] // MARKS] = found[order] % MARKS  # the last one, the most frequent, stays
-    occurrences[found[order] // MARKS] = counts[order]
+    occurrences[buckets] = counts[order]
     return marks, occurrences
+
+
+def _distinct_owners(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns all keys, each once and in order, and how many different owners each has."""
+    most = int(owners.max()) + 1
+    pairs = np.unique(keys * most + owners)
+    return np.unique(pairs // most, return_counts=True)
 
 
 def _fitted(
     matrix: csr_matrix, labels: NDArray[np.int64], shares: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns weights, shape (buckets, labels), and biases of a multinomial regression."""
+    """Returns the weights of a multinomial regression, shape (buckets, labels), and its biases."""
     count = matrix.shape[0]
     used = np.flatnonzero(np.asarray((matrix != 0).sum(axis=0)).ravel())
     matrix = matrix[:, used]
     targets = np.eye(len(LABELS))[labels]
     shares = shares / shares.sum()
+    penalty = TRAINING_POLICY.penalty
 
     def loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Returns what weights and biases cost, and the gradient of that."""
         weights = values[: -len(LABELS)].reshape(-1, len(LABELS))
         bias = values[-len(LABELS) :]
         scores = matrix @ weights + bias
@@ -174,13 +212,14 @@ def _fitted(
         exponentials = np.exp(scores)
         found = exponentials / exponentials.sum(axis=1, keepdims=True)
         error = (found - targets) * shares[:, np.newaxis]
-        likelihood = -(shares * np.log(found[np.arange(count), labels] + 1e-12)).sum()
-        gradient = matrix.T @ error + 2 * PENALTY * weights
-        value = float(likelihood + PENALTY * (weights * weights).sum())
+        surprise = -(shares * np.log(found[np.arange(count), labels] + 1e-12)).sum()
+        gradient = matrix.T @ error + 2 * penalty * weights
+        value = float(surprise + penalty * (weights * weights).sum())
         return value, np.concatenate([gradient.ravel(), error.sum(axis=0)])
 
     begin = np.zeros((len(used) + 1) * len(LABELS))
-    result = minimize(loss, begin, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+    options = {"maxiter": TRAINING_POLICY.most_steps}
+    result = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
     by_bucket = np.zeros((BUCKETS, len(LABELS)))
     by_bucket[used] = result.x[: -len(LABELS)].reshape(-1, len(LABELS))
     return by_bucket, result.x[-len(LABELS) :]
@@ -200,8 +239,9 @@ def version_of(names: Sequence[str]) -> str:
 def table(weights: Weights, sentences: Sentences) -> Iterator[str]:
     """Yields a line for every label: how well its sentences are told from all others."""
     found = _rules_as_one(probabilities(sentences.placed, weights))
-    right = np.maximum(sentences.labels - 1, 0)  # a rule is a rule, for whatever it holds
-    names = ["rule", *LABELS[2:]]
+    # The first two labels are rules, and count as one: wherever it holds, a rule is a rule.
+    right = np.maximum(sentences.labels - 1, 0)
+    names = [Label.RULE, *LABELS[2:]]
     accuracy = (found.argmax(axis=1) == right).mean()
     yield f"{len(right):,} sentences, {accuracy:.1%} right"
     yield f"{'':10} {'n':>6} {'AUC':>6}  found where 1, 3, 5 % of the others are taken for one"
