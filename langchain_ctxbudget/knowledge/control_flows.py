@@ -140,7 +140,7 @@ class ControlFlows:
     def list_rules(self, user_id: str) -> Flow[list[StandingRule]]:
         """Lists the rules that hold in all conversations, in order of time."""
         knowledge = yield from known.read(self._store, user_id)
-        return standing_rules.holding_everywhere(knowledge.rules)
+        return standing_rules.rules_everywhere(knowledge.rules)
 
     def list_topics(self, user_id: str) -> Flow[list[TopicProfile]]:
         """Lists topics, the most important one first."""
@@ -170,7 +170,7 @@ class ControlFlows:
             *_by_importance(knowledge.topics, self._now),
             *_by_importance(knowledge.entities, self._now),
         ]
-        lines = list(map(_line_of_rule, standing_rules.holding_everywhere(knowledge.rules)))
+        lines = list(map(_line_of_rule, standing_rules.rules_everywhere(knowledge.rules)))
         lines += [_line_of(item, knowledge.bundles) for item in items]
         return sorted(lines, key=lambda line: _HEADINGS.index(line.heading))
 
@@ -293,7 +293,7 @@ class ControlFlows:
         def change(before: Knowledge) -> tuple[Knowledge, None]:
             rule = _rule(before, item_id)
             if rule is not None:
-                rules = standing_rules.lifted(before.rules, rule, self._now)
+                rules = standing_rules.records_with_lifted(before.rules, rule, self._now)
                 return replace(before, rules=rules), None
             if _ended_fact(before, item_id) is not None:
                 return replace(before, ended_facts=_without_id(before.ended_facts, item_id)), None
@@ -310,7 +310,7 @@ class ControlFlows:
             yield from self._learning.reader.pass_over(conversation)
             events = standing_rules.events_of(conversation.table, conversation.scope)
             rules.extend(
-                standing_rules.forgotten(event.rule)
+                standing_rules.record_without_words(event.rule)
                 for event in events
                 if event.rule.holds_everywhere
             )
@@ -320,7 +320,7 @@ class ControlFlows:
                 yield from self._learning.owner.recall(Scope(user_id, name), pass_over)
 
         def change(before: Knowledge) -> tuple[Knowledge, None]:
-            kept = standing_rules.kept_forgotten(before.rules, rules)
+            kept = standing_rules.records_once_forgotten(before.rules, rules)
             return replace(known.NOTHING, mark=before.mark, rules=kept), None
 
         yield from self._changing(user_id, change)
@@ -464,7 +464,7 @@ def _ended_fact(knowledge: Knowledge, item_id: str) -> Fact | None:
 
 def _rule(knowledge: Knowledge, item_id: str) -> StandingRule | None:
     """Returns the rule with an id that holds everywhere, if there is one."""
-    rules = standing_rules.holding_everywhere(knowledge.rules)
+    rules = standing_rules.rules_everywhere(knowledge.rules)
     return next((rule for rule in rules if rule.id == item_id), None)
 
 

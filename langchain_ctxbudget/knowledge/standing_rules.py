@@ -1,10 +1,11 @@
 """Standing rules: what a user has laid down, in their own words, and what takes it back.
 
 A rule is in force from the message that states it until the user lifts or replaces it. Which rules
-are in force in a conversation follows from its messages alone: they are gone through in order, a
-rule is added, a lifting takes the rule away that it is most like. Beside these stand the rules that
-hold everywhere for the user (learned in other conversations, see `records.RuleRecord`), those that
-were added or lifted by hand, and those that the application gives, which nobody lifts.
+of a conversation are in force follows from its messages alone. These are read in order: a sentence
+that is a rule adds it, and one that takes something back removes the rule that it is most like.
+Three other kinds of rules join them: those of other conversations that hold everywhere for the user
+(`records.RuleRecord`), those that were added by hand, and those of the application, which nobody
+lifts.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -28,25 +29,25 @@ NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulePolicy:
-    """When a sentence takes a rule back, and how much room rules get."""
+    """Which rules count, when a sentence takes one back, and how much room rules get."""
 
     most_share: float = 0.1
     """The share of the budget that all rules together take at most."""
     lifted_at: float = 0.02
-    """A sentence takes a rule back from this product on: how likely it takes something back, by how
-    alike the two are."""
+    """A sentence takes a rule back where its probability of taking something back, times its
+    likeness to the rule, is at least this."""
     least_lifting: float = 0.02
-    """A sentence that is about a rule takes it back with this probability at least."""
+    """Is added to that probability, so that a sentence much like a rule may take it back."""
     least_alike: float = 0.03
-    """Two texts that are less alike are about different things."""
+    """Two texts of less likeness are about different things."""
     sure_at: float = 0.8
-    """From this probability on the reader is sure of a rule: where not all fit their share of the
-    budget, these come first."""
+    """The reader is sure of a rule from this probability on. Where not all rules fit their share of
+    the budget, these come first."""
     most_doubtful: int = 12
-    """Of the rules of which the reader is not sure, so many count, the most certain ones: in a long
-    chat more of them are none than in a short one."""
+    """Of the rules of which the reader is not sure, only so many count, the most certain ones: the
+    longer a chat is, the more of its sentences are taken for rules and are none."""
     same_at: float = 0.9
-    """Two rules that are as alike say the same."""
+    """Two rules say the same from this likeness on."""
 
 
 RULE_POLICY = RulePolicy()
@@ -94,14 +95,20 @@ class StandingRule:
         """True if the application gives it, so that no user lifts it."""
         return self.made_by == BY_APPLICATION
 
+    @property
+    def is_doubtful(self) -> bool:
+        """True if the reader is not sure that it is a rule."""
+        return self.certainty < RULE_POLICY.sure_at
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleEvent:
     """A sentence of the user that may add a rule, or take one back."""
 
     said: Said
+    """What the reader takes the sentence for."""
     rule: StandingRule
-    """The rule that it states, if it states one."""
+    """The sentence as a rule; a lifting states none, and of it only words and place count."""
     message_text: str = ""
     """What the user says in its message, in their own words."""
 
@@ -115,8 +122,8 @@ class RuleEvent:
         return self.rule.position is not None and self.rule.position < position
 
 
-_LAID_DOWN = Said(Label.RULE, 0, 0, 1.0)
-"""What a rule is that was laid down elsewhere, or by hand."""
+_LAID_DOWN = Said(Label.RULE, begin=0, end=0, certainty=1.0)
+"""Stands for the sentence of a rule that was laid down elsewhere, or by hand."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +157,9 @@ class StandingRules:
         events = self.events
         if until is not None:
             events = tuple(event for event in events if event.is_before(until))
-        standing = _gone_through(events, (*learned, *self.by_hand)).standing
+        standing = _outcome_of(events, (*learned, *self.by_hand)).standing
         not_lifted = [rule for rule in standing if rule.id not in self.lifted_ids]
-        return [*self.given, *_believed(not_lifted)]
+        return [*self.given, *_that_count(not_lifted)]
 
     @cached_property
     def all_in_force(self) -> tuple[StandingRule, ...]:
@@ -162,7 +169,7 @@ class StandingRules:
     @cached_property
     def taken_back_here(self) -> frozenset[str]:
         """The ids of the rules, also of those from elsewhere, that this conversation takes back."""
-        return _gone_through(self.events, (*self.elsewhere, *self.by_hand)).taken_back
+        return _outcome_of(self.events, (*self.elsewhere, *self.by_hand)).taken_back
 
 
 NO_RULES = StandingRules()
@@ -170,7 +177,7 @@ NO_RULES = StandingRules()
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What is left of rules once everything was gone through that was said about them."""
+    """What has become of rules once all sentences about them are read in order."""
 
     standing: tuple[StandingRule, ...]
     """The rules that stand, in order of time."""
@@ -178,16 +185,16 @@ class _Outcome:
     """The ids of those that a sentence has taken back."""
 
 
-def _believed(rules: Sequence[StandingRule]) -> list[StandingRule]:
-    """Returns the rules that count, in order: those that are sure, and the most certain others."""
-    doubtful = [rule for rule in rules if rule.certainty < RULE_POLICY.sure_at]
+def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
+    """Returns the rules that count, in order: all but the least certain of the doubtful ones."""
+    doubtful = [rule for rule in rules if rule.is_doubtful]
     doubtful.sort(key=lambda rule: rule.certainty)
     ignored = {rule.id for rule in doubtful[: -RULE_POLICY.most_doubtful]}
     return [rule for rule in rules if rule.id not in ignored]
 
 
-def _gone_through(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> _Outcome:
-    """Returns what is left of rules.
+def _outcome_of(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> _Outcome:
+    """Returns which rules stand in the end, and which were taken back.
 
     Args:
         events: The user's sentences about rules in a conversation, in order.
@@ -220,17 +227,19 @@ def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> li
 
 
 def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
-    """Returns how many sentences of a conversation were said before a rule was laid down elsewhere.
+    """Returns how many sentences of a conversation were said before a rule from elsewhere.
 
-    Where no time tells that, all are taken to be said later.
+    Where their times are not known, all count as said after it.
     """
     if rule.added_behind is not None:
         return sum(event.is_before(rule.added_behind + 1) for event in events)
     if rule.since is None or not rule.holds_everywhere:
         return 0
-    said = [event.rule.since for event in events]
-    earlier = [number for number, time in enumerate(said, 1) if time and time <= rule.since]
-    return max(earlier, default=0)
+    place = 0
+    for number, event in enumerate(events, 1):
+        if event.rule.since is not None and event.rule.since <= rule.since:
+            place = number
+    return place
 
 
 def says_the_same_rule(rule: StandingRule, text: str) -> bool:
@@ -241,7 +250,7 @@ def says_the_same_rule(rule: StandingRule, text: str) -> bool:
 def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:
     """Returns the rule that a sentence takes back; None if it takes none back.
 
-    It is the one that is most like the sentence, or all of its message; of equals, the newest.
+    It is the rule that is most like the sentence or its whole message; of equals, the newest.
     """
     best: StandingRule | None = None
     best_likeness = RULE_POLICY.least_alike
@@ -254,7 +263,7 @@ def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRu
     return best if probability * best_likeness >= RULE_POLICY.lifted_at else None
 
 
-# Where they come from
+# Where rules come from
 
 
 def rules_of(
@@ -314,7 +323,12 @@ def stored_rule(record: RuleRecord) -> StandingRule:
 
 
 def own_events(events: Iterable[RuleEvent], not_own: Container[str]) -> tuple[RuleEvent, ...]:
-    """Returns sentences about rules without those of messages that others have said."""
+    """Returns sentences about rules without those of other speakers.
+
+    Args:
+        events: Sentences about rules.
+        not_own: The ids of the messages that others have said.
+    """
     return tuple(event for event in events if event.rule.message_id not in not_own)
 
 
@@ -324,7 +338,7 @@ _ABOUT_RULES = (Label.RULE, Label.USER_RULE, Label.LIFTING)
 def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
     """Yields the sentences of a conversation's user that are about rules, in order.
 
-    Where others speak in the user's thread, those of others are among them.
+    Those of guests in the user's thread are among them; `own_events` leaves them out.
     """
     readings = table.readings.by_position
     for position in sorted(readings):
@@ -369,7 +383,7 @@ def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -
 
 
 def _id_of(conversation_id: str, message_id: str, text: str) -> str:
-    """Returns the id of a rule: a fork of its conversation has another rule."""
+    """Returns the id of a rule; the same rule has another one in a fork of its conversation."""
     place = f"{conversation_id}\0{message_id or BY_HAND}\0{one_line(text)}"
     return f"rule/{digest(place, 8).hex()}"
 
@@ -395,21 +409,36 @@ def records_of(
     stored: dict[str, RuleRecord] = {}
     for record in known:
         was_read_here = record.conversation_id == conversation_id and record.made_by == BY_RULES
-        is_lifted = record.lifted_at is not None
-        if was_read_here and not is_lifted and record.id not in here:
-            continue
-        stored[record.id] = record
-        if was_read_here or not record.holds_everywhere:
-            continue
-        if record.id in rules.taken_back_here and not is_lifted:
-            changes = {"lifted_at": now, "lifted_in": conversation_id}
-            stored[record.id] = record.model_copy(update=changes)
-        if record.id not in rules.taken_back_here and record.lifted_in == conversation_id:
-            stored[record.id] = record.model_copy(update={"lifted_at": None, "lifted_in": ""})
+        if not was_read_here:
+            stored[record.id] = _marked(record, rules.taken_back_here, conversation_id, now)
+        elif record.lifted_at is not None or record.id in here:
+            stored[record.id] = record
     for rule in here.values():
         if rule.holds_everywhere and rule.id not in stored:
             stored[rule.id] = _record_of(replace(rule, since=rule.since or now))
     return tuple(stored.values())
+
+
+def _marked(
+    record: RuleRecord, taken_back: Container[str], conversation_id: str, now: datetime
+) -> RuleRecord:
+    """Returns the record of a rule from elsewhere, lifted as long as a conversation takes it back.
+
+    Args:
+        record: The record.
+        taken_back: The ids of the rules that the conversation takes back.
+        conversation_id: The conversation.
+        now: The time at which it was read.
+    """
+    if not record.holds_everywhere:
+        return record
+    if record.id in taken_back:
+        if record.lifted_at is not None:
+            return record
+        return record.model_copy(update={"lifted_at": now, "lifted_in": conversation_id})
+    if record.lifted_in == conversation_id:
+        return record.model_copy(update={"lifted_at": None, "lifted_in": ""})
+    return record
 
 
 def _record_of(rule: StandingRule) -> RuleRecord:
@@ -447,7 +476,7 @@ def rule_by_hand(
     )
 
 
-def lifted(
+def records_with_lifted(
     known: Iterable[RuleRecord], rule: StandingRule, now: datetime
 ) -> tuple[RuleRecord, ...]:
     """Returns what is stored about rules once one of them is lifted by hand.
@@ -463,34 +492,34 @@ def lifted(
     return (*others, _record_of(rule).model_copy(update={"lifted_at": now}))
 
 
-def forgotten(rule: StandingRule) -> RuleRecord:
-    """Returns what is left of a rule once all that is known of its user is forgotten.
+def record_without_words(rule: StandingRule) -> RuleRecord:
+    """Returns what stays stored of a rule once all that is known of its user is forgotten.
 
-    It has no words, and keeps the rule from being learned once more for other conversations. In its
-    own the rule stands, as its message does.
+    The record has no words, and keeps the rule from being learned for other conversations again. In
+    its own conversation the rule still holds, as its message still stands.
     """
     return _record_of(replace(rule, text="", holds_everywhere=False))
 
 
-def kept_forgotten(
-    known: Iterable[RuleRecord], said: Iterable[RuleRecord]
+def records_once_forgotten(
+    known: Iterable[RuleRecord], stated: Iterable[RuleRecord]
 ) -> tuple[RuleRecord, ...]:
-    """Returns what stays stored of rules once all that is known of their user is forgotten.
+    """Returns what stays stored of all rules once all that is known of their user is forgotten.
 
     What was lifted stays lifted, without its words; what was added by hand goes.
 
     Args:
         known: What is stored so far.
-        said: What is left of the rules that conversations state.
+        stated: The rules that conversations state, without their words.
     """
-    kept = {record.id: record for record in said}
+    kept = {record.id: record for record in stated}
     for record in known:
         if record.lifted_at is not None and record.made_by != BY_USER:
             kept[record.id] = record.model_copy(update={"text": ""})
     return tuple(kept.values())
 
 
-def holding_everywhere(records: Iterable[RuleRecord]) -> list[StandingRule]:
+def rules_everywhere(records: Iterable[RuleRecord]) -> list[StandingRule]:
     """Returns the stored rules that hold in all conversations of the user, in order of time."""
     rules = [
         stored_rule(record)
@@ -500,8 +529,8 @@ def holding_everywhere(records: Iterable[RuleRecord]) -> list[StandingRule]:
     return sorted(rules, key=lambda rule: (rule.day, rule.id))
 
 
-def of_conversation(records: Iterable[RuleRecord], conversation_id: str) -> tuple[RuleRecord, ...]:
-    """Returns what was changed by hand of the rules of a conversation."""
+def changed_by_hand(records: Iterable[RuleRecord], conversation_id: str) -> tuple[RuleRecord, ...]:
+    """Returns the records of a conversation's rules that were added or lifted by hand."""
     return tuple(
         record
         for record in records
@@ -509,7 +538,7 @@ def of_conversation(records: Iterable[RuleRecord], conversation_id: str) -> tupl
     )
 
 
-def in_fork(record: RuleRecord, conversation_id: str) -> RuleRecord:
+def record_in_fork(record: RuleRecord, conversation_id: str) -> RuleRecord:
     """Returns the record of the same rule in a fork of its conversation."""
     rule_id = _id_of(conversation_id, record.message_id, record.text)
     changes = {"id": rule_id, "conversation_id": conversation_id}

@@ -1,8 +1,8 @@
 """The standing rules in the layer of preferences: which a prompt says, and as which lines.
 
 A rule whose message stands in the prompt word for word is said there. All others stand first in the
-stable zone, as quotations with their days. They stay the same between two rebuilds, unless one was
-added or lifted by hand: what was said about rules since the rebuild stands in the prompt itself.
+stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
+rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ HEADING = (
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
 FIRST_VALUE = 1_000.0
-"""The value of the first line: rules are worth more than any preference."""
+"""The value of the first line, above that of any preference; each further line has 1 less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def shown_rules(view: View) -> ShownRules:
     """Returns the rules that the stable zone says.
 
     Those of the application come first, then the user's in order of time. Where not all fit their
-    share of the budget, those stay of which the reader is sure, and of these the newest ones.
+    share of the budget, the application's are taken first, then those of which the reader is sure,
+    then the others; among equals the newest.
     """
     groups = view.history.groups
     missing = [rule for rule in _in_force(view) if not _is_said(rule, groups)]
@@ -63,7 +64,7 @@ def shown_rules(view: View) -> ShownRules:
 def rules_of_window(
     rules: StandingRules, history: HistoryView, count: Count, limit_tokens: int
 ) -> ShownRules:
-    """Returns the rules that stand in front of a part of a conversation without a system message.
+    """Returns the rules that stand before a part of a conversation without a system message.
 
     Args:
         rules: The rules of the conversation.
@@ -73,14 +74,14 @@ def rules_of_window(
     """
     in_force = list(rules.all_in_force)
     if history.record is not None:
-        # What was said behind the cut stands in the part itself, also right after a rebuild.
+        # What was said behind the cut stands in the part itself.
         in_force = rules.in_force(until=max(history.record.begun, history.record.position))
     missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
     return _fitting(missing, count, limit_tokens)
 
 
 def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -> ShownRules:
-    """Returns the lines of rules that fit their share of a budget."""
+    """Returns the lines of rules, those that fit their share of a budget and the others."""
     if not missing:
         return ShownRules()
     lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
@@ -88,7 +89,7 @@ def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -
     kept: set[str] = set()
     given = [rule for rule in missing if rule.is_given]
     newest_first = [rule for rule in reversed(missing) if not rule.is_given]
-    for rule in (*given, *sorted(newest_first, key=_is_doubtful)):
+    for rule in (*given, *sorted(newest_first, key=lambda rule: rule.is_doubtful)):
         tokens = lines[rule.id].tokens
         if tokens <= tokens_left:
             tokens_left -= tokens
@@ -97,11 +98,6 @@ def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -
         fragments=tuple(line for name, line in lines.items() if name in kept),
         left_out=tuple(line for name, line in lines.items() if name not in kept),
     )
-
-
-def _is_doubtful(rule: StandingRule) -> bool:
-    """Tells whether the reader is not sure that a sentence is a rule."""
-    return rule.certainty < RULE_POLICY.sure_at
 
 
 def rules_tokens(view: View) -> int:
@@ -164,7 +160,7 @@ def _is_all(text: str, parts: Sequence[str]) -> bool:
 
 
 def says_rules_since(view: View, position: int) -> bool:
-    """Tells whether the prompt has every rule word for word that was stated since a position."""
+    """Tells whether the prompt says every rule that was stated from a position on."""
     cut = view.history.record
     noted = () if cut is None else cut.rules_within
     return all(
@@ -175,7 +171,7 @@ def says_rules_since(view: View, position: int) -> bool:
 
 
 def _in_force(view: View) -> list[StandingRule]:
-    """Returns the rules in force when the prompt was rebuilt."""
+    """Returns the rules in force when the prompt was last rebuilt, which may be now."""
     rules = view.known.rules
     cut = view.history.record
     if not view.continuation.mode.extends_last or cut is None:

@@ -12,12 +12,13 @@ from langchain_ctxbudget.knowledge import (
     RuleRecord,
     StandingRule,
     StandingRules,
+    changed_by_hand,
     events_of,
-    in_fork,
     known,
-    lifted,
-    of_conversation,
     own_events,
+    record_in_fork,
+    records,
+    records_with_lifted,
     rule_by_hand,
     rules_of,
     says_the_same_rule,
@@ -27,9 +28,6 @@ from langchain_ctxbudget.pipeline.beside import Stored
 from langchain_ctxbudget.pipeline.users import saved_settings
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import merged_settings
-
-MOST_CHARACTERS = 2_000
-"""Characters of a rule that is added by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class ConversationRules:
         return list(rules.all_in_force)
 
     def add(self, text: str, *, everywhere: bool) -> Flow[StandingRule]:
-        """Adds a rule by hand, and returns it; where one in force says the same, returns that one.
+        """Adds a rule by hand and returns it, or the one in force that says the same.
 
         Args:
             text: The rule.
@@ -55,10 +53,11 @@ class ConversationRules:
             InputError: The text is empty or too long.
         """
         words = text.strip()
-        if not 0 < len(words) <= MOST_CHARACTERS:
+        most = records.MOST_CHARACTERS
+        if not 0 < len(words) <= most:
             raise InputError(
-                f"a rule has 1 to {MOST_CHARACTERS:,} characters, not {len(words):,}: give its "
-                "words, or put a longer text into the system prompt"
+                f"a rule has 1 to {most:,} characters, not {len(words):,}: give its words, or put "
+                "a longer text into the system prompt"
             )
         for rule in (yield from self.in_force()):
             holds_as_widely = rule.holds_everywhere or not everywhere
@@ -68,12 +67,7 @@ class ConversationRules:
         conversation_id = "" if everywhere else self.scope.conversation_id
         last_id = yield from self._last_message_id()
         record = rule_by_hand(words, conversation_id, self.workspace.clock(), last_id)
-
-        def change(before: Knowledge) -> Knowledge:
-            others = tuple(rule for rule in before.rules if rule.id != record.id)
-            return replace(before, rules=(*others, record))
-
-        yield from _changing(self.workspace, self.scope.user_id, change)
+        yield from _adding(self.workspace, self.scope.user_id, [record])
         return stored_rule(record)
 
     def _last_message_id(self) -> Flow[str]:
@@ -102,12 +96,12 @@ class ConversationRules:
         now = self.workspace.clock()
 
         def change(before: Knowledge) -> Knowledge:
-            return replace(before, rules=lifted(before.rules, rule, now))
+            return replace(before, rules=records_with_lifted(before.rules, rule, now))
 
         yield from _changing(self.workspace, self.scope.user_id, change)
 
     def _rules(self) -> Flow[StandingRules]:
-        """Returns all that is known of its rules."""
+        """Returns all that is known of the conversation's rules."""
         workspace = self.workspace
         scope = self.scope
         knowledge = yield from known.read(workspace.store, scope.user_id)
@@ -137,7 +131,7 @@ def rules_in(
         workspace: The workspace.
         conversation: The conversation.
         stored: What is stored beside it.
-        failures: Gets a line where it is not known who has said what.
+        failures: Gets a line where it cannot be read who has said what.
     """
     scope = conversation.scope
     events = tuple(events_of(conversation.table, scope))
@@ -156,34 +150,34 @@ def rules_in(
 
 
 def carry_into_fork(workspace: Workspace, scope: stores.Scope, fork_id: str) -> Flow[None]:
-    """Has a fork begin with what was changed by hand of the rules of its conversation."""
+    """Gives a fork those rules of its conversation that were added or lifted by hand."""
     knowledge = yield from known.read(workspace.store, scope.user_id)
-    changed = of_conversation(knowledge.rules, scope.conversation_id)
+    changed = changed_by_hand(knowledge.rules, scope.conversation_id)
     if not changed:
         return
-    records = [in_fork(record, fork_id) for record in changed]
-    yield from _adding(workspace, scope.user_id, records)
+    changed_in_fork = [record_in_fork(record, fork_id) for record in changed]
+    yield from _adding(workspace, scope.user_id, changed_in_fork)
 
 
 def hand_over_rules(
     workspace: Workspace, conversation_ids: Iterable[str], from_user: str, to_user: str
 ) -> Flow[None]:
-    """Gives the new owner of conversations what was changed by hand of their rules."""
+    """Gives the new owner of conversations those rules that were added or lifted by hand."""
     knowledge = yield from known.read(workspace.store, from_user)
-    records: list[RuleRecord] = []
+    changed: list[RuleRecord] = []
     for conversation_id in conversation_ids:
-        records += of_conversation(knowledge.rules, conversation_id)
-    if records:
-        yield from _adding(workspace, to_user, records)
+        changed += changed_by_hand(knowledge.rules, conversation_id)
+    if changed:
+        yield from _adding(workspace, to_user, changed)
 
 
-def _adding(workspace: Workspace, user_id: str, records: Sequence[RuleRecord]) -> Flow[None]:
-    """Adds records of rules to what is stored of a user."""
-    added = {record.id for record in records}
+def _adding(workspace: Workspace, user_id: str, added: Sequence[RuleRecord]) -> Flow[None]:
+    """Adds records of rules to those that are stored of a user; those of the same ids go."""
+    ids = {record.id for record in added}
 
     def change(before: Knowledge) -> Knowledge:
-        others = [rule for rule in before.rules if rule.id not in added]
-        return replace(before, rules=(*others, *records))
+        others = [record for record in before.rules if record.id not in ids]
+        return replace(before, rules=(*others, *added))
 
     yield from _changing(workspace, user_id, change)
 
@@ -191,6 +185,6 @@ def _adding(workspace: Workspace, user_id: str, records: Sequence[RuleRecord]) -
 def _changing(
     workspace: Workspace, user_id: str, change: Callable[[Knowledge], Knowledge]
 ) -> Flow[None]:
-    """Changes what is stored about a user's rules while nobody else does."""
+    """Changes what is stored about a user's rules, under the lock of what is known of them."""
     rewriting = workspace.workers.learning.rewritten(user_id, change, edited=True)
     yield from locked(known.lock_of(workspace.store, user_id), rewriting)
