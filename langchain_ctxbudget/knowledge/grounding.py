@@ -1,8 +1,8 @@
-"""Whether the names and numbers of what a model notes stand in the messages that it names.
+"""Whether the names and numbers in a model's note stand in the messages that the note cites.
 
-A model that learns may invent. What it notes is in its own words, so these cannot be compared; a
-name and a number are the same in any words. Dates are the exception, as "yesterday" is noted as a
-date.
+A model that learns may invent. Its notes are in its own words, which cannot be compared with the
+user's; names and numbers can, as they stay the same. Dates are the exception: "yesterday" is noted
+as a date.
 """
 
 import re
@@ -27,21 +27,21 @@ class GroundingPolicy:
     """How nearly a name or a date must be the one in a message."""
 
     whole_characters: int = 4
-    """A name of at most so many characters must stand at the beginning of a word."""
+    """A word must begin with the whole name, if that has at most so many characters."""
     long_characters: int = 7
-    """From so many on, its last two characters may differ ("Helsinki", "Helsingissä"); between the
-    two, the last one."""
+    """The last two characters of a name of at least so many may differ ("Helsinki", "Helsingissä"),
+    and the last one of a name between the two."""
     english_share: float = 1 / 4
-    """The share of stop words in a text from which on it is taken for English."""
+    """A text with at least this share of English stop words is in English."""
     near_days: int = 31
-    """A date that is so near to the day of a message may stand for "yesterday" or "next week"."""
+    """A date at most so many days from a message may stand for "yesterday" or "next week"."""
 
 
 GROUNDING = GroundingPolicy()
 
 
 class Ground:
-    """What some messages say, for what is noted of them to be held against."""
+    """What some messages say, with which notes about them are compared."""
 
     def __init__(self, said: Sequence[ReadMessage], known: Iterable[str] = ()) -> None:
         """Reads messages.
@@ -68,19 +68,16 @@ class Ground:
     def bears(self, text: str) -> bool:
         """Returns whether all names and numbers of a text stand in the messages.
 
-        A text without any must share a term with them, if they are in English: in another language
-        it may be a translation. So must a text in a script without capitals, which shows no names.
+        A text without names and numbers must share a term with the messages if these are in
+        English; in another language, it may be a translation. A text in a script without capitals
+        must share one, too, as its names cannot be seen.
         """
-        dates = [named for named in _dates_in(text) if self._is_near(named)]
-        months = [named.month for named in dates]
-        numbers = self._numbers.union(*map(_numbers_of, dates))
-        in_digits = digits_in(text)
-        if not all(_stands_among(number, numbers) for number in in_digits):
-            return False
+        near_dates = [named for named in _dates_in(text) if self._is_near(named)]
+        numbers = digits_in(text)
         names = list(_names_in(text))
-        if not all(self._has_name(name) or _is_month(name, months) for name in names):
+        if not self._has_numbers(numbers, near_dates) or not self._has_names(names, near_dates):
             return False
-        if _has_capitals(text) and (names or in_digits or not self._is_english):
+        if _has_capitals(text) and (names or numbers or not self._is_english):
             return True
         return self.shared_terms(text) > 0 or not terms(text)
 
@@ -94,8 +91,18 @@ class Ground:
         shared = self._terms.intersection(terms(text))
         return sum(not numbers_in(term) for term in shared)
 
+    def _has_numbers(self, numbers: Iterable[str], near_dates: Iterable[NamedDate]) -> bool:
+        """Returns whether all numbers stand in the messages, or belong to a date near these."""
+        known = self._numbers.union(*map(_numbers_of, near_dates))
+        return all(_stands_among(number, known) for number in numbers)
+
+    def _has_names(self, names: Iterable[str], near_dates: Iterable[NamedDate]) -> bool:
+        """Returns whether all names stand in the messages, or are months of a date near these."""
+        months = [named.month for named in near_dates]
+        return all(self._has_name(name) or _is_month(name, months) for name in names)
+
     def _add_dates(self, dates: Iterable[NamedDate]) -> None:
-        """Takes in dates that the messages name, so that they may be written in another way."""
+        """Adds the dates that the messages name, so that a note may write them in another way."""
         for named in dates:
             self._numbers.update(_numbers_of(named))
             self._words.add(_MONTHS[named.month - 1])
@@ -111,7 +118,7 @@ class Ground:
 
     def _is_near(self, named: NamedDate) -> bool:
         """Returns whether a date or a month is near the day of one of the messages."""
-        return any(_is_near(named, day) for day in self._days)
+        return any(_is_near_day(named, day) for day in self._days)
 
 
 def _bare(text: str) -> str:
@@ -130,22 +137,21 @@ def _has_capitals(text: str) -> bool:
 def _names_in(text: str) -> Iterator[str]:
     """Yields the words of a text that are names, without case and accents.
 
-    These are the words with a capital. Of a sentence's first word, a capital alone tells nothing.
+    A name has a capital; in the first word of a sentence, one that is not its first letter.
     """
     for sentence in sentences(text):
-        for number, match in enumerate(_WORD.finditer(sentence)):
-            word = match[0]
-            told_by = word if number else word[1:]
-            is_name = len(word) > 1 and any(letter.isupper() for letter in told_by)
+        for number, word in enumerate(_WORD.findall(sentence)):
+            letters = word if number else word[1:]
+            is_name = len(word) > 1 and any(letter.isupper() for letter in letters)
             if is_name and not ENGLISH.nobody.fullmatch(fold(word)):
                 yield _bare(word)
 
 
 def _is_english(text: str) -> bool:
-    """Returns whether so many words of a text are frequent in English that it is English."""
+    """Returns whether enough words of a text are English stop words."""
     words = _WORD.findall(fold(text))
-    frequent = sum(word in STOP_WORDS for word in words)
-    return frequent >= GROUNDING.english_share * len(words)
+    stop_words = [word for word in words if word in STOP_WORDS]
+    return len(stop_words) >= GROUNDING.english_share * len(words)
 
 
 def _parts(number: str) -> list[str]:
@@ -188,8 +194,8 @@ def _is_month(name: str, months: Iterable[int]) -> bool:
     return any(name in (whole, whole[:3]) for whole in names)
 
 
-def _is_near(named: NamedDate, day: date) -> bool:
-    """Returns whether a date is at most a month from a day, or a month next to that of the day."""
+def _is_near_day(named: NamedDate, day: date) -> bool:
+    """Returns whether a date is near a day; a month is, if it is the day's or next to that."""
     year = named.year or day.year
     if not named.day:
         return abs(12 * (year - day.year) + named.month - day.month) <= 1

@@ -1,7 +1,7 @@
 """Learning from messages and summing them up in one call of a model, where both are due at once.
 
-Both read the same messages, so they are sent once. What the model is asked is what it is asked for
-each alone; the reply has the fields of both.
+Both read the same messages, so these are sent once. The model gets the instructions of both, and
+its reply has the fields of both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,11 +38,13 @@ class JointQuestion:
     before: Sequence[ReadMessage]
     """The messages of the span before them."""
     known: Knowledge
+    """What is known of the user."""
     request: SummaryRequest
+    """The span, as a summary of it alone is asked for."""
 
 
 class JointReader:
-    """One model that learns from a span and sums it up at once."""
+    """A model that learns from messages and sums up their span in one call."""
 
     def __init__(
         self, extractor: extraction.ChatModelExtractor, summarizer: ChatModelSummarizer
@@ -66,7 +68,12 @@ class JointReader:
     ) -> tuple[records.Learned, Digest] | None:
         """Returns what a model learns from messages, and their span's digest.
 
-        None where the messages do not fit its window whole.
+        Returns None if the messages do not fit the model's window whole.
+
+        Args:
+            question: The messages.
+            counter: Counts the tokens of the digest.
+            book: Is told of each call that was answered, for usage.
 
         Raises:
             ModelReplyError: Both attempts have failed.
@@ -92,17 +99,18 @@ class JointReader:
     def _parts(
         self, request: SummaryRequest, counter: TokenCounter, reply: str | Mapping[str, object]
     ) -> tuple[extraction.LearnedAboutUser, Digest]:
-        """Reads both parts of a reply.
+        """Returns both parts of a reply.
 
         Raises:
-            ValueError: One of them cannot be used. The message shows nothing of the reply.
+            ValueError: One of them cannot be used. The error's text has nothing of the reply in it.
         """
         learned = extraction.read_reply(reply)
         try:
-            return learned, self._summarizer.read(request, counter, reply)
+            digest = self._summarizer.read(request, counter, reply)
         except ValueError as error:
-            reason, _, _ = str(error).partition(":")
+            reason, _, _ = str(error).partition(":")  # behind the colon stands the reply
             raise ValueError(reason) from None
+        return learned, digest
 
 
 def _joined(*schemas: Mapping[str, Any]) -> dict[str, Any]:

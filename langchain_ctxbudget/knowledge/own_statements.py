@@ -1,13 +1,13 @@
 """What is learned about a user without a model: their own sentences, word for word.
 
 A fact is a sentence that the reader of sentences takes for a lasting statement, together with the
-sentence that limits it. Nothing of it is shortened, and nothing is put into another person. Only
-sentences that can be understood alone are kept, and none that stand in quotation marks: these may
-be somebody else's words.
+sentence that limits it. It is neither shortened nor put into another person. Only sentences that
+can be understood alone are kept, and none that stand in quotation marks, as these may be somebody
+else's words.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from langchain_ctxbudget.history import MessageTable
@@ -30,29 +30,31 @@ class StatementPolicy:
     """Which sentences are kept as facts."""
 
     least_certainty: float = 0.7
-    """The probability, from which on, that a sentence is a lasting statement."""
+    """The least probability that a sentence is a lasting statement."""
     fewest_words: int = 3
-    """Fewer words say too little to be understood alone."""
+    """A sentence of fewer words cannot be understood alone."""
     most_characters: int = 200
-    """The longest sentence; a longer one is not learned, rather than shortened."""
+    """A longer sentence is not learned, rather than shortened."""
     most_limit_characters: int = 80
-    """The longest sentence that is taken for a limit of the one before it."""
+    """A longer sentence is not taken for a limit of the one before it."""
     most_message_characters: int = 1_000
     """A longer message is a document that was pasted without a mark."""
 
 
 STATEMENT_POLICY = StatementPolicy()
 _INCOMPLETE_ENDS = ("?", "\uff1f", "\u2026", "...", ":", "\uff1a", ",")
-"""What a sentence ends with that asks, breaks off, or announces what it is about."""
+"""Ends of sentences that ask, break off, or announce something."""
 _ANNOUNCES = (": ", "\uff1a")
-"""What stands in a sentence that gives words which may be somebody else's: "Write a bio: I ..."."""
+"""Behind one of these may be words that are not the speaker's: "Write a bio: I ..."."""
 _LIST_MARK = re.compile(r"^[ \t]*(?:\d{1,3}[.)]|[-*\u2022])[ \t]*\Z", re.MULTILINE)
-"""Stands in front of an item of a list."""
+"""A text that ends with the mark of an item of a list."""
 _ENDS = (".", "!", "\u3002", "\uff01")
+"""Ends of sentences that state something."""
 _PLAYED = re.compile(r"^[ \t]*\*(?!\*)[^*\n]{3,}\*", re.MULTILINE)
-"""A line of a play begins with what its part does: "*draws a sword*"."""
+"""A line of role play, which begins with what somebody does in it: "*draws a sword*"."""
 _QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
 """Opening quotation marks, with those that close each."""
+Span = tuple[int, int]
 
 
 def statements_of(table: MessageTable, scope: Scope, first: int, end: int) -> Iterator[LearnedFact]:
@@ -86,16 +88,17 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
         return []
     by_begin = {said.begin: said for said in read}
     spans = prose_spans(text)
-    facts = []
+    facts: list[LearnedFact] = []
     for place, (begin, end) in enumerate(spans):
         said = by_begin.get(begin)
         if said is None or not _is_fact(said, text):
             continue
-        following = spans[place + 1 : place + 2]
-        whole_end = _end_with_limit(text, end, following, by_begin)
+        end_of_fact = end
+        if place + 1 < len(spans) and _limits(text, spans[place + 1], by_begin):
+            _, end_of_fact = spans[place + 1]
         facts.append(
             LearnedFact(
-                text=quotation(one_line(text[begin:whole_end])),
+                text=quotation(one_line(text[begin:end_of_fact])),
                 category=_category_of(text[begin:end]),
                 confidence=said.certainty,
                 message_ids=(message_id,),
@@ -131,14 +134,14 @@ def _is_title(text: str, begin: int, sentence: str) -> bool:
 
 
 def _is_about_speaker(sentence: str) -> bool:
-    """Tells whether a sentence names the speaker, as far as its language makes it do so."""
+    """Tells whether a sentence names the speaker; in other languages than English, none has to."""
     if ENGLISH.only_english.search(sentence) is None:
         return True
     return ENGLISH.first_person.search(sentence) is not None
 
 
 def _is_quoted(text: str, begin: int) -> bool:
-    """Tells whether quotation marks are open in a text at a place, or at the sign behind it."""
+    """Tells whether quotation marks are open in a text up to a place, the sign there included."""
     before = text[: begin + 1]
     if before.count('"') % 2:
         return True
@@ -149,28 +152,24 @@ def _is_quoted(text: str, begin: int) -> bool:
     return False
 
 
-def _end_with_limit(
-    text: str, end: int, following: Sequence[tuple[int, int]], read: dict[int, Said]
-) -> int:
-    """Returns where a statement ends: behind the sentence that limits it, if one does.
+def _limits(text: str, span: Span, read: Mapping[int, Said]) -> bool:
+    """Tells whether a sentence limits the statement before it, as "But only at night." does.
 
     Args:
         text: The text of the message.
-        end: Where the sentence of the statement ends.
-        following: Where the next sentence stands, if there is one.
+        span: Where the sentence stands.
         read: What the sentences are, by where they begin.
     """
-    for next_begin, next_end in following:
-        said = read.get(next_begin)
-        is_something = said is not None and said.label is not Label.LIFTING
-        sentence = text[next_begin:next_end]
-        if is_something or len(sentence) > STATEMENT_POLICY.most_limit_characters:
-            continue
-        if ENGLISH.limits_the_one_before.match(sentence) and not sentence.endswith(
-            _INCOMPLETE_ENDS
-        ):
-            return next_end
-    return end
+    begin, end = span
+    said = read.get(begin)
+    if said is not None and said.label is not Label.LIFTING:
+        return False
+    sentence = text[begin:end]
+    if len(sentence) > STATEMENT_POLICY.most_limit_characters:
+        return False
+    if sentence.endswith(_INCOMPLETE_ENDS):
+        return False
+    return ENGLISH.limits_the_one_before.match(sentence) is not None
 
 
 def _category_of(sentence: str) -> FactCategory:

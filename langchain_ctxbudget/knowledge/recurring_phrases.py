@@ -1,14 +1,16 @@
 """Topics without a model: phrases that recur in what a user says.
 
-A phrase is two or three nouns in a row. It becomes a topic once it has come up on enough days, or
-in enough conversations.
+A phrase is two or three nouns in a row. It becomes a topic once it has come up on enough days or in
+enough conversations. Which words are nouns, rules of English tell.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from langchain_ctxbudget.knowledge.own_statements import STATEMENT_POLICY
 from langchain_ctxbudget.knowledge.records import (
     ENGLISH,
     LearnedTopic,
@@ -18,24 +20,29 @@ from langchain_ctxbudget.knowledge.records import (
 )
 from langchain_ctxbudget.messages import STOP_WORDS, stem, units
 
-MOST_CHARACTERS = 1_000
-"""Characters of a message; a longer one is a document that was pasted without a mark."""
-TOPIC_OCCASIONS = 3
-"""Days or conversations from which on a phrase that came up on them is a topic."""
-MOST_SEEN = 8
-"""Messages that are kept of a phrase."""
-MOST_KEPT = 200
-"""Phrases that are kept of a user."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhrasePolicy:
+    """When a phrase is a topic, and what is kept of phrases."""
+
+    fewest_occasions: int = 3
+    """Days or conversations on which a phrase must come up to be a topic."""
+    most_sources: int = 8
+    """Messages that are kept of a phrase."""
+    most_kept: int = 200
+    """Phrases that are kept of a user."""
+
+
+PHRASE_POLICY = PhrasePolicy()
 _NO_SUBJECTS = STOP_WORDS.union(ENGLISH["no_subjects"].split())
 
 
 class Recurring(NamedTuple):
-    """What recurs in what a user says."""
+    """The topics of some messages, and the phrases of all messages so far."""
 
     topics: tuple[LearnedTopic, ...]
-    """The topics of some messages."""
     phrases: tuple[PhraseRecord, ...]
-    """The most frequent and newest phrases so far."""
+    """Those that are kept: the ones that came up more than once, then the newest."""
 
 
 def recurring(
@@ -51,14 +58,20 @@ def recurring(
     phrases = {record.phrase: record for record in known}
     labels = defaultdict[str, dict[str, str]](dict)
     for message in messages:
-        if not message.from_user or len(message.text) > MOST_CHARACTERS:
+        if not message.from_user or _is_document(message.text):
             continue
         source = _source_of(message, conversation_id)
         for label in _compounds(units(message.text)):
             key = _key_of(label)
+            record = phrases.get(key) or _new_record(key, label)
             labels[key][message.id] = label
-            phrases[key] = _with_source(phrases.get(key), key, label, source)
+            phrases[key] = _with_source(record, source)
     return Recurring(topics=_topics(labels, phrases), phrases=_kept(phrases.values()))
+
+
+def _is_document(text: str) -> bool:
+    """Tells whether a message is so long that it was pasted, without a mark that says so."""
+    return len(text) > STATEMENT_POLICY.most_message_characters
 
 
 def _source_of(message: ReadMessage, conversation_id: str) -> Source:
@@ -73,11 +86,13 @@ def _key_of(label: str) -> str:
     return " ".join(stem(word) for word in re.findall(r"[^\W_]+", label.lower()))
 
 
-def _with_source(record: PhraseRecord | None, key: str, label: str, source: Source) -> PhraseRecord:
+def _new_record(key: str, label: str) -> PhraseRecord:
+    return PhraseRecord(phrase=key, label=label[0].upper() + label[1:])
+
+
+def _with_source(record: PhraseRecord, source: Source) -> PhraseRecord:
     """Returns the record of a phrase once it has come up in one more message."""
-    if record is None:
-        record = PhraseRecord(phrase=key, label=label[0].upper() + label[1:])
-    if len(record.sources) >= MOST_SEEN or source in record.sources:
+    if len(record.sources) >= PHRASE_POLICY.most_sources or source in record.sources:
         return record
     return record.model_copy(update={"sources": (*record.sources, source)})
 
@@ -85,17 +100,17 @@ def _with_source(record: PhraseRecord | None, key: str, label: str, source: Sour
 def _topics(
     labels: Mapping[str, Mapping[str, str]], phrases: Mapping[str, PhraseRecord]
 ) -> tuple[LearnedTopic, ...]:
-    """Returns the topics among phrases, without those that a longer one contains.
+    """Returns the topics among phrases, without those with which a longer topic begins.
 
     Args:
-        labels: By phrase, how each message writes it.
+        labels: How each message writes a phrase, by phrase.
         phrases: The records of all phrases.
     """
-    topics = {}
+    topics: dict[str, LearnedTopic] = {}
     for key, by_message in labels.items():
         sources = phrases[key].sources
         occasions = {(source.conversation_id, source.day) for source in sources}
-        if len(occasions) >= TOPIC_OCCASIONS:
+        if len(occasions) >= PHRASE_POLICY.fewest_occasions:
             topics[key] = LearnedTopic(
                 label=phrases[key].label,
                 aliases=tuple(dict.fromkeys(by_message.values())),
@@ -112,12 +127,12 @@ def _kept(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
         newest_day = max(source.day for source in record.sources)
         return len(record.sources) > 1, newest_day, record.phrase
 
-    best = sorted(phrases, key=rank)[-MOST_KEPT:]
+    best = sorted(phrases, key=rank)[-PHRASE_POLICY.most_kept :]
     return tuple(sorted(best, key=lambda record: record.phrase))
 
 
 def _compounds(sentences: Iterable[str]) -> Iterator[str]:
-    """Yields pairs and triples of nouns."""
+    """Yields two or three nouns in a row."""
     for sentence in sentences:
         for pair, third in ENGLISH.nouns.findall(sentence):
             if not _is_subject(pair):
@@ -137,5 +152,6 @@ def _is_subject(pair: str) -> bool:
 
 
 def _is_noun(word: str) -> bool:
+    """Tells whether a word is probably a noun, by its ending and a list of words that are none."""
     lower = word.lower()
     return lower not in _NO_SUBJECTS and not ENGLISH.no_noun.search(lower)

@@ -8,8 +8,7 @@ import pytest
 
 from langchain_ctxbudget.knowledge.records import PhraseRecord, ReadMessage
 from langchain_ctxbudget.knowledge.recurring_phrases import (
-    MOST_KEPT,
-    MOST_SEEN,
+    PHRASE_POLICY,
     Recurring,
     recurring,
 )
@@ -86,7 +85,7 @@ def test_messages_that_are_read_twice_count_once() -> None:
 def test_a_phrase_remembers_so_many_sources() -> None:
     [phrase] = recurring(TRIPS, (), "c1").phrases
 
-    assert len(phrase.sources) == MOST_SEEN
+    assert len(phrase.sources) == PHRASE_POLICY.most_sources
 
 
 @pytest.mark.parametrize(
@@ -110,4 +109,4 @@ def test_few_phrases_are_remembered() -> None:
 
     phrases = found(*(f"My {thing} {word}." for thing, word in things)).phrases
 
-    assert len(phrases) == MOST_KEPT
+    assert len(phrases) == PHRASE_POLICY.most_kept
