@@ -1,14 +1,13 @@
-"""The arc of a conversation.
+"""The arc of a conversation: its story, what was decided, what is open, what it is about now.
 
-The story, what was decided, what is open, what it is about now.
-
-It says what somebody has said, in whole sentences that stand by themselves; where there are none,
-it says nothing. What was decided and what is open come from a model's digests alone: read by eye,
-what is told without a model was right in one decision of four, and in no open question.
+It has whole sentences that somebody has said and that stand by themselves; where there are none, it
+has no line. Decisions and open questions come from a model's digests alone: read by eye, without a
+model one decision of four was right, and open questions were not found.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -30,36 +29,50 @@ SECTIONS = {
     ARTIFACTS: 80.0,
 }
 """The headings in the order in which they stand, and the values of their lines."""
-NEWEST_VALUE = 100.0
-"""The value of the newest line of the story."""
-SPREAD = 10.0
-"""The most by which the values of lines of one section differ."""
-STORY_LINES = {"windowed": 1, "compacted": 3}
-"""Lines of the story; where several levels are compacted, one for every span."""
-FEWEST_TERMS = 3
-"""The terms that a person's line of the story has at least."""
-FEWEST_SHARED = 2
-"""Terms that a question and its answer have in common at least: one is chance."""
-SMALLEST_STORY_TOKENS = 100
-"""In less, extraction adds nothing."""
-LISTED = 5
-"""Decisions and open questions of a windowed history at most; messages of the user that may be the
-focus; names. Other histories have all decisions and open questions that fit."""
-FOCUS_MESSAGES = 10
-"""The newest messages before the cut, among which the focus is."""
-MOSTLY = 0.55
-"""The share of the matter that is common to two sentences about one thing: a question and a plain
-answer, two decisions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArcPolicy:
+    """How many lines an arc has, what they are worth, and which sentences are about one thing."""
+
+    newest_value: float = 100.0
+    """The value of the newest line of the story."""
+    most_worth: float = 10.0
+    """The most by which the values of lines of one section differ."""
+    windowed_story_lines: int = 1
+    compacted_story_lines: int = 3
+    """Lines of the story; where several levels are compacted, every span has one."""
+    most_listed: int = 5
+    """Decisions, and open questions, of a windowed history; others have all that fit."""
+    most_names: int = 5
+    """Names of files and functions."""
+    focus_messages: int = 10
+    """The newest messages before the cut, among which the focus is."""
+    most_wishes: int = 5
+    """Of these, the messages of the user that are looked at, the newest ones."""
+    fewest_terms: int = 3
+    """Terms of a person's line of the story at least."""
+    fewest_shared: int = 2
+    """Terms that two sentences about one thing have in common at least: one is chance."""
+    shared_share: float = 0.55
+    """Two sentences are about one thing if this share of the matter of the older one is common to
+    both: a question and its answer, two decisions."""
+    fewest_tokens: int = 100
+    """In less room an arc has only what a model wrote."""
+
+
+ARC_POLICY = ArcPolicy()
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
+"""Characters with which a sentence ends that states something."""
 
 
 def answers(question: str, text: str) -> bool:
-    """Returns True if a sentence of a text that was said later is about a question's matter.
+    """Returns True if a sentence of a later text answers a question.
 
-    It has most of its terms and others, and asks nothing itself.
+    It does if it has most of the question's terms and others, and asks nothing itself.
     """
     matter = extractive.matter_of(question)
-    if len(matter) < FEWEST_SHARED:
+    if len(matter) < ARC_POLICY.fewest_shared:
         return False
     return any(_answers(matter, unit) for unit in units(text))
 
@@ -70,9 +83,13 @@ def _answers(matter: frozenset[str], sentence: str) -> bool:
         return False
     terms_of_sentence = extractive.matter_of(sentence)
     shared = matter & terms_of_sentence
-    if len(shared) < max(FEWEST_SHARED, MOSTLY * len(matter)):
-        return False
-    return len(terms_of_sentence) > len(shared)
+    return _is_most_of(len(matter), len(shared)) and len(terms_of_sentence) > len(shared)
+
+
+def _is_most_of(term_count: int, shared_count: int) -> bool:
+    """Returns True if two sentences share enough of the terms of one to be about one thing."""
+    least = max(ARC_POLICY.fewest_shared, ARC_POLICY.shared_share * term_count)
+    return shared_count >= least
 
 
 def last_by_model(digests: Sequence[Digest]) -> Digest | None:
@@ -108,13 +125,13 @@ def arc_of(
     """
     lines: list[SummaryLine] = []
     if digests:
-        most = LISTED if strategy == "windowed" else None
+        most = ARC_POLICY.most_listed if strategy == "windowed" else None
         questions = _open_lines(last_by_model(digests), open_questions)
         lines = [*_story(digests, strategy), *questions[:most], *_decisions(digests)[:most]]
         if strategy != "windowed":
             lines += _now(digests, focus)
-    if budget_tokens < SMALLEST_STORY_TOKENS:
-        # Words that were said serve a small room better where they are sought.
+    if budget_tokens < ARC_POLICY.fewest_tokens:
+        # A small room is of more use to quotes, which are chosen for the question.
         lines = [line for line in lines if line.made_by != EXTRACTION]
 
     chosen = _fitting(lines, count, budget_tokens)
@@ -142,7 +159,16 @@ def _fitting(lines: Iterable[SummaryLine], count: Count, budget_tokens: int) -> 
 def _line(
     section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0
 ) -> SummaryLine:
-    """Returns a line of a section; `worth` is 0 to 1 and ranks it among others of it."""
+    """Returns a line of a section.
+
+    Args:
+        section: The heading of the section.
+        text: The words of the line.
+        at: The position of the message that says them.
+        maker: Who wrote them: `extraction`, or the name of a model.
+        span: The first and the end position of the messages of which it tells.
+        worth: Ranks it among the other lines of its section, 0 to 1.
+    """
     first, end = span
     return SummaryLine(
         position=at,
@@ -151,7 +177,7 @@ def _line(
         first=first,
         end=end,
         made_by=maker,
-        value=SECTIONS[section] + SPREAD * worth,
+        value=SECTIONS[section] + ARC_POLICY.most_worth * worth,
     )
 
 
@@ -166,6 +192,7 @@ def _stands_alone(sentence: Sentence) -> bool:
 
 
 def _says_something(sentence: Sentence) -> bool:
+    """Returns True if a sentence stands alone, has some matter, and belongs to no other section."""
     is_plain = sentence.kind in (Kind.PLAIN, Kind.STATEMENT)
     return is_plain and len(sentence.matter) > 1 and _stands_alone(sentence)
 
@@ -173,7 +200,7 @@ def _says_something(sentence: Sentence) -> bool:
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
     """Returns the story, a sentence for each part of the conversation that has one."""
     # About as many digests in each part; none is empty.
-    number = min(STORY_LINES.get(strategy, len(digests)), len(digests))
+    number = min(_story_parts(strategy, len(digests)), len(digests))
     lines: list[SummaryLine] = []
     for start, end in pairwise(len(digests) * i // number for i in range(number + 1)):
         part = digests[start:end]
@@ -191,17 +218,26 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
                 )
             )
     if lines:
-        lines[-1] = lines[-1].model_copy(update={"value": NEWEST_VALUE})
+        lines[-1] = lines[-1].model_copy(update={"value": ARC_POLICY.newest_value})
     return lines
 
 
-def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
-    """Returns the sentence that tells a part of the story best.
+def _story_parts(strategy: str, digest_count: int) -> int:
+    """Returns how many parts of a conversation have a line in the story."""
+    if strategy == "windowed":
+        return ARC_POLICY.windowed_story_lines
+    if strategy == "compacted":
+        return ARC_POLICY.compacted_story_lines
+    return digest_count
 
-    The last overview that a model wrote, else the plain sentence with most of the part's matter.
+
+def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
+    """Returns the sentence that tells a part of the story best; None if none tells it.
+
+    It is the last overview that a model wrote, else the sentence with most of the part's matter.
     """
-    sentences = [*chain.from_iterable(digest.sentences for digest in digests)]
-    plain = [*filter(_is_plain_statement, sentences)]
+    sentences = list(chain.from_iterable(digest.sentences for digest in digests))
+    plain = list(filter(_is_plain_statement, sentences))
     by_model = [sentence for sentence in plain if not sentence.speaker]
     overviews = [sentence for sentence in by_model if not sentence.order]
     if overviews:
@@ -218,6 +254,7 @@ def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
 
 
 def _is_plain_statement(sentence: Sentence) -> bool:
+    """Returns True if a sentence says something and does not ask."""
     return _says_something(sentence) and sentence.text[-1] in _ENDS
 
 
@@ -227,18 +264,17 @@ def _mentions_elsewhere(sentence: Sentence, times_of: Mapping[str, int]) -> int:
 
 
 def _is_of_the_story(sentence: Sentence, times_of: Mapping[str, int]) -> bool:
-    """Returns True if a person tells in a sentence of what others mention, too."""
+    """Returns True if a sentence is a person's and about what other sentences mention, too."""
     if sentence.speaker in ("", "assistant"):
         return False
     number = len(sentence.matter)
-    return number >= FEWEST_TERMS and _mentions_elsewhere(sentence, times_of) >= number / 2
+    return (
+        number >= ARC_POLICY.fewest_terms and _mentions_elsewhere(sentence, times_of) >= number / 2
+    )
 
 
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
-    """Returns what the conversation is about now.
-
-    What the user wished for last, and the names that count most.
-    """
+    """Returns what the conversation is about now: the user's last wish, and the main names."""
     lines: list[SummaryLine] = []
     wish = _newest_wish(focus)
     if wish is not None:
@@ -248,7 +284,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     names_of_code = [name for name in names if PATTERNS.named_as_code.search(name)]
     if names_of_code:
         last = digests[-1]
-        text = ", ".join(names_of_code[:LISTED])
+        text = ", ".join(names_of_code[: ARC_POLICY.most_names])
         # Names tell nothing of a message, so that line has no span.
         lines.append(_line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0)))
     return lines
@@ -257,7 +293,7 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 def _newest_wish(focus: Iterable[Line]) -> Sentence | None:
     """Returns the most important sentence of the user's last messages that stands by itself."""
     of_user = [line for line in focus if line.own_words]
-    wishes = filter(_says_something, extractive.keep_sentences(of_user[-LISTED:]))
+    wishes = filter(_says_something, extractive.keep_sentences(of_user[-ARC_POLICY.most_wishes :]))
     return max(wishes, key=lambda wish: (wish.score, wish.position), default=None)
 
 
@@ -295,16 +331,22 @@ def _newest_decisions(digests: Iterable[Digest]) -> list[_Decision]:
     for digest in digests:
         of_kind = (s for s in digest.sentences if s.kind is Kind.DECISION)
         decisions.extend(_Decision(sentence, digest) for sentence in of_kind)
-    decisions.sort(key=lambda it: (it.sentence.position, it.sentence.order), reverse=True)
+    decisions.sort(key=_place_of, reverse=True)
     return decisions
+
+
+def _place_of(decision: _Decision) -> tuple[int, int]:
+    """Returns what puts decisions in order of time."""
+    return decision.sentence.position, decision.sentence.order
 
 
 def _supersedes(newer: Sentence, older: Sentence) -> bool:
     """Returns True if two decisions are on one matter."""
     newer_matter = _matter_without_numbers(newer)
     older_matter = _matter_without_numbers(older)
-    common = len(newer_matter & older_matter)
-    return newer_matter == older_matter or common >= max(2, MOSTLY * len(older_matter))
+    if newer_matter == older_matter:
+        return True
+    return _is_most_of(len(older_matter), len(newer_matter & older_matter))
 
 
 def _matter_without_numbers(decision: Sentence) -> set[str]:
@@ -313,7 +355,7 @@ def _matter_without_numbers(decision: Sentence) -> set[str]:
 
 
 def _open_lines(digest: Digest | None, questions: Sequence[str]) -> list[SummaryLine]:
-    """Returns the open questions of a model's digest, the last one first."""
+    """Returns the lines of what a model's digest leaves open, the last question first."""
     if digest is None:
         return []
     lines: list[SummaryLine] = []

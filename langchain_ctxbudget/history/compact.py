@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.history import work_state
-from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of, last_by_model, still_open
+from langchain_ctxbudget.history.arc import ARC_POLICY, arc_of, last_by_model, still_open
 from langchain_ctxbudget.history.backgrounds import Background, with_background
 from langchain_ctxbudget.history.clipping import message_in_prompt
 from langchain_ctxbudget.history.cut_choice import (
@@ -121,7 +121,7 @@ def _with_summary(plan: HistoryPlan, record: CutRecord, choice: CutChoice) -> Cu
         digests,
         strategy,
         open_questions=open_questions,
-        focus=conversation.lines(max(0, cut - FOCUS_MESSAGES), cut),
+        focus=conversation.lines(max(0, cut - ARC_POLICY.focus_messages), cut),
         count=conversation.counter.count_text,
         budget_tokens=plan.room.arc_tokens,
     )
@@ -137,8 +137,8 @@ def _with_summary(plan: HistoryPlan, record: CutRecord, choice: CutChoice) -> Cu
             cut,
             conversation.counter.count_text,
             summary_tokens,
-            said=texts_shown,
-            alive=frozenset(open_questions),
+            texts_shown=texts_shown,
+            open_questions=frozenset(open_questions),
             form=plan.settings.history_format,
         )
     return record.model_copy(

@@ -1,8 +1,9 @@
 """A summary made of a conversation's own sentences: deterministic, in order, attributed.
 
-No sentence is cut. What the user's sentences are, the reader tells; of others their look does. A
-summary has zones by strategy: one if `windowed`; if `compacted` one for the older 40 of 75
-messages, and one; if `multi_level` one for every level.
+Sentences stand whole, but for very long ones. Those of the user are chosen by what the reader of
+sentences takes them for, and all others by their look: names, numbers and code in them. A summary
+has zones that share its room: one if it is `windowed`, two if `compacted` (the older 40 of 75
+messages, and the others), and one a level if `multi_level`.
 """
 
 import heapq
@@ -36,66 +37,67 @@ MOST_KEPT = 16
 """Sentences that a digest keeps, and names."""
 CHARACTERS_PER_NODE = 900 * CHARACTERS_PER_TOKEN
 """Characters of the sentences that a digest of a higher level keeps."""
-POOL = 600
-"""The most sentences that a summary chooses from; the most important ones of all spans."""
-ENDS = 2
-"""Sentences at each end of a message that may tell what it is about; of an assistant's message only
-these are read. What stands between is detail, or pasted."""
-LONGEST_SIGN = 2
-"""Capitals in a row that may be no name."""
-LETTERS_SHARE = 0.6
-"""A sentence has at least so many letters among its characters."""
+MOST_CANDIDATES = 600
+"""Sentences from which a summary chooses, the most important ones of all spans."""
 PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first."""
 OLDER_SHARE = 40 / 75
-"""The share of the compacted messages that have the smaller part of the room."""
+"""The share of the compacted messages that are in the older zone, which has less room."""
 PATTERNS = messages.vocabulary("history", "patterns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorthPolicy:
-    """What makes a sentence worth keeping, in points."""
+    """How many points a sentence is worth, and what it must have to be kept at all."""
 
     plain: float = 4.0
+    """Points of a sentence without a name, a number or code."""
     telling: float = 10.0
-    """With a name, a number or code."""
+    """Points of a sentence with one."""
     most_matter: int = 8
-    """A point for every term that it is about, up to so many."""
+    """The most points for what it is about, one a term."""
     statement: float = 20.0
-    """More for something lasting that the user states, or decides."""
+    """Points more for something lasting that the user states, or decides."""
     of_user: float = 6.0
-    """More for anything else that the user says."""
+    """Points more for anything else that the user says."""
     of_model: float = 20.0
-    """More for what a model writes: it has read all of its span, so it stands before extracts."""
+    """Points more for what a model writes: it has read its whole span, so it stands first."""
     told_first: float = 10.0
-    """More for a model's overview, and for what it calls a decision or open."""
+    """Points more for a model's overview, and for what it calls a decision or open."""
     off_for_tool: float = 8.0
-    """Less for what a tool returns."""
+    """Points less for what a tool returns."""
     fewest_words: int = 3
-    """Of a document's sentence that is kept."""
+    """Words of a sentence of a document at least."""
     words_of_a_line: int = 5
-    """Of a sentence with a name or a number that is nothing else: "Ready for Phase 2." is none."""
+    """Words of any other sentence with a name or a number at least, so no "Ready for Phase 2."."""
     matter: int = 2
     """Terms that a sentence is about at least."""
     matter_without_names: int = 3
-    """The same of a decision in which there is neither a name nor a number; with less it is like
-    anything else that the user says."""
+    """Terms of a decision without a name or a number at least; one with fewer counts as anything
+    else that the user says."""
     matter_of_request: int = 5
-    """The same of a question without these, and of what else a user says in a script without
-    capitals."""
+    """Terms of a user's question without a name or a number at least, and of any of the user's
+    sentences in a script without capitals."""
+    end_sentences: int = 2
+    """Sentences at each end of a message that may tell what it is about: what stands between is
+    detail, or pasted. Of an assistant's message only these are read."""
+    most_initials: int = 2
+    """Capitals in a row that are not taken for a name, as in "OK" and "AI"."""
+    letters_share: float = 0.6
+    """Letters among the characters of a sentence at least."""
 
 
 WORTH = WorthPolicy()
 
 
 def matter_of(text: str) -> frozenset[str]:
-    """Returns the terms that a sentence is about: not those of courtesy, nor generic ones."""
+    """Returns the terms that a sentence is about, without those of courtesy and generic ones."""
     return frozenset(about(terms(text))) - generic_terms()
 
 
 @cache
 def generic_terms() -> frozenset[str]:
-    """Returns terms of questions and decisions in general; the other terms are their matter."""
+    """Returns the terms that stand in any question and decision, whatever these are about."""
     return frozenset(terms(PATTERNS["generic"]))
 
 
@@ -111,8 +113,8 @@ class Kind(StrEnum):
     PLAIN = "plain"
 
 
-_LABELS_NOT_TOLD = (Label.COURTESY, Label.RULE, Label.USER_RULE)
-"""Rules stand elsewhere, as long as they are in force."""
+_LABELS_LEFT_OUT = (Label.COURTESY, Label.RULE, Label.USER_RULE)
+"""What a summary leaves out: rules stand in front of it as long as they are in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,6 @@ class Line:
     """What a user says in it themselves; empty where somebody else speaks."""
     said: tuple[Said, ...] = ()
     """What the sentences of `own_words` are."""
-
     calls_tools: bool = False
 
     @property
@@ -174,7 +175,7 @@ class Sentence:
 class Digest:
     """The sentences and names of a span of messages that are worth keeping.
 
-    Made once, kept under the span's hash.
+    It is made once, and kept under the hash of the span.
     """
 
     first: int
@@ -216,7 +217,8 @@ def tells_something(text: str, speakers: Collection[str] = ()) -> bool:
 
     Args:
         text: The sentence.
-        speakers: Words that are names of those who speak: they are only addressed, in short, too.
+        speakers: The names of those who speak, by words. These tell nothing, nor do their
+            beginnings: who is addressed is often called in short.
     """
     if has_figures(text):
         return True
@@ -232,18 +234,19 @@ def has_figures(text: str) -> bool:
 
 def _is_name(word: str) -> bool:
     """Returns True if a word within a sentence is a name; "OK" and "AI" are none."""
-    return word[0].isupper() and (len(word) > LONGEST_SIGN or not word.isupper())
+    return word[0].isupper() and (len(word) > WORTH.most_initials or not word.isupper())
 
 
 def _has_capitals(text: str) -> bool:
-    """Returns True if a text is in a script that has capitals, by which names are seen."""
+    """Returns True if a text is in a script with capitals, so that names can be seen in it."""
     return text.lower() != text.upper()
 
 
 def told_of(sentence: Sentence, digest: Digest) -> tuple[int, int]:
     """Returns the messages of which a sentence of a digest tells, as first and end position.
 
-    Where a model wrote it, they are all that the model read; else it is the message that says it.
+    Of a model's sentence, they are all messages that the model has read; else it is the one that
+    says it.
     """
     if sentence.speaker:
         return sentence.position, sentence.position + 1
@@ -257,11 +260,11 @@ def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
 
 
 def merge(children: Sequence[Digest]) -> Digest:
-    """Returns one digest of several spans of one level in a row, no larger at any level.
+    """Returns one digest of several spans of one level in a row.
 
-    It has their sentences by importance and coverage.
+    It has the sentences of theirs that are important and cover most, and is no larger at any level.
     """
-    pool = [*chain.from_iterable(child.sentences for child in children)]
+    pool = list(chain.from_iterable(child.sentences for child in children))
     characters = [len(sentence.text) for sentence in pool]
     picked = choose(pool, characters, CHARACTERS_PER_NODE, MOST_KEPT)
     return Digest(
@@ -307,7 +310,7 @@ class _Found:
     label: Label = Label.NONE
 
     def is_telling(self, speakers: Collection[str]) -> bool:
-        """Returns True if it says something later, to somebody who does not know the rest.
+        """Returns True if it still says something to somebody who does not know the rest.
 
         Args:
             speakers: Words that are names of those who speak.
@@ -319,7 +322,7 @@ class _Found:
     @property
     def _stands_alone(self) -> bool:
         """True if it is whole, in words, and needs none before it."""
-        if self.label in _LABELS_NOT_TOLD or begins_in_the_middle(self.text):
+        if self.label in _LABELS_LEFT_OUT or begins_in_the_middle(self.text):
             return False
         return self._is_whole and _is_in_letters(self.text)
 
@@ -347,7 +350,7 @@ class _Found:
 
     @property
     def _needs_figures(self) -> bool:
-        """True for an assistant's: it names many things that nobody has spoken of."""
+        """True if an assistant says it, who names many things that nobody has spoken of."""
         return self.line.is_assistants and not is_name(self.line.speaker)
 
     @property
@@ -356,7 +359,7 @@ class _Found:
 
     @property
     def kind(self) -> Kind:
-        """The part that it plays; an assistant states nothing, nor does a question."""
+        """The part that it plays: only the user states something, and no question does."""
         if not self.line.from_user or self._asks:
             return Kind.PLAIN
         if self.label is Label.STATEMENT or self._decides_something:
@@ -396,15 +399,16 @@ class _Found:
 
 
 def _read(lines: Iterable[Line]) -> list[_Found]:
-    """Returns the sentences of messages.
+    """Returns the sentences of messages, each with what it is.
 
-    What the user's are, is known. Of an assistant's message those at its ends are read: courtesies
-    stand there.
+    The user's have been read before. Of an assistant's those at the ends of a message are read now,
+    as courtesies stand there.
     """
     all_found = list(chain.from_iterable(map(_sentences_in, lines)))
-    unread = [
-        n for n, found in enumerate(all_found) if found.line.is_assistants and found.is_at_end
-    ]
+    unread: list[int] = []
+    for number, found in enumerate(all_found):
+        if found.line.is_assistants and found.is_at_end:
+            unread.append(number)
     readings = read([all_found[number].text for number in unread])
     for number, said in zip(unread, readings, strict=True):
         if said:
@@ -425,15 +429,16 @@ def _sentences_in(line: Line) -> list[_Found]:
     found: list[_Found] = []
     for order, (begin, end) in enumerate(spans):
         text = cut_sentence(one_line(words[begin:end]))
-        is_at_end = order < ENDS or order >= len(spans) - ENDS
-        found.append(_Found(line, order, text, is_at_end, labels.get((begin, end), Label.NONE)))
+        is_at_end = order < WORTH.end_sentences or order >= len(spans) - WORTH.end_sentences
+        label = labels.get((begin, end), Label.NONE)
+        found.append(_Found(line, order, text, is_at_end=is_at_end, label=label))
     return found
 
 
 def _is_in_letters(text: str) -> bool:
     """Returns True if a text is mostly letters, as no row of a table is."""
     letters = sum(map(str.isalpha, text))
-    return letters >= LETTERS_SHARE * len(text)
+    return letters >= WORTH.letters_share * len(text)
 
 
 def choose(
@@ -441,11 +446,13 @@ def choose(
 ) -> list[int]:
     """Returns the sentences to put into a summary within a budget, as indexes in order.
 
-    Greedy by importance and coverage per token (after Lin and Bilmes 2010): a sentence adds the
-    weight of the terms that no chosen sentence has yet, times its importance squared (measured:
-    more decisions), over its cost.
+    It is greedy, by importance and coverage per token (after Lin and Bilmes 2010): the gain of a
+    sentence is the weight of its terms that no chosen sentence has yet, times its importance
+    squared, over its cost.
     """
-    pool = heapq.nsmallest(POOL, range(len(sentences)), key=lambda i: (-sentences[i].score, i))
+    pool = heapq.nsmallest(
+        MOST_CANDIDATES, range(len(sentences)), key=lambda i: (-sentences[i].score, i)
+    )
     weights = _weights_of_terms([sentences[i] for i in pool])
     covered: set[str] = set()
     chosen: list[int] = []
@@ -477,7 +484,7 @@ def choose(
 
 
 def _weights_of_terms(sentences: Sequence[Sentence]) -> dict[str, float]:
-    """Returns what it is worth to cover each term of some sentences; more, the rarer it is."""
+    """Returns the weight of each term of some sentences, which is larger the rarer it is."""
     frequency = Counter(chain.from_iterable(sentence.terms for sentence in sentences))
     weight_of = {times: math.log(1 + len(sentences) / times) for times in set(frequency.values())}
     return {term: weight_of[times] for term, times in frequency.items()}
@@ -490,13 +497,21 @@ def summary_lines(
     count: Count,
     room_tokens: int,
     *,
-    said: Sequence[str],
-    alive: frozenset[str],
+    texts_shown: Sequence[str],
+    open_questions: frozenset[str],
     form: HistoryFormat,
 ) -> list[SummaryLine]:
     """Returns the lines that stand for everything before the cut.
 
-    What the arc has `said` is left out, and so are open questions that are not `alive`.
+    Args:
+        strategy: The strategy of the history.
+        digests: The digests of everything before the cut, oldest first.
+        cut: The position of the cut.
+        count: Counts the tokens of a text.
+        room_tokens: The room of the summary.
+        texts_shown: Texts that stand in the prompt; a sentence in one of them is left out.
+        open_questions: The questions that are still open; others are left out.
+        form: How a line is written.
     """
     zones = [
         (zone, list(spans))
@@ -508,7 +523,7 @@ def summary_lines(
     parts_left = sum(parts_of[zone] for zone, _ in zones)
     for zone, spans in zones:
         room = tokens_left * parts_of[zone] // parts_left
-        of_spans = [_lines_of(digest, said, alive, form) for digest in spans]
+        of_spans = [_lines_of(digest, texts_shown, open_questions, form) for digest in spans]
         chosen = _zone_lines(of_spans, count, room)
         parts_left -= parts_of[zone]
         tokens_left -= sum(map(count, with_headings(chosen)))
@@ -529,15 +544,18 @@ def zone_of(strategy: str, digest: Digest, cut: int) -> int:
 
 
 def _lines_of(
-    digest: Digest, said: Sequence[str], alive: frozenset[str], form: HistoryFormat
+    digest: Digest,
+    texts_shown: Sequence[str],
+    open_questions: frozenset[str],
+    form: HistoryFormat,
 ) -> list[tuple[Sentence, SummaryLine]]:
     """Returns the sentences of a span that may be shown, each with its line."""
     pairs: list[tuple[Sentence, SummaryLine]] = []
     for sentence in digest.sentences:
         is_open = sentence.kind is Kind.OPEN
-        if is_open and sentence.text not in alive:
+        if is_open and sentence.text not in open_questions:
             continue
-        if any(sentence.text in line for line in said):
+        if any(sentence.text in shown for shown in texts_shown):
             continue
         text = fences.as_data(sentence.text)
         if is_open and "[OPEN]" not in sentence.text:
@@ -563,13 +581,13 @@ def _zone_lines(
 ) -> list[SummaryLine]:
     """Returns the lines of a zone that fit with their headings.
 
-    Of every span the best one, then those that add most.
+    The best line of every span comes first, then those that add most.
     """
-    pairs = [*chain.from_iterable(spans)]
+    pairs = list(chain.from_iterable(spans))
     sentences = [sentence for sentence, _ in pairs]
     lines = [line for _, line in pairs]
     costs = [count(line.text) for line in lines]
-    ranked_by_span = _ranked_by_span([*map(len, spans)], lines)
+    ranked_by_span = _ranked_by_span(list(map(len, spans)), lines)
     room = room_tokens
     while room > 0:  # what the headings cost is known once sentences are chosen
         best = _best_of_spans(ranked_by_span, costs, room)
@@ -585,7 +603,7 @@ def _zone_lines(
 
 
 def _ranked_by_span(lengths: Sequence[int], lines: Sequence[SummaryLine]) -> list[list[int]]:
-    """Returns of every span that has lines their indexes, the best one first."""
+    """Returns the indexes of the lines of every span that has any, the best line first."""
     ranked: list[list[int]] = []
     first = 0
     for length in lengths:

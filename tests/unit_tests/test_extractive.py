@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
+    MOST_CANDIDATES,
     MOST_KEPT,
-    POOL,
     digest_messages,
     merge,
 )
@@ -214,11 +214,13 @@ def test_a_choice_skips_what_does_not_fit():
 
 
 def test_a_decision_is_chosen_from_more_than_the_pool_holds():
-    texts = [f"I keep token{number} in a box." for number in range(POOL)]
-    decision = line("We take Redis for the cache.", POOL, from_user=True, label=Label.DECISION)
+    texts = [f"I keep token{number} in a box." for number in range(MOST_CANDIDATES)]
+    decision = line(
+        "We take Redis for the cache.", MOST_CANDIDATES, from_user=True, label=Label.DECISION
+    )
     kept = keep_sentences([*lines_of(texts), decision], 10**6)
 
-    assert POOL in choose(kept, [1] * len(kept), 5)
+    assert MOST_CANDIDATES in choose(kept, [1] * len(kept), 5)
 
 
 def terms_of(sentences):
