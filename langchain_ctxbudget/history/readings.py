@@ -1,4 +1,4 @@
-"""What the user's sentences in a conversation are, each message read once."""
+"""What the sentences of a conversation's user are; each message is read once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,15 +18,16 @@ READ_AT_ONCE = 256
 class Readings:
     """What the user's sentences are, by the positions of their messages.
 
-    Messages in which nothing was found are not in it.
+    Messages without a sentence that is something are not in it.
     """
 
     def __init__(self) -> None:
         self.read_until = 0
         """The position behind the last message that was read."""
         self.by_position: dict[int, tuple[Said, ...]] = {}
+        """The sentences of each message that are something, in order."""
         self.outdated: set[int] = set()
-        """The first positions of the stored segments that have no readings of this reader."""
+        """The first positions of those stored segments that another reader has read, or none."""
 
     def read(self, entries: Sequence[Entry], is_human: NDArray[np.bool_]) -> None:
         """Reads the messages that are new.
@@ -67,21 +68,21 @@ class Readings:
         other.outdated = {position for position in self.outdated if position < length}
         return other
 
-    # In a segment
+    # As they are stored in a segment
 
     def packed(self, first: int, end: int) -> dict[str, Any]:
         """Returns what was read of some messages as plain data."""
-        rows = [
-            [position - first, *one]
-            for position in range(first, end)
-            for one in self.by_position.get(position, ())
-        ]
+        rows: list[list[Any]] = []
+        for position in range(first, end):
+            for said in self.by_position.get(position, ()):
+                rows.append([position - first, *said])  # noqa: PERF401 - reads as two loops
         return {"reader": reader_version(), "rows": rows}
 
     def take(self, data: Mapping[str, Any] | None, first: int, end: int) -> None:
         """Takes in what was packed of the messages that come next.
 
-        What another reader has read is read again, and so is all behind it.
+        What another reader has read is not taken in, so these messages are read again, and so are
+        all behind them.
         """
         if data is None or data["reader"] != reader_version():
             self.outdated.add(first)
@@ -94,5 +95,10 @@ class Readings:
 
 
 def _unpacked(rows: Iterable[Sequence[Any]], first: int) -> list[tuple[int, Said]]:
-    """Returns packed sentences with the positions of their messages."""
-    return [(first + offset, Said(Label(label), *rest)) for offset, label, *rest in rows]
+    """Returns packed sentences with the positions of their messages.
+
+    Args:
+        rows: Of each sentence, how far its message is from the first one, and its fields.
+        first: The position of the first message.
+    """
+    return [(first + offset, Said(Label(label), *fields)) for offset, label, *fields in rows]

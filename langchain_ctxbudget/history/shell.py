@@ -1,4 +1,4 @@
-"""What a line of a shell runs: its parts, each with the folder in which it runs."""
+"""Which commands a line of a shell runs, each with the folder in which it runs."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,27 +11,29 @@ _CHANGES_FOLDER = re.compile(r"(?:cd|pushd) +(.+)")
 _SHOWS_LESS = re.compile(
     r"(?: *(?:\d?>&\d|\d?> */dev/null|\| *(?:tail|head|cat)(?: +-\S+| +\d+)*))+$"
 )
-"""What only changes how much of its output a command shows."""
+"""What only changes how much of its output a command shows: `2>&1 | tail -5`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a line."""
+    """A command of a line."""
 
     words: str
+    """The command as it is written, but for what only shortens its output."""
     folder: str = ""
-    """The folder to which the line has changed before; empty where it has not."""
+    """The folder to which the line has changed before it; empty where it has not."""
 
-    def does(self, other: "Command") -> bool:
-        """Returns True if it does what another command does, as far as their folders are told."""
-        is_there = not self.folder or not other.folder or self.folder == other.folder
-        return is_there and self.words == other.words
+    def is_same_as(self, other: "Command") -> bool:
+        """Returns True if it is another command in the same folder, or in one that is not known."""
+        if self.words != other.words:
+            return False
+        return not self.folder or not other.folder or self.folder == other.folder
 
 
 def commands_in(line: str) -> list[Command]:
-    """Returns the commands of a line but for changes of the folder: `make` of `cd x && make`.
+    """Returns the commands of a line without changes of the folder: `make` of `cd x && make`.
 
-    Commands of which the second runs because the first fails stay together.
+    Commands that are joined by `||` or `|` are one.
     """
     commands: list[Command] = []
     folder = ""
@@ -47,14 +49,14 @@ def commands_in(line: str) -> list[Command]:
 def all_done(line: str, done: Iterable[Command]) -> bool:
     """Returns True if each command of a line is among some that have succeeded."""
     succeeded = list(done)
-    wanted = commands_in(line)
-    return bool(wanted) and all(
-        any(command.does(other) for other in succeeded) for command in wanted
-    )
+    commands = commands_in(line)
+    if not commands:
+        return False
+    return all(any(command.is_same_as(other) for other in succeeded) for command in commands)
 
 
 def _split(line: str) -> Iterator[str]:
-    """Yields the commands of a line as they are written, but for how much of it they show."""
+    """Yields the commands of a line as they are written, without what shortens their output."""
     words = ""
     for piece in _PIECE.findall(line):
         if piece in _ENDS:
@@ -66,4 +68,5 @@ def _split(line: str) -> Iterator[str]:
 
 
 def _bare(words: str) -> str:
+    """Returns a command without what only shortens its output."""
     return _SHOWS_LESS.sub("", words.strip()).strip()

@@ -1,4 +1,4 @@
-"""Leaving out the middle of a full prompt, so that it has room again at its end."""
+"""Leaves out the middle of a full prompt, so that there is room at its end again."""
 
 from dataclasses import dataclass, replace
 
@@ -35,8 +35,9 @@ class _Middle:
     tokens_behind: int
     """The tokens of the prompt behind them, without earlier backgrounds, which are left out too."""
     rules: tuple[str, ...] = ()
-    """The rules that the user lays down in them, a line each: these stand in the prompt instead."""
+    """The lines of the rules that they state, which stand in the prompt instead of them."""
     rules_tokens: int = 0
+    """The tokens of these lines."""
 
     @property
     def total_tokens(self) -> int:
@@ -44,7 +45,7 @@ class _Middle:
         return self.tokens_before + self.rules_tokens + self.tokens_behind
 
     def price(self, terms: CacheTerms) -> int:
-        """Returns the effective tokens of the prompt without them; a cache holds its beginning."""
+        """Returns the effective tokens of the prompt without them, whose beginning is cached."""
         return int(terms.cost(self.total_tokens, self.tokens_before))
 
 
@@ -53,12 +54,12 @@ def without_middle(full: Extension, affordable: Savings, *, is_due: bool) -> Pla
 
     The shortest middle is left out that makes enough room and whose price is affordable. The
     longest one has the lowest price, and may be left out even if that is not affordable. Returns
-    None if there is no such middle, or if messages in it are kept. The rules that the user lays
-    down in them stay.
+    None if there is no such middle, or if messages in it are kept. The rules that the middle states
+    stay.
 
     Args:
-        full: the prompt with its middle.
-        affordable: what the prompt may cost.
+        full: The prompt with its middle.
+        affordable: What the prompt may cost.
         is_due: True if it is time for a rebuild: then only a share of the budget may be left out.
     """
     conversation = full.plan.conversation
@@ -107,15 +108,21 @@ def _middles(full: Extension) -> list[_Middle]:
         tokens_behind += sum(costs[at] for at in group.positions)
         if _may_begin_or_end_at(group, full.record) and (position >= kept_from or not middles):
             rules = _rules_within(plan, start, position)
-            rules_tokens = sum(map(plan.counter.count_text, rules))
             middles.append(
-                _Middle(start, position, tokens_before, tokens_behind, rules, rules_tokens)
+                _Middle(
+                    start=start,
+                    end=position,
+                    tokens_before=tokens_before,
+                    tokens_behind=tokens_behind,
+                    rules=rules,
+                    rules_tokens=sum(map(plan.counter.count_text, rules)),
+                )
             )
     return middles[::-1]
 
 
 def _rules_within(plan: Plan, start: int, end: int) -> tuple[str, ...]:
-    """Returns the rules in force that messages from `start` to `end` state, a line each."""
+    """Returns the lines of the rules in force that are stated from `start` up to `end`."""
     rules = plan.request.user.rules.all_in_force
     return tuple(
         rule_line(rule)

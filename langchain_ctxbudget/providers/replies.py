@@ -1,7 +1,7 @@
-"""How models are asked for replies of a schema and of a length, each class in the way it takes it.
+"""Asks models for replies of a schema and of a length, in the way that each class understands.
 
 LangChain's standard argument for the longest reply is `max_tokens`. Google's classes call it
-`max_output_tokens`; `ChatOllama` takes it as an attribute alone.
+`max_output_tokens`; `ChatOllama` only has an attribute for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
 THOUGHT_TOKENS = 8_000
-"""Tokens of a reply that are left to a model's thoughts where it does not say how many it needs:
-what providers take for the longest reply has the thoughts in it."""
+"""Tokens that a reply may have for a model's thoughts where the model does not say how many: for
+providers, thoughts are part of the longest reply."""
 _OF_GOOGLE = "max_output_tokens"
 _OF_OLLAMA = "num_predict"
+"""Names of the longest reply in Google's classes and in `ChatOllama`."""
 _WITHOUT_THOUGHTS = ("disabled", "none", "minimal", 0)
-"""Values of options of several classes with which a model does not think."""
+"""Values of several classes' options with which a model does not think."""
 
 
 def bound_to_schema(
@@ -29,15 +30,15 @@ def bound_to_schema(
     is_strict: bool,
     reply_tokens: int | None = None,
 ) -> "Runnable[LanguageModelInput, Any] | None":
-    """Returns a model bound to the JSON schema of its reply; None where it cannot be.
+    """Returns a model bound to the JSON schema of its reply; None if it cannot be bound.
 
-    Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.
+    LangChain's parser is left off: it throws prose away, and takes JSON that was cut off for whole.
 
     Args:
         model: The model.
-        schema: The schema; where it is to be strict, all of its fields are required.
+        schema: The schema. If it is to be strict, all of its fields are required.
         is_strict: Whether the provider is to hold the reply to the schema, as far as it can.
-        reply_tokens: The longest reply; None: as the model has it.
+        reply_tokens: The longest reply without thoughts; None leaves it as the model has it.
     """
     from langchain_core.runnables import RunnableSequence  # noqa: PLC0415 - takes 0.2 s
 
@@ -69,8 +70,8 @@ def with_longest_reply(runnable: Any, model: object, reply_tokens: int) -> Any: 
 
     Args:
         runnable: The model, or a binding of it.
-        model: The model that it is, whose class tells how the limit is called.
-        reply_tokens: The longest reply, its thoughts aside.
+        model: The model, whose class tells the name of the limit.
+        reply_tokens: The longest reply without thoughts.
     """
     fields = _fields_of(model)
     tokens = longest_reply(model, reply_tokens)
@@ -82,7 +83,7 @@ def with_longest_reply(runnable: Any, model: object, reply_tokens: int) -> Any: 
 
 
 def longest_reply(model: object, reply_tokens: int) -> int:
-    """Returns the limit on a model's replies: its thoughts included, and no more than it takes."""
+    """Returns the limit on a model's replies, with thoughts, and no more than the model allows."""
     inner = _first_of(model)
     profile = getattr(inner, "profile", None) or {}
     tokens = reply_tokens + _thought_tokens(inner, model, profile)
@@ -91,21 +92,26 @@ def longest_reply(model: object, reply_tokens: int) -> int:
 
 
 def _thought_tokens(inner: Any, model: object, profile: object) -> int:  # noqa: ANN401
-    """Returns how many tokens of a reply a model may think."""
+    """Returns the tokens of a reply that a model may use for its thoughts."""
     thinking = thinking_of(model)
     budget = thinking.get("budget_tokens") or getattr(inner, "thinking_budget", None)
     if isinstance(budget, int) and budget > 0:
         return budget
-    if hasattr(inner, "thinking"):  # Claude thinks where it is asked to
-        asked = thinking.get("type") or "none"
+    if hasattr(inner, "thinking"):  # Claude thinks only if it is asked to
+        asked = thinking.get("type")
+        thinks = bool(asked) and asked not in _WITHOUT_THOUGHTS
     else:
-        asked = getattr(inner, "reasoning_effort", None)
-        if budget == 0:
-            asked = budget
-    thinks = isinstance(profile, Mapping) and bool(profile.get("reasoning_output"))
-    if asked in _WITHOUT_THOUGHTS or not (thinks or asked):
-        return 0
-    return THOUGHT_TOKENS
+        thinks = budget != 0 and _thinks_by_itself(inner, profile)
+    return THOUGHT_TOKENS if thinks else 0
+
+
+def _thinks_by_itself(inner: object, profile: object) -> bool:
+    """Tells if a model thinks by its profile or its effort, unless that says it does not."""
+    effort = getattr(inner, "reasoning_effort", None)
+    if effort in _WITHOUT_THOUGHTS:
+        return False
+    reasons = isinstance(profile, Mapping) and bool(profile.get("reasoning_output"))
+    return reasons or bool(effort)
 
 
 def _with_attribute(model: Any, tokens: int) -> Any:  # noqa: ANN401
@@ -127,7 +133,7 @@ def _fields_of(model: object) -> Mapping[str, Any]:
 
 
 def _first_of(model: object) -> Any:  # noqa: ANN401
-    """Returns the model that gets a request first, unwrapped."""
+    """Returns the model that gets a request first, without what wraps it."""
     inner = unwrapped(model)
     choices = choices_of(inner)
     return unwrapped(choices[0]) if choices else inner
