@@ -29,6 +29,8 @@ SECTIONS = {
     ARTIFACTS: 80.0,
 }
 """The headings in the order in which they stand, and the values of their lines."""
+NO_MESSAGES = (0, 0)
+"""The span of a line that sums up no message: of names, and of what the user wishes for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,26 +159,32 @@ def _fitting(lines: Iterable[SummaryLine], count: Count, budget_tokens: int) -> 
 
 
 def _line(
-    section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0
+    section: str,
+    text: str,
+    *,
+    position: int,
+    made_by: str = EXTRACTION,
+    span: tuple[int, int] = NO_MESSAGES,
+    worth: float = 0,
 ) -> SummaryLine:
     """Returns a line of a section.
 
     Args:
         section: The heading of the section.
         text: The words of the line.
-        at: The position of the message that says them.
-        maker: Who wrote them: `extraction`, or the name of a model.
+        position: The message that says them.
+        made_by: Who wrote them: `extraction`, or the name of a model.
         span: The first and the end position of the messages of which it tells.
         worth: Ranks it among the other lines of its section, 0 to 1.
     """
     first, end = span
     return SummaryLine(
-        position=at,
+        position=position,
         heading=section,
         text=f"- {fences.as_data(one_line(text))}\n",
         first=first,
         end=end,
-        made_by=maker,
+        made_by=made_by,
         value=SECTIONS[section] + ARC_POLICY.most_worth * worth,
     )
 
@@ -211,9 +219,9 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
                 _line(
                     NARRATIVE,
                     sentence.attributed,
-                    sentence.position,
-                    digest.made_by,
-                    extractive.told_of(sentence, digest),
+                    position=sentence.position,
+                    made_by=digest.made_by,
+                    span=extractive.told_of(sentence, digest),
                     worth=start / len(digests),
                 )
             )
@@ -278,15 +286,14 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     lines: list[SummaryLine] = []
     wish = _newest_wish(focus)
     if wish is not None:
-        lines.append(_line(FOCUS, wish.attributed, wish.position, EXTRACTION, (0, 0)))
+        lines.append(_line(FOCUS, wish.attributed, position=wish.position))
 
     names = extractive.merged_artifacts(reversed(digests))
     names_of_code = [name for name in names if PATTERNS.named_as_code.search(name)]
     if names_of_code:
         last = digests[-1]
         text = ", ".join(names_of_code[: ARC_POLICY.most_names])
-        # Names tell nothing of a message, so that line has no span.
-        lines.append(_line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0)))
+        lines.append(_line(ARTIFACTS, text, position=last.end - 1, made_by=last.made_by))
     return lines
 
 
@@ -316,9 +323,9 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
             _line(
                 DECISIONS,
                 sentence.attributed,
-                sentence.position,
-                digest.made_by,
-                extractive.told_of(sentence, digest),
+                position=sentence.position,
+                made_by=digest.made_by,
+                span=extractive.told_of(sentence, digest),
                 worth=sentence.position / digests[-1].end,
             )
         )
@@ -364,9 +371,9 @@ def _open_lines(digest: Digest | None, questions: Sequence[str]) -> list[Summary
             _line(
                 OPEN,
                 f"[OPEN] {question}",
-                digest.end - 1,
-                digest.made_by,
-                (digest.first, digest.end),
+                position=digest.end - 1,
+                made_by=digest.made_by,
+                span=(digest.first, digest.end),
                 worth=rank / len(questions),
             )
         )

@@ -53,8 +53,7 @@ def shown_rules(view: View) -> ShownRules:
     """Returns the rules that the stable zone says.
 
     Those of the application come first, then the user's in order of time. Where not all fit their
-    share of the budget, the application's are taken first, then those of which the reader is sure,
-    then the others; among equals the newest.
+    share of the budget, see `_by_precedence`.
     """
     groups = view.history.groups
     missing = [rule for rule in _in_force(view) if not _is_said(rule, groups)]
@@ -87,17 +86,26 @@ def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -
     lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
     tokens_left = int(limit_tokens * RULE_POLICY.most_share) - count(HEADING)
     kept: set[str] = set()
-    given = [rule for rule in missing if rule.is_given]
-    newest_first = [rule for rule in reversed(missing) if not rule.is_given]
-    for rule in (*given, *sorted(newest_first, key=lambda rule: rule.is_doubtful)):
+    for rule in _by_precedence(missing):
         tokens = lines[rule.id].tokens
         if tokens <= tokens_left:
             tokens_left -= tokens
             kept.add(rule.id)
     return ShownRules(
-        fragments=tuple(line for name, line in lines.items() if name in kept),
-        left_out=tuple(line for name, line in lines.items() if name not in kept),
+        fragments=tuple(line for line in lines.values() if line.id in kept),
+        left_out=tuple(line for line in lines.values() if line.id not in kept),
     )
+
+
+def _by_precedence(rules: Sequence[StandingRule]) -> list[StandingRule]:
+    """Returns rules in the order in which they get room.
+
+    The application's are first, in their order, then those of which the reader is sure, then the
+    others, the newest first.
+    """
+    given = [rule for rule in rules if rule.is_given]
+    newest_first = [rule for rule in reversed(rules) if not rule.is_given]
+    return [*given, *sorted(newest_first, key=lambda rule: rule.is_doubtful)]
 
 
 def rules_tokens(view: View) -> int:
