@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from langchain_ctxbudget.history import MessageTable
+from langchain_ctxbudget.knowledge.own_messages import own_messages
 from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, quotation
-from langchain_ctxbudget.knowledge.standing_rules import is_of_user
 from langchain_ctxbudget.messages import (
     begins_in_the_middle,
     one_line,
-    own_words,
     prose_spans,
     says_liking,
     word_count,
@@ -66,14 +65,9 @@ def statements_of(table: MessageTable, scope: Scope, first: int, end: int) -> It
         first: The position of the first message.
         end: The position behind the last one.
     """
-    readings = table.readings.by_position
-    for position in range(first, end):
-        if position not in readings:
-            continue
-        entry = table[position]
-        if entry.preservation == "drop" or not is_of_user(entry, table, scope):
-            continue
-        yield from statements_in(entry.id, own_words(entry.message), readings[position])
+    positions = range(first, end)
+    for message in own_messages(table, scope, positions, frozenset({Label.STATEMENT})):
+        yield from statements_in(message.entry.id, message.text, message.sentences)
 
 
 def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[LearnedFact]:

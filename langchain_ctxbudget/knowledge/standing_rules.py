@@ -14,9 +14,10 @@ from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
 
-from langchain_ctxbudget.history import Entry, MessageTable
+from langchain_ctxbudget.history import MessageTable
+from langchain_ctxbudget.knowledge.own_messages import OwnMessage, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
-from langchain_ctxbudget.messages import digest, fold, one_line, own_words, time_of
+from langchain_ctxbudget.messages import digest, one_line, time_of
 from langchain_ctxbudget.sentences import Label, Said, likeness
 from langchain_ctxbudget.stores import Scope
 
@@ -332,7 +333,7 @@ def own_events(events: Iterable[RuleEvent], not_own: Container[str]) -> tuple[Ru
     return tuple(event for event in events if event.rule.message_id not in not_own)
 
 
-_ABOUT_RULES = (Label.RULE, Label.USER_RULE, Label.LIFTING)
+_ABOUT_RULES = frozenset({Label.RULE, Label.USER_RULE, Label.LIFTING})
 
 
 def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
@@ -340,45 +341,29 @@ def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
 
     Those of guests in the user's thread are among them; `own_events` leaves them out.
     """
-    readings = table.readings.by_position
-    for position in sorted(readings):
-        about_rules = [said for said in readings[position] if said.label in _ABOUT_RULES]
-        if not about_rules:
-            continue
-        entry = table[position]
-        if entry.preservation == "drop" or not is_of_user(entry, table, scope):
-            continue
-        text = own_words(entry.message)
-        for said in about_rules:
-            rule = _rule_in(entry, scope, position, said, text)
-            yield RuleEvent(said=said, rule=rule, message_text=text)
+    positions = sorted(table.readings.by_position)
+    for message in own_messages(table, scope, positions, _ABOUT_RULES):
+        for said in message.sentences:
+            if said.label in _ABOUT_RULES:
+                rule = _rule_in(message, scope.conversation_id, said)
+                yield RuleEvent(said=said, rule=rule, message_text=message.text)
 
 
-def is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
-    """Tells whether the user says a message, and not somebody else in the same conversation.
-
-    The user writes without a name, under the user's id, or under the one name that all have.
-    """
-    name = entry.message.name
-    if not name or fold(name) == fold(scope.user_id):
-        return True
-    return table.only_speaker == name
-
-
-def _rule_in(entry: Entry, scope: Scope, position: int, said: Said, text: str) -> StandingRule:
+def _rule_in(message: OwnMessage, conversation_id: str, said: Said) -> StandingRule:
     """Returns the rule that a sentence states."""
-    words = said.words_in(text)
+    words = said.words_in(message.text)
+    entry = message.entry
     return StandingRule(
-        id=_id_of(scope.conversation_id, entry.id, words),
+        id=_id_of(conversation_id, entry.id, words),
         text=words,
         since=time_of(entry.message),
         day=entry.date or "",
-        conversation_id=scope.conversation_id,
+        conversation_id=conversation_id,
         message_id=entry.id,
         digest=entry.fingerprint,
         holds_everywhere=said.label is Label.USER_RULE,
         certainty=said.certainty,
-        position=position,
+        position=message.position,
     )
 
 

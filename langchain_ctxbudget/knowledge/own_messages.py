@@ -1,0 +1,56 @@
+"""The messages that a conversation's user says, with what the reader takes their sentences for."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from langchain_ctxbudget.history import Entry, MessageTable
+from langchain_ctxbudget.messages import fold, own_words
+from langchain_ctxbudget.sentences import Label, Said
+from langchain_ctxbudget.stores import Scope
+
+
+class OwnMessage(NamedTuple):
+    """A message of the user in which a sentence is something."""
+
+    position: int
+    entry: Entry
+    text: str
+    """What the user says in it, in their own words."""
+    sentences: tuple[Said, ...]
+    """The sentences that are something, in order."""
+
+
+def own_messages(
+    table: MessageTable, scope: Scope, positions: Iterable[int], labels: frozenset[Label]
+) -> Iterator[OwnMessage]:
+    """Yields the user's messages that have a sentence with one of some labels, in order.
+
+    Messages that an application drops are left out. Those of guests in the user's thread are not:
+    their ids are stored elsewhere.
+
+    Args:
+        table: The conversation.
+        scope: Whose it is.
+        positions: The positions that are looked at.
+        labels: The labels.
+    """
+    readings = table.readings.by_position
+    for position in positions:
+        sentences = readings.get(position, ())
+        if labels.isdisjoint(said.label for said in sentences):
+            continue
+        entry = table[position]
+        if entry.preservation == "drop" or not _is_of_user(entry, table, scope):
+            continue
+        yield OwnMessage(position, entry, own_words(entry.message), sentences)
+
+
+def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
+    """Tells whether the user says a message, and not somebody else in the same conversation.
+
+    The user writes without a name, under the user's id, or under the one name that all have.
+    """
+    name = entry.message.name
+    if not name or fold(name) == fold(scope.user_id):
+        return True
+    return table.only_speaker == name
