@@ -127,6 +127,16 @@ _LAID_DOWN = Said(Label.RULE, begin=0, end=0, certainty=1.0)
 """Stands for the sentence of a rule that was laid down elsewhere, or by hand."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lifting:
+    """A sentence of the user that takes a rule back."""
+
+    rule: StandingRule
+    """What is taken back."""
+    sentence: StandingRule
+    """The sentence with its day and place; a rule itself where it replaces the other one."""
+
+
 @dataclass(frozen=True)
 class StandingRules:
     """All that is known of rules in one conversation."""
@@ -168,9 +178,32 @@ class StandingRules:
         return tuple(self.in_force())
 
     @cached_property
+    def liftings(self) -> tuple[Lifting, ...]:
+        """What this conversation takes back, also of rules from elsewhere, in order of time."""
+        return _outcome_of(self.events, (*self.elsewhere, *self.by_hand)).liftings
+
+    @cached_property
     def taken_back_here(self) -> frozenset[str]:
         """The ids of the rules, also of those from elsewhere, that this conversation takes back."""
-        return _outcome_of(self.events, (*self.elsewhere, *self.by_hand)).taken_back
+        return frozenset(lifting.rule.id for lifting in self.liftings)
+
+    def said_between(self, begin: int, end: int) -> list[StandingRule]:
+        """Returns the sentences about rules that must not be lost with some messages, in order.
+
+        These are rules in force, and what takes back a rule that was stated before them.
+
+        Args:
+            begin: The position of the first of the messages.
+            end: The position behind the last one.
+        """
+        there = range(begin, end)
+        said = [rule for rule in self.all_in_force if rule.position in there]
+        for lifting in self.liftings:
+            is_taken_back_there = lifting.sentence.position in there
+            if is_taken_back_there and lifting.rule.position not in there:
+                said.append(lifting.sentence)
+        by_id = {sentence.id: sentence for sentence in said}
+        return sorted(by_id.values(), key=lambda sentence: sentence.position or 0)
 
 
 NO_RULES = StandingRules()
@@ -182,8 +215,8 @@ class _Outcome:
 
     standing: tuple[StandingRule, ...]
     """The rules that stand, in order of time."""
-    taken_back: frozenset[str]
-    """The ids of those that a sentence has taken back."""
+    liftings: tuple[Lifting, ...]
+    """What took others back, in order of time."""
 
 
 def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
@@ -202,16 +235,16 @@ def _outcome_of(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> 
         others: Rules from other conversations, and by hand.
     """
     standing: list[StandingRule] = []
-    taken_back: set[str] = set()
+    liftings: list[Lifting] = []
     for event in _in_order(events, others):
         lifted = _lifted_by(event, standing)
         if lifted is not None:
             standing.remove(lifted)
-            taken_back.add(lifted.id)
+            liftings.append(Lifting(lifted, event.rule))
         if event.states_rule:
             standing = [rule for rule in standing if not says_the_same_rule(rule, event.rule.text)]
             standing.append(event.rule)
-    return _Outcome(tuple(standing), frozenset(taken_back))
+    return _Outcome(tuple(standing), tuple(liftings))
 
 
 def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> list[RuleEvent]:

@@ -78,7 +78,7 @@ class RetrievalLayer(PromptLayer):
             max(0, tokens - heading_tokens),
             shown={*shown, *history.quoted, *rules.positions},
             shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
-            in_short=_in_short(view).difference(history.quoted),
+            in_short=_in_short(view).difference(history.quoted, rules.positions),
             prices=_prices(view, pool),
             # The later half of the quotes is sent only once, so that the next prompt can grow.
             transient_tokens=tokens // 2 if is_cold_rebuild else 0,

@@ -141,7 +141,9 @@ class SaidByRules:
 def said_by_rules(view: View) -> SaidByRules:
     """Returns the messages that say nothing but rules which the stable zone shows."""
     shown = {part.id for part in shown_rules(view).fragments}
-    rules = [rule for rule in _in_force(view) if rule.id in shown]
+    rules = [
+        rule for rule in view.known.rules.all_in_force if rule.id in shown or _is_noted(rule, view)
+    ]
     words: dict[int, list[str]] = {}
     for rule in rules:
         if rule.position is not None:
@@ -168,14 +170,17 @@ def _is_all(text: str, parts: Sequence[str]) -> bool:
 
 
 def says_rules_since(view: View, position: int) -> bool:
-    """Tells whether the prompt says every rule that was stated from a position on."""
-    cut = view.history.record
-    noted = () if cut is None else cut.rules_within
+    """Tells whether the prompt says what was laid down or taken back from a position on."""
+    said = view.known.rules.said_between(position, len(view.conversation.entries))
     return all(
-        _is_said(rule, view.history.groups) or rule_line(rule) in noted
-        for rule in view.known.rules.all_in_force
-        if rule.position is not None and rule.position >= position
+        _is_said(sentence, view.history.groups) or _is_noted(sentence, view) for sentence in said
     )
+
+
+def _is_noted(sentence: StandingRule, view: View) -> bool:
+    """Tells whether a sentence about rules stands where the middle of the prompt is left out."""
+    cut = view.history.record
+    return cut is not None and rule_line(sentence) in cut.rules_within
 
 
 def _in_force(view: View) -> list[StandingRule]:

@@ -122,13 +122,8 @@ def _middles(full: Extension) -> list[_Middle]:
 
 
 def _rules_within(plan: Plan, start: int, end: int) -> tuple[str, ...]:
-    """Returns the lines of the rules in force that are stated from `start` up to `end`."""
-    rules = plan.request.user.rules.all_in_force
-    return tuple(
-        rule_line(rule)
-        for rule in rules
-        if rule.position is not None and start <= rule.position < end
-    )
+    """Returns the lines of what is laid down or taken back from `start` up to `end`."""
+    return tuple(map(rule_line, plan.request.user.rules.said_between(start, end)))
 
 
 def _beginning(full: Extension) -> tuple[int, int]:

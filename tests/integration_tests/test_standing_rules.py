@@ -239,6 +239,36 @@ def test_a_rule_of_the_left_out_middle_stands_where_it_was(after_turns: Talk) ->
     assert line_of(NO_PUSH) not in zone_of(shortened[-1])
 
 
+@pytest.fixture(scope="module")
+def lifted_in_the_middle() -> Iterator[Talk]:
+    """A conversation that begins with a rule; the middle, which takes it back, is left out."""
+    clock = Clock()
+    with pipeline_over(clock) as pipeline:
+        talk = Talk(pipeline.conversation("c1", user_id="ada"), clock)
+        talk.say(NO_PUSH)
+        talk.go_on(TURNS // 2)
+        talk.say(PUSH_AGAIN)
+        talk.go_on(2 * TURNS)
+        yield talk
+
+
+def test_a_lifting_of_the_left_out_middle_stands_where_it_was(lifted_in_the_middle: Talk) -> None:
+    prompts = lifted_in_the_middle.prompts
+    shortened = [one for one in prompts if one.report.stability.mode == "shortened"]
+    note = "are left out here, with these rules of the user:]\n"
+
+    assert f"{note}{line_of(PUSH_AGAIN)}" in sent(shortened[1])
+
+
+def test_a_rule_of_the_stable_zone_does_not_stand_without_its_lifting(
+    lifted_in_the_middle: Talk,
+) -> None:
+    since = lifted_in_the_middle.prompts[TURNS // 2 + 1 :]
+    states_rule = [prompt for prompt in since if line_of(NO_PUSH) in zone_of(prompt)]
+
+    assert [prompt for prompt in states_rule if PUSH_AGAIN not in sent(prompt)] == []
+
+
 def test_a_rule_said_later_stands_in_every_prompt(after_turns: Talk) -> None:
     since = after_turns.prompts[TURNS // 2 :]
 
@@ -820,6 +850,16 @@ def test_a_rule_of_the_stable_zone_is_not_quoted(stated: Talk) -> None:
 
     assert line_of(NO_PUSH) in zone_of(prompt)
     assert not says(prompt, NO_PUSH)
+
+
+def test_a_rule_of_the_left_out_middle_is_not_quoted(talk: Talk) -> None:
+    talk.go_on(TURNS // 2)
+    talk.say(NO_PUSH)
+    talk.go_on(TURNS // 2)
+    prompt = talk.say("Which rule about the push to main without asking first did I give?")
+
+    assert "left out here, with these rules" in sent(prompt)
+    assert sent(prompt).count(NO_PUSH) == 1
 
 
 def test_a_rule_from_elsewhere_is_not_quoted(everywhere: Talk) -> None:

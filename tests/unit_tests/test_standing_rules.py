@@ -160,6 +160,19 @@ def test_a_rule_of_another_conversation_can_be_taken_back_here() -> None:
     assert found.taken_back_here == {"rule/9"}
 
 
+@pytest.mark.parametrize(
+    ("begin", "said_there"),
+    [(0, []), (1, []), (2, [PUSH_AGAIN]), (6, [])],
+    ids=["before both", "with the rule", "behind the rule", "behind the lifting"],
+)
+def test_a_lifting_is_told_of_where_its_rule_was_stated_before(
+    begin: int, said_there: list[str]
+) -> None:
+    found = rules(stated(NO_PUSH, 1), taken_back(PUSH_AGAIN, 5))
+
+    assert [sentence.text for sentence in found.said_between(begin, 9)] == said_there
+
+
 def test_a_rule_by_hand_holds_in_its_conversation() -> None:
     here = record(conversation_id="c1", made_by=BY_USER, holds_everywhere=False)
     elsewhere = record(id="rule/8", made_by=BY_USER, holds_everywhere=False)
