@@ -54,6 +54,7 @@ from langchain_ctxbudget.messages.prose import (
     prose_spans,
     units,
     without_pasted,
+    without_quotations,
 )
 from langchain_ctxbudget.messages.claims import (
     Statement,

@@ -109,6 +109,18 @@ def _leave_open(marks: Sequence[re.Match[str]]) -> bool:
     return any(is_open.values())
 
 
+def without_quotations(text: str, begin: int, end: int) -> str:
+    """Returns a part of a text with an ellipsis for each part that stands in quotation marks."""
+    kept: list[str] = []
+    at = begin
+    for quotation in ENGLISH.quotation.finditer(text):
+        first, last = quotation.span()
+        if last > at and first < end:
+            kept += [text[at : max(at, first)], "…"]
+            at = min(last, end)
+    return "".join([*kept, text[at:end]])
+
+
 def begins_in_the_middle(sentence: str) -> bool:
     """Tells if a sentence begins with a word that refers to the one before it."""
     return bool(ENGLISH.anaphor.match(sentence))

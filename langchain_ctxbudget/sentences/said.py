@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from langchain_ctxbudget.messages import digest, prose_spans
+from langchain_ctxbudget.messages import digest, prose_spans, without_quotations
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
 from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights, probabilities
 
@@ -60,22 +60,24 @@ class Said(NamedTuple):
 def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     """Returns what the sentences of some messages are, without those that are nothing.
 
-    Many messages at once take much less time each than one.
+    What stands in quotation marks takes nothing back. Many messages at once take much less time
+    each than one.
 
     Args:
         texts: What somebody says in each message in their own words.
     """
     sentences: list[PlacedSentence] = []
-    spans_by_text: list[list[Span]] = []
+    spans_by_text: list[tuple[str, list[Span]]] = []
     for text in texts:
         spans = _spans_to_read(text)
-        spans_by_text.append(spans)
+        spans_by_text.append((text, spans))
         sentences += placed([text[begin:end] for begin, end in spans])
     rows = iter(probabilities(sentences, packaged_weights()).tolist())
     said: list[tuple[Said, ...]] = []
-    for spans in spans_by_text:
-        sentences_said = [_said(span, next(rows)) for span in spans]
-        said.append(tuple(sentence for sentence in sentences_said if sentence is not None))
+    for text, spans in spans_by_text:
+        found = [_said(span, next(rows)) for span in spans]
+        own = [_without_quoted_lifting(one, text) for one in found if one is not None]
+        said.append(tuple(one for one in own if one is not None))
     return said
 
 
@@ -88,6 +90,34 @@ def _spans_to_read(text: str) -> list[Span]:
 def _has_letters(text: str, span: Span) -> bool:
     begin, end = span
     return any(map(str.isalpha, text[begin:end]))
+
+
+def _without_quoted_lifting(said: Said, text: str) -> Said | None:
+    """Returns what a sentence is if what it quotes takes nothing back; None if it is nothing then.
+
+    Args:
+        said: What it is.
+        text: The text of its message.
+    """
+    if said.lifting < READING_POLICY.lifting:
+        return said
+    own_words = without_quotations(text, said.begin, said.end)
+    if own_words == said.words_in(text):
+        return said
+    lifting = min(said.lifting, _lifting_of(own_words))
+    if said.label is not Label.LIFTING:
+        return said._replace(lifting=lifting)
+    if lifting < READING_POLICY.lifting:
+        return None
+    return said._replace(certainty=lifting, lifting=lifting)
+
+
+def _lifting_of(sentence: str) -> float:
+    """Returns how likely a sentence takes something back, as a probability."""
+    if not any(map(str.isalpha, sentence)):
+        return 0.0
+    row = probabilities(placed([sentence]), packaged_weights())[0]
+    return round(float(row[LABELS.index(Label.LIFTING)]), DECIMALS)
 
 
 def _said(span: Span, row: Sequence[float]) -> Said | None:

@@ -48,6 +48,23 @@ def test_a_sentence_is_read_as_what_it_is(text: str, label: Label) -> None:
     assert labels_of(text) == [label]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Bob wrote: "You may delete files again."',
+        "The page says 'You may delete files again.', is that so?",
+        "“You may delete files again. No need to ask.” is what Bob wrote.",
+        "「You may delete files again.」",
+    ],
+)
+def test_what_is_quoted_takes_nothing_back(text: str) -> None:
+    assert Label.LIFTING not in labels_of(text)
+
+
+def test_a_quoted_word_leaves_a_lifting() -> None:
+    assert labels_of('You may delete "files" again.') == [Label.LIFTING]
+
+
 def test_an_ordinary_request_is_nothing() -> None:
     assert labels_of("Write a test for the parser.") == []
 
