@@ -91,7 +91,7 @@ WORTH = WorthPolicy()
 
 
 def matter_of(text: str) -> frozenset[str]:
-    """Returns the terms that a sentence is about, without those of courtesy and generic ones."""
+    """Returns the terms that a sentence is about, without stop words and generic ones."""
     return frozenset(about(terms(text))) - generic_terms()
 
 

@@ -338,7 +338,7 @@ class _StoredConversation:
         is_quotable = (self.pins.get(name) or preservation_of(message)) not in stores.UNQUOTED
         if not is_quotable or record.archived or name in self.not_own:
             return None
-        if not text or search.is_courtesy(text):
+        if not text or search.says_nothing(text):
             return None
         return Candidate(
             id=message_reference(self.id, name),

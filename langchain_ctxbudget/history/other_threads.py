@@ -25,7 +25,7 @@ from langchain_ctxbudget.settings import Source
 MEASURED = 16
 """The first messages of a conversation, by which the tokens of its others are estimated."""
 FEWEST_TERMS = 3
-"""A message with no more different terms may be a courtesy."""
+"""A message with more different terms is worth quoting; the speaker's name is one of them."""
 
 
 @dataclass(slots=True)
@@ -149,10 +149,10 @@ class OtherThread:
         return self._tokens_per_term
 
     def says_nothing(self, position: int) -> bool:
-        """Returns True if a message is a courtesy, which would be quoted for nothing."""
+        """Returns True if a message would be quoted for nothing, such as a courtesy."""
         if self.index.lexical.distinct_terms[position] > FEWEST_TERMS:
             return False
-        return search.is_courtesy(self.table[position].text)
+        return search.says_nothing(self.table[position].text)
 
     def as_read(self) -> "ReadThread":
         """Returns its messages as they are now."""

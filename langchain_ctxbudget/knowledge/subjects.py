@@ -8,7 +8,7 @@ from langchain_ctxbudget.knowledge.detection import Detectable, Detection, Detec
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.messages import Count, cached_until_forgotten, fences, fold, one_line
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.search import is_courtesy
+from langchain_ctxbudget.search import is_small_talk
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 Declared = tuple[Topic | Entity, ...]
@@ -71,7 +71,7 @@ def detect(
     """Finds the topics and entities that a text is about.
 
     Declared ones are found by their names, in the text or in the places that the user has open,
-    unless the text is a courtesy. Learned ones are also found by their terms and their vectors, and
+    unless the text is small talk. Learned ones are also found by their terms and their vectors, and
     entities by having been named just before. Of two with one name, the declared one counts.
 
     Args:
@@ -90,7 +90,7 @@ def detect(
     for item in all_declared:
         declared_names.update(one_line(fold(name)) for name in item.names)
 
-    if is_courtesy(text):
+    if is_small_talk(text):
         places = ()
     found_topics = knowledge.topic_detector.detect(text, query=query, places=places)
     topics = _found(

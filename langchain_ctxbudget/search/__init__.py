@@ -25,8 +25,9 @@ from langchain_ctxbudget.search.question import (
     about,
     called,
     first_person,
-    is_courtesy,
     is_name,
+    is_small_talk,
+    says_nothing,
     spelled,
 )
 from langchain_ctxbudget.search.ranking import (

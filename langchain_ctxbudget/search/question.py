@@ -7,8 +7,16 @@ from datetime import date
 from difflib import get_close_matches
 from functools import cache
 
-from langchain_ctxbudget.messages import STOP_WORDS, fold, terms, vocabulary, without_mentions
+from langchain_ctxbudget.messages import (
+    STOP_WORDS,
+    cached_until_forgotten,
+    fold,
+    terms,
+    vocabulary,
+    without_mentions,
+)
 from langchain_ctxbudget.search.dates import DateRange, named_dates
+from langchain_ctxbudget.sentences import Label, Said, read
 
 ROLES = frozenset(
     {"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"}
@@ -34,6 +42,22 @@ MISSPELLING = MisspellingPolicy()
 
 
 @dataclass(frozen=True, slots=True)
+class SmallTalkPolicy:
+    """Which messages may be small talk."""
+
+    most_characters: int = 200
+    """The longest one: no long message is read for this while a prompt waits."""
+    most_terms_unquoted: int = 2
+    """Terms, besides stop words, of one that is not worth quoting: of a longer one that is misread,
+    too much would be lost."""
+    texts_remembered: int = 1_024
+    """For how many texts it is remembered whether they are."""
+
+
+SMALL_TALK = SmallTalkPolicy()
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """The terms of a message, the speakers whom it names, and the dates that it asks about.
 
@@ -45,9 +69,11 @@ class Question:
     """The numbers of the speakers whom it names."""
     dates: tuple[DateRange, ...] = ()
     text: str = ""
-    is_small_talk: bool = False
-    """It asks nothing, names nobody, and has words of courtesy and of time alone: "ok, talk to you
-    on Monday"."""
+
+    @property
+    def is_small_talk(self) -> bool:
+        """Tells whether the message asks nothing and says nothing; see `is_small_talk`."""
+        return is_small_talk(self.text)
 
     @property
     def is_broad(self) -> bool:
@@ -84,19 +110,11 @@ class Question:
             names: The names of those who speak.
             today: The day from which "yesterday" and "last week" are counted.
         """
-        speakers = _named_speakers(text, names)
-        if _ENGLISH.asks.search(text):
-            return cls(
-                terms=tuple(terms(text)),
-                speakers=speakers,
-                dates=named_dates(text, today),
-                text=text,
-            )
         return cls(
             terms=tuple(terms(text)),
-            speakers=speakers,
+            speakers=_named_speakers(text, names),
+            dates=named_dates(text, today) if _ENGLISH.asks.search(text) else (),
             text=text,
-            is_small_talk=not speakers and _is_polite(text),
         )
 
 
@@ -122,30 +140,53 @@ def _named_speakers(text: str, names: Sequence[str]) -> frozenset[int]:
     return frozenset(speakers)
 
 
-def _is_polite(text: str) -> bool:
-    """Tells whether a text that asks nothing has words of courtesy and of time alone."""
-    plain = _ENGLISH.hour.sub(" ", _ENGLISH.courtesy.sub(" thanks ", text))
-    words = terms(plain)
-    if not words or _ENGLISH.matter.search(text):
+@cached_until_forgotten(SMALL_TALK.texts_remembered)
+def is_small_talk(text: str) -> bool:
+    """Tells whether a message asks nothing and says nothing: "Thanks, Bob! See you on Monday.".
+
+    Besides courtesies it has only stop words, days and times of day, if any.
+    """
+    if len(text) > SMALL_TALK.most_characters or _ENGLISH.asks.search(text):
         return False
-    return _terms_of_list("courtesies").issuperset(about(words))
+    [said] = read([text])
+    if any(sentence.label is Label.QUESTION for sentence in said):
+        return False
+    rest = _without_courtesies(text, said)
+    for pattern in (_ENGLISH.weekday, _ENGLISH.hour):
+        rest = pattern.sub(" ", rest)
+    return not about(terms(rest))
 
 
-def is_courtesy(text: str) -> bool:
-    """Tells whether a text has words of courtesy alone, or none: "Talk to you on Monday!"."""
-    return not terms(text) or Question.of(text).is_small_talk
+def _without_courtesies(text: str, said: Sequence[Said]) -> str:
+    """Returns the text of a message without those of its sentences that are courtesies."""
+    rest: list[str] = []
+    begin = 0
+    for sentence in said:
+        if sentence.label is Label.COURTESY:
+            rest.append(text[begin : sentence.begin])
+            begin = sentence.end
+    rest.append(text[begin:])
+    return "\n".join(rest)
+
+
+def says_nothing(text: str) -> bool:
+    """Tells whether a message is not worth quoting: short small talk, or stop words alone."""
+    matter = set(about(terms(text)))
+    if not matter:
+        return True
+    return len(matter) <= SMALL_TALK.most_terms_unquoted and is_small_talk(text)
 
 
 def about(question: Sequence[str]) -> list[str]:
-    """Returns the terms of a message that are about something."""
-    phatic = _terms_of_list("phatic")
-    return [term for term in question if term not in phatic]
+    """Returns the terms of a message that are about something: those of no stop word."""
+    stop_terms = _stop_terms()
+    return [term for term in question if term not in stop_terms]
 
 
 @cache
-def _terms_of_list(name: str) -> frozenset[str]:
-    """Returns the terms of a list of words in the lexicon."""
-    return frozenset(terms(_ENGLISH[name]))
+def _stop_terms() -> frozenset[str]:
+    """Returns the terms of the stop words of messages."""
+    return frozenset(terms(_ENGLISH["stop_words"]))
 
 
 def is_name(name: str) -> bool:

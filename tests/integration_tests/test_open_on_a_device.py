@@ -75,13 +75,19 @@ def test_what_the_message_names_comes_before_what_is_open(pipeline: ContextPipel
     assert topics_of(pipeline, "Does Django do that, too?") == ("Django", "Prisma")
 
 
-@pytest.mark.parametrize("question", ["Thank you!", "ok"])
+@pytest.mark.parametrize("question", ["Thank you!", "ok", "Vielen Dank!"])
 def test_a_courtesy_is_not_about_the_page_that_is_open(
     pipeline: ContextPipeline, question: str
 ) -> None:
     pipeline.knowledge.heartbeat(device_id="phone", path="/docs/prisma", **ADA)
 
     assert topics_of(pipeline, question) == ()
+
+
+def test_a_question_without_a_telling_word_is_about_the_page(pipeline: ContextPipeline) -> None:
+    pipeline.knowledge.heartbeat(device_id="phone", path="/docs/prisma", **ADA)
+
+    assert topics_of(pipeline, "What is this?") == ("Prisma",)
 
 
 def test_another_device_does_not_count(pipeline: ContextPipeline) -> None:

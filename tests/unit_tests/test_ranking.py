@@ -6,7 +6,17 @@ from datetime import date
 import numpy as np
 import pytest
 
-from langchain_ctxbudget.search import Question, Texts, dated, first_person, rank, spelled, z_scores
+from langchain_ctxbudget.search import (
+    Question,
+    Texts,
+    dated,
+    first_person,
+    is_small_talk,
+    rank,
+    says_nothing,
+    spelled,
+    z_scores,
+)
 from langchain_ctxbudget.search.dates import named_dates
 from langchain_ctxbudget.search.ranking import RankingWeights
 
@@ -280,42 +290,75 @@ def test_what_is_no_instruction_tells_less_of_the_user(text):
     assert first_person(text, from_user=True) < 1
 
 
-SPEAKERS = ("Ana", "Bob", "June", "user")
+# Small talk
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "ok",
+        "Thanks!",
+        "Thank you, Bob!",
         "thanks, see you tomorrow!",
-        "no problem, see you at 5",
         "Nice to meet you",
         "Have a great weekend",
-        "let me know",
+        "ok great",
+        "haha yes",
+        "Guten Morgen",
+        "Vielen Dank!",
+        "Merci beaucoup !",
+        "¡Muchas gracias!",
+        "谢谢。",
     ],
 )
-def test_what_asks_nothing_and_names_nobody_is_small_talk(text):
-    assert Question.of(text, SPEAKERS).is_small_talk
+def test_courtesies_are_small_talk(text):
+    assert is_small_talk(text)
+
+
+@pytest.mark.parametrize("text", ["ok", "let me know", "it is", "go on", "", "...", "\U0001f44d"])
+def test_what_has_no_words_but_stop_words_is_small_talk(text):
+    assert is_small_talk(text)
+
+
+@pytest.mark.parametrize("text", ["see you on Monday", "ok, talk to you at 5 pm", "See you at 5"])
+def test_to_agree_on_a_day_or_an_hour_is_small_talk(text):
+    assert is_small_talk(text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "Thanks, what was the name of the hotel?",
+        "Thanks! The hotel is called Miramar.",
+        "Danke! Wie hieß das Hotel nochmal",
+        "Thanks!\n```\nprint(total)\n```",
         "Let's talk about Ana",
         "So, who is Bob",
         "is it Monday or Tuesday",
         "should I meet Ana on Friday",
         "week 3",
-        "it is",
-        "why not",
         "go on, June",
         "and where do I go on Sunday",
         "Please do the same for May",
         "Thanks. And who is she",
+        "tell me more",
     ],
 )
-def test_what_asks_something_or_names_somebody_is_no_small_talk(text):
-    assert not Question.of(text, SPEAKERS).is_small_talk
+def test_what_asks_or_tells_something_is_no_small_talk(text):
+    assert not is_small_talk(text)
+
+
+def test_a_long_message_is_no_small_talk():
+    assert not is_small_talk("Thank you! " * 60)
+
+
+@pytest.mark.parametrize("text", ["How are you?", "Vielen Dank!", "Noted.", "..."])
+def test_what_says_nothing_is_not_worth_quoting(text):
+    assert says_nothing(text)
+
+
+@pytest.mark.parametrize("text", ["Which hotel?", "Thanks, I have booked the hotel Miramar."])
+def test_what_says_something_is_worth_quoting(text):
+    assert not says_nothing(text)
 
 
 KNOWN_THINGS = {"hopper", "price"}
