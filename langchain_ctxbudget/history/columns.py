@@ -337,7 +337,7 @@ class _IndexRow:
             session=session,
             speaker=speaker,
             day=search.day_number(entry.date),
-            first_person=search.first_person(entry.text, from_user=bool(asked)),
+            first_person=search.first_person(entry.text),
             limit=search.limit(asked or entry.text, from_user=bool(asked)),
             saying=saying_digest,
             folded=folded_digest,

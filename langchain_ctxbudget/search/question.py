@@ -254,13 +254,8 @@ def _corrected(word: str, parts: Mapping[str, str], known: Container[str]) -> st
     return parts[nearest[0]] if nearest else word
 
 
-def first_person(text: str, *, from_user: bool = False) -> float:
-    """Returns the share of words such as "I" and "my" among all words, 0 to 1.
-
-    A user's instruction that is to hold from now on ("always answer briefly") counts as 1.
-    """
-    if from_user and _ENGLISH.standing.search(text):
-        return 1.0
+def first_person(text: str) -> float:
+    """Returns the share of words such as "I" and "my" among all words, 0 to 1."""
     words = _ENGLISH.word.findall(text.lower())
     if not words:
         return 0.0

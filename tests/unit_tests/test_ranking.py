@@ -269,25 +269,12 @@ def test_a_speaker_whose_name_is_corrected_is_meant():
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "Thanks! Always give me dates.",
-        "Whenever I ask about prices, use euros.",
-        "From now on be brief.",
-    ],
+    ("text", "share"),
+    [("I like my job.", 0.5), ("Dogs bark.", 0), ("...", 0), ("`\n" * 50_000, 0)],
+    ids=["half", "none", "no words", "code without end"],
 )
-def test_an_instruction_that_is_to_hold_tells_of_the_user(text):
-    assert first_person(text, from_user=True) == 1
-    assert first_person(text) < 0.5
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["We always go there.", "Never mind.", "When I was ten, it rained.", "`\n" * 50_000],
-    ids=["a habit", "no instruction", "once", "code without end"],
-)
-def test_what_is_no_instruction_tells_less_of_the_user(text):
-    assert first_person(text, from_user=True) < 1
+def test_words_of_the_first_person_are_a_share_of_all(text, share):
+    assert first_person(text) == share
 
 
 # Small talk
