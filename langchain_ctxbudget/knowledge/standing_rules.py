@@ -37,7 +37,7 @@ class RulePolicy:
     lifted_at: float = 0.02
     """A sentence takes a rule back where its probability of taking something back, times its
     likeness to the rule, is at least this."""
-    least_lifting: float = 0.02
+    least_lifting: float = 0.01
     """Is added to that probability, so that a sentence much like a rule may take it back."""
     least_alike: float = 0.03
     """Two texts of less likeness are about different things."""

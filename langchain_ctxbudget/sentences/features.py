@@ -36,8 +36,6 @@ class FeaturePolicy:
     """How far apart two words are that are a feature together."""
     first_words: int = 3
     """Words of the beginning of a sentence that are features as such."""
-    most_sentences: int = 8
-    """Sentences of a message that are counted: with more, all messages are equally long."""
     characters_a_step: int = 25
     """Lengths of sentences are told apart in steps of so many characters."""
     most_steps: int = 10
@@ -431,7 +429,6 @@ class _Place(IntEnum):
     NOT_FIRST = 2
     LAST = 3
     NOT_LAST = 4
-    OF_SENTENCES = 10
     """To which the number of the message's sentences is added."""
     OF_CHARACTERS = 20
     """To which the step of the sentence's length is added."""
@@ -462,7 +459,6 @@ def _places_among_others(sentence: PlacedSentence) -> list[int]:
     return [
         _Place.FIRST if is_first else _Place.NOT_FIRST,
         _Place.LAST if is_last else _Place.NOT_LAST,
-        _Place.OF_SENTENCES + min(sentence.of, FEATURE_POLICY.most_sentences),
     ]
 
 
