@@ -58,6 +58,8 @@ class WorthPolicy:
     """The most points for what it is about, one a term."""
     statement: float = 20.0
     """Points more for something lasting that the user states, or decides."""
+    decision: float = 4.0
+    """Points more for what is decided: of a decision and a statement, the decision is kept."""
     of_user: float = 6.0
     """Points more for anything else that the user says."""
     of_model: float = 20.0
@@ -391,6 +393,8 @@ class _Found:
         score = worth_of(self.text)
         if self.kind is Kind.STATEMENT:
             score += WORTH.statement
+            if self._decides_something:
+                score += WORTH.decision
         elif self.line.from_user:
             score += WORTH.of_user
         elif self.line.speaker.startswith("tool"):
