@@ -114,10 +114,17 @@ def check_prompt(
 
 
 def has_late_result(turn: Sequence[BaseMessage]) -> bool:
-    """Whether the turn has a result whose call stands in the history: then that is the newest."""
+    """Whether a result answers a call before the last one, or of the history.
+
+    The round with that result is then as new as the result.
+    """
+    last = last_that_is_no_result(turn)
+    behind = turn[list(turn).index(last) + 1 :]
+    results = [message for message in behind if isinstance(message, ToolMessage)]
     called = {call_id for message in turn for call_id in call_ids(message)}
     answered = {message.tool_call_id for message in turn if isinstance(message, ToolMessage)}
-    return not answered <= called
+    is_of_history = not answered <= called
+    return is_of_history or any(one.tool_call_id not in call_ids(last) for one in results)
 
 
 def last_that_is_no_result(turn: Sequence[BaseMessage]) -> BaseMessage:
