@@ -12,7 +12,6 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +136,7 @@ def _label(row: Sequence[str]) -> int:
 # Training
 
 
-def trained(sentences: Sentences, version: str) -> Weights:
+def trained(sentences: Sentences) -> Weights:
     """Returns the weights of a reader that has learned from sentences."""
     features = features_of(sentences.placed)
     count = len(sentences.placed)
@@ -158,7 +157,6 @@ def trained(sentences: Sentences, version: str) -> Weights:
         bias=bias.astype(np.float32),
         rarity=rarity,
         marks=marks,
-        version=version,
     )
 
 
@@ -225,14 +223,6 @@ def _fitted(
     return by_bucket, result.x[-len(LABELS) :]
 
 
-def version_of(names: Sequence[str]) -> str:
-    """Returns a digest of the data of some authors."""
-    digest = blake2b(digest_size=6)
-    for name in names:
-        digest.update((DATA / f"{name}.jsonl").read_bytes())
-    return digest.hexdigest()
-
-
 # Judging
 
 
@@ -274,7 +264,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the weights into the package")
     options = parser.parse_args()
     names = [name for name in authors() if name not in options.held_out]
-    weights = trained(read(names), version_of(names))
+    weights = trained(read(names))
     if options.write:
         (PACKAGE / WEIGHTS_FILE).write_bytes(weights.to_bytes())
     judged = read(options.held_out)

@@ -106,11 +106,8 @@ class Knowledge:
         facts = tuple(fact for fact in self.facts if fact.made_by == records.BY_USER)
         topics = tuple(topic for topic in self.topics if _is_by_hand_alone(topic))
         entities = tuple(entity for entity in self.entities if _is_by_hand_alone(entity))
-
         # One that a message elsewhere has taken back must not come back.
-        rules = tuple(
-            rule for rule in self.rules if rule.made_by == records.BY_USER or rule.lifted_at
-        )
+        rules = tuple(rule for rule in self.rules if rule.is_by_hand_or_lifted)
         personas = [one for one in self.bundles.values() if one.bundle_type == "composite"]
         bundles = [*_compiled(topics, entities, facts), *personas]
         return replace(

@@ -154,6 +154,11 @@ class RuleRecord(Record):
     """The conversation whose message takes it back; empty if it was lifted by hand."""
 
     @property
+    def is_by_hand_or_lifted(self) -> bool:
+        """True if it was added by hand, or lifted in whichever way."""
+        return self.made_by == BY_USER or self.lifted_at is not None
+
+    @property
     def is_changed_by_hand(self) -> bool:
         """True if it was added or lifted by hand."""
         return self.made_by == BY_USER or (self.lifted_at is not None and not self.lifted_in)

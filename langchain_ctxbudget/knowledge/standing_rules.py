@@ -37,8 +37,6 @@ class RulePolicy:
     lifted_at: float = 0.02
     """A sentence takes a rule back where its probability of taking something back, times its
     likeness to the rule, is at least this."""
-    least_lifting: float = 0.01
-    """Is added to that probability, so that a sentence much like a rule may take it back."""
     least_alike: float = 0.03
     """Two texts of less likeness are about different things."""
     sure_at: float = 0.8
@@ -293,8 +291,7 @@ def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRu
         if alike >= best_likeness:
             best = rule
             best_likeness = alike
-    probability = event.said.lifting + RULE_POLICY.least_lifting
-    return best if probability * best_likeness >= RULE_POLICY.lifted_at else None
+    return best if event.said.lifting * best_likeness >= RULE_POLICY.lifted_at else None
 
 
 # Where rules come from

@@ -144,11 +144,8 @@ def said_by_rules(view: View) -> SaidByRules:
     rules = [
         rule for rule in view.known.rules.all_in_force if rule.id in shown or _is_noted(rule, view)
     ]
-    words: dict[int, list[str]] = {}
-    for rule in rules:
-        if rule.position is not None:
-            words.setdefault(rule.position, []).append(rule.text)
     entries = view.conversation.entries
+    words = _words_by_position(rules)
     return SaidByRules(
         positions=frozenset(
             position for position, texts in words.items() if _is_all(entries[position].text, texts)
@@ -159,6 +156,15 @@ def said_by_rules(view: View) -> SaidByRules:
             if rule.position is None and rule.message_id
         ),
     )
+
+
+def _words_by_position(rules: Iterable[StandingRule]) -> dict[int, list[str]]:
+    """Returns the words of the rules that each message of the conversation states."""
+    words: dict[int, list[str]] = {}
+    for rule in rules:
+        if rule.position is not None:
+            words.setdefault(rule.position, []).append(rule.text)
+    return words
 
 
 def _is_all(text: str, parts: Sequence[str]) -> bool:

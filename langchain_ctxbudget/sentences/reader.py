@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
+from hashlib import blake2b
 from importlib import resources
 from typing import NamedTuple
 
@@ -63,8 +64,14 @@ class Weights(NamedTuple):
 
     Many features of a sentence are not in the training data. Without marks each would count as the
     feature that its bucket stands for."""
-    version: str
-    """A digest of the data from which they were trained."""
+
+    @property
+    def version(self) -> str:
+        """A digest of them: readings by other weights are made again."""
+        digest = blake2b(repr(self.step).encode(), digest_size=6)
+        for array in (self.by_bucket, self.bias, self.rarity, self.marks):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     def to_bytes(self) -> bytes:
         """Returns them as the content of a file."""
@@ -76,7 +83,6 @@ class Weights(NamedTuple):
             bias=self.bias,
             rarity=self.rarity,
             marks=self.marks,
-            version=np.array(self.version),
         )
         return stored.getvalue()
 
@@ -90,7 +96,6 @@ class Weights(NamedTuple):
                 bias=arrays["bias"],
                 rarity=arrays["rarity"],
                 marks=arrays["marks"],
-                version=str(arrays["version"]),
             )
 
 

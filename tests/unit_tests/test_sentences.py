@@ -172,3 +172,10 @@ def test_a_sentence_is_like_itself() -> None:
 
 def test_an_empty_text_is_like_nothing() -> None:
     assert likeness("", RULES[0]) == 0
+
+
+def test_other_weights_have_another_version() -> None:
+    weights = packaged_weights()
+
+    assert weights._replace(step=2 * weights.step).version != weights.version
+    assert Weights.of_bytes(weights.to_bytes()).version == weights.version
