@@ -10,6 +10,8 @@ same data give the same bytes.
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,6 +259,13 @@ def _judged(scores: NDArray[np.float32], is_one: NDArray[np.bool_]) -> str:
     return f"{area:6.3f}  {'  '.join(shares)}"
 
 
+def run_in_one_thread() -> None:
+    """Starts the script again with one thread: sums by several differ in their last digits."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - itself, without a shell
+
+
 def main() -> None:
     """Trains a reader, and judges it or writes its weights."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -275,4 +284,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    run_in_one_thread()
     main()
