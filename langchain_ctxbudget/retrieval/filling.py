@@ -1,6 +1,5 @@
 """Quotes texts within a budget: lines with headings, replies, and marks on old statements."""
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,11 +9,12 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import fences, head_end, one_line, replacements_in, sentences
+from langchain_ctxbudget.messages import fences, head_end, one_line, replacements_in, terms
 from langchain_ctxbudget.retrieval.contradicted import contradiction
+from langchain_ctxbudget.retrieval.excerpts import answering, most_telling
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.searched import MOST_CHARACTERS_PER_TOKEN, Other
-from langchain_ctxbudget.search import highest, most_about
+from langchain_ctxbudget.search import about, highest, most_about, says_nothing
 
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
@@ -23,7 +23,6 @@ HERE = "[in this conversation]\n"
 MEMORY_SHARE = 0.4
 """The largest share of the budget for memories, as long as other texts could use the rest."""
 _MOST_TITLE_CHARACTERS = 80
-_HEADING = re.compile("#{1,6} ")
 _NO_HEADING = str.maketrans("[]", "()")
 
 
@@ -42,6 +41,10 @@ class FillingPolicy:
     """See `long_tokens`."""
     passage_tokens: int = 64
     """The room that is kept free for the passage: at most this, and at most `long_share`."""
+    index_line_tokens: int = 26
+    """The most tokens of a line of the index for a question about everything."""
+    index_share: float = 0.8
+    """The largest share of the room for the index; the rest is for whole texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,8 @@ class ReplyPolicy:
 
     share: float = 0.1
     """The largest share of the budget for such sentences and questions."""
-    least_characters: int = 20
-    """A sentence says too little if it is not longer than this."""
     short_characters: int = 70
-    """A reply or a question is quoted whole if it is not longer. Of a longer reply, a sentence that
-    is not longer is preferred."""
-    most_characters: int = 160
-    """The longest sentence that is quoted."""
-    looked_through_characters: int = 400
-    """A sentence is looked for in so many characters at the beginning of a reply."""
-    long_word_letters: int = 4
-    """A word that a sentence shares with the question counts if it has at least so many letters."""
+    """A reply or a question is quoted whole if it is not longer."""
 
 
 FILLING = FillingPolicy()
@@ -99,6 +93,8 @@ class Selection:
         self.reply_tokens_left = int(self.tokens_left * REPLIES.share)
         self.is_mixed = bool(self.pool.others or self.pool.named_documents)
         self.count = self.conversation.counter.count_text
+        lexical = self.pool.searched.index.lexical
+        self.worths = lexical.rarities(about(self.pool.question.terms))
 
     # Taking texts
 
@@ -152,6 +148,50 @@ class Selection:
         self.memory_tokens_left = self.tokens_left
         self._take_in_order(numbers)
 
+    def take_index(self, numbers: Sequence[int]) -> None:
+        """Takes a short line of each text, as long as there is room for the index.
+
+        Of a text that is longer than such a line, it is the sentence that is most about the
+        question.
+        """
+        tokens_for_texts = int(self.tokens_left * (1 - FILLING.index_share))
+        for number in numbers:
+            room = self.tokens_left - tokens_for_texts
+            if room < FILLING.smallest_item_tokens or self._is_full:
+                return
+            line, status = self._index_line(number)
+            tokens = self.count(line)
+            if tokens + self._price_of(self._heading(self.pool.text(number))) <= room:
+                self._add(number, line, tokens, status)
+
+    def _index_line(self, number: int) -> tuple[str, Status]:
+        """Returns a line of the index, and whether it quotes all of its text."""
+        most_tokens = FILLING.index_line_tokens
+        tokens = self._cost(number, most_tokens)
+        if tokens is not None and tokens <= most_tokens:
+            return self._line(number), Status.INCLUDED
+        text = self.pool.text(number)
+        reference = self._reference(number)
+        sentence = most_telling(text.text, self.worths)
+
+        def line(size: int) -> str:
+            """Returns the line with so many characters of the sentence at most."""
+            if size >= len(sentence):
+                return fences.item(text.speaker, f"{sentence} …", reference)
+            beginning = sentence[: head_end(sentence[: size + 1], size)].rstrip()
+            return fences.item(text.speaker, f"{beginning} …", reference)
+
+        sizes = range(1, len(sentence) + 1)
+        size = bisect_right(sizes, most_tokens, key=lambda size: self.count(line(size)))
+        return line(size), Status.SHRUNK
+
+    def _reference(self, number: int) -> str:
+        """Returns what a line begins with so that its message can be looked up, if it can."""
+        position = self.pool.position(number)
+        if not self.is_numbered or position is None:
+            return ""
+        return f"#{position + 1} "
+
     @property
     def _is_full(self) -> bool:
         """Tells whether no more items may come, however much room there is."""
@@ -185,6 +225,8 @@ class Selection:
         if tokens is None:
             return
         text = self.pool.text(number)
+        if says_nothing(text.text):
+            return
         price = tokens + self._price_of(self._heading(text))
         if source_of(text) == "memories":
             if price > min(room, self.memory_tokens_left):
@@ -249,20 +291,26 @@ class Selection:
         return bool(index.speaker.values[position] != index.speaker.values[position + 1])
 
     def _take_reply(self, question: int) -> None:
-        """Takes the reply to a question: all of it if it is short, else its best sentence."""
+        """Takes the reply to a question: all of it if it is short, else what answers of it."""
         number = question + 1
         reply = self.pool.text(number)
         if len(reply.text) <= REPLIES.short_characters:
             self._take_beside(number, self._line(number))
             return
-        sentence = _answering_sentence(self.pool.text(question).text, reply.text)
-        if not sentence:
+        excerpt = self._excerpt_of_reply(question, reply.text)
+        if not excerpt:
             return
-        reference = ""
-        if self.is_numbered:
-            reference = f"#{(self.pool.position(number) or 0) + 1} "
-        line = fences.item(reply.speaker, f"{sentence} …", reference)
+        line = fences.item(reply.speaker, f"{excerpt} …", self._reference(number))
         self._take_beside(number, line, self.reply_tokens_left, Status.SHRUNK)
+
+    def _excerpt_of_reply(self, question: int, reply: str) -> str:
+        """Returns the sentences of a reply that answer its question, and have to do with the message.
+
+        Empty if none does.
+        """
+        lexical = self.pool.searched.index.lexical
+        quoted = lexical.rarities(about(terms(self.pool.text(question).text)))
+        return answering(reply, self.worths, quoted)
 
     def _take_beside(
         self,
@@ -490,36 +538,6 @@ def _heading_of_other_conversation(text: Other) -> str:
 def _title(text: str) -> str:
     """Returns a title that is fit for a heading: one line, not too long, without brackets."""
     return fences.as_data(one_line(text)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING))
-
-
-def _answering_sentence(question: str, reply: str) -> str:
-    """Returns the sentence of a reply that is quoted with its question; empty if none will do.
-
-    Of short sentences, it is the one with most words of the question; else the shortest one.
-    """
-    usable = [sentence for sentence in _first_sentences(reply) if _is_usable(sentence)]
-    short = [sentence for sentence in usable if len(sentence) <= REPLIES.short_characters]
-    if not short:
-        return min(usable, key=len, default="")
-    words = question.lower().split()
-    long_words = {word for word in words if len(word) >= REPLIES.long_word_letters}
-    return max(short, key=lambda sentence: len(long_words.intersection(sentence.lower().split())))
-
-
-def _first_sentences(reply: str) -> list[str]:
-    """Returns the whole sentences at the beginning of a reply."""
-    looked_through = REPLIES.looked_through_characters
-    beginning = sentences(reply[:looked_through])
-    if len(reply) > looked_through:
-        return beginning[:-1]  # the last one was cut
-    return beginning
-
-
-def _is_usable(sentence: str) -> bool:
-    """Tells whether a sentence says something by itself, and is not too long."""
-    if _HEADING.match(sentence):
-        return False
-    return REPLIES.least_characters < len(sentence) <= REPLIES.most_characters
 
 
 def source_of(text: Other | Entry) -> str:

@@ -115,6 +115,8 @@ def select(
     if not most_candidates:
         most_candidates = max(SELECTION.candidates, budget_tokens // FILLING.smallest_item_tokens)
     candidates = best[:most_candidates].tolist()
+    if pool.question.is_broad:
+        selection.take_index(_for_index(conversation, pool, best).tolist())
     selection.fill(candidates)
     selection.mark_replaced(messages_shown.tolist())
 
@@ -215,6 +217,27 @@ def _are_of_other_conversations(pool: Pool) -> NDArray[np.bool_]:
     is_other = np.zeros(len(pool.may_be_quoted), np.bool_)
     is_other[: len(pool.others)] = [other.source == "conversations" for other in pool.others]
     return is_other
+
+
+def _for_index(
+    conversation: Conversation, pool: Pool, numbers: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Returns the texts that have to do with a question about everything, the most relevant first.
+
+    To a question that names nothing ("Summarise our talks.") all have. Of an order of events, the
+    user's messages tell.
+    """
+    if pool.question.asks_for_order:
+        numbers = numbers[_are_of_user(conversation, pool)[numbers]]
+    if pool.question.names_matter:
+        numbers = numbers[pool.evidence.are_related[numbers]]
+    return highest(numbers, pool.ranking.relevance, len(numbers))
+
+
+def _are_of_user(conversation: Conversation, pool: Pool) -> NDArray[np.bool_]:
+    """Returns which texts the user says, here or in other conversations."""
+    elsewhere = [other.from_user for other in pool.others]
+    return np.concatenate((np.array(elsewhere, np.bool_), conversation.table.human.values[pool.places]))
 
 
 def _each_said_once(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.search.ranking import FIRST_FOUND
-from langchain_ctxbudget.search.scores import ALL, Places, Scores
+from langchain_ctxbudget.search.scores import ALL, Places, Scores, z_scores
 
 NEWEST = 6
 """The newest messages, which a message may simply go on with."""
@@ -63,6 +63,8 @@ class RelatednessWeights:
     rare words, any text is."""
     almost_all: float = 0.9
     """Share of a message's words with which any text is what it is about."""
+    near_deviations: float = 1.5
+    """Standard deviations above the mean from which the cosine of a text is unusually high."""
     rare_weight: float = 8.0
     """Added rarity of about two words that few texts have."""
 
@@ -119,6 +121,8 @@ class Evidence:
     """Hardly anything that was said has to do with the message."""
     asked_for: NDArray[np.bool_]
     """True for texts of a day that the message names, or of a month."""
+    are_related: NDArray[np.bool_]
+    """True for texts that share a word with the message, or are unusually near to it in meaning."""
 
     @classmethod
     def of(cls, matches: Matches, *, is_certain: bool, searched: int = 0) -> "Evidence":
@@ -150,6 +154,7 @@ class Evidence:
             distinctness=_distinctness(matches, share),
             is_weak=not is_related,
             asked_for=are_of_days,
+            are_related=_are_related(matches),
         )
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
@@ -180,6 +185,15 @@ def _strength(matches: Matches, places: Places) -> float:
         + NEED.per_term * np.log1p(len(matches.terms))
         + NEED.per_change * change
     )
+
+
+def _are_related(matches: Matches) -> NDArray[np.bool_]:
+    """Returns which texts share a word with the message, or are unusually near to it in meaning."""
+    have_words: NDArray[np.bool_] = matches.covered > 0
+    if matches.cosines is None:
+        return have_words
+    are_near: NDArray[np.bool_] = z_scores(matches.cosines) >= RELATEDNESS.near_deviations
+    return have_words | are_near
 
 
 def _relatedness(matches: Matches, per_word: float) -> float:

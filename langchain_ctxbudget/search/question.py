@@ -83,6 +83,16 @@ class Question:
         """
         return bool(_ENGLISH.everything.search(self.text))
 
+    @property
+    def names_matter(self) -> bool:
+        """Tells whether the message has any term that is about something."""
+        return bool(about(self.terms))
+
+    @property
+    def asks_for_order(self) -> bool:
+        """Tells whether the message asks in which order things were said or done."""
+        return bool(_ENGLISH.order.search(self.text))
+
     def refers_to(self, known: Container[str]) -> bool:
         """Tells whether the message asks about those who speak ("my flight") or a known thing.
 
@@ -151,6 +161,11 @@ def is_small_talk(text: str) -> bool:
     [said] = read([text])
     if any(sentence.label is Label.QUESTION for sentence in said):
         return False
+    return _is_courtesy(text, said)
+
+
+def _is_courtesy(text: str, said: Sequence[Said]) -> bool:
+    """Tells whether a message has only courtesies, stop words, days and times of day."""
     rest = _without_courtesies(text, said)
     for pattern in (_ENGLISH.weekday, _ENGLISH.hour):
         rest = pattern.sub(" ", rest)
@@ -169,12 +184,20 @@ def _without_courtesies(text: str, said: Sequence[Said]) -> str:
     return "\n".join(rest)
 
 
+@cached_until_forgotten(SMALL_TALK.texts_remembered)
 def says_nothing(text: str) -> bool:
-    """Tells whether a message is not worth quoting: short small talk, or stop words alone."""
+    """Tells whether a message is not worth quoting: short courtesies, or stop words alone.
+
+    Whoever is named in a greeting, it says nothing about them: "Hello Kate. How are you today?".
+    """
     matter = set(about(terms(text)))
     if not matter:
         return True
-    return len(matter) <= SMALL_TALK.most_terms_unquoted and is_small_talk(text)
+    if len(matter) > SMALL_TALK.most_terms_unquoted or len(text) > SMALL_TALK.most_characters:
+        return False
+    without_greeting = _ENGLISH.greeting_by_name.sub(" ", text)
+    [said] = read([without_greeting])
+    return _is_courtesy(without_greeting, said)
 
 
 def about(question: Sequence[str]) -> list[str]:
