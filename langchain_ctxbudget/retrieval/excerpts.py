@@ -16,6 +16,10 @@ class ExcerptPolicy:
     """A shorter sentence says too little by itself."""
     most_characters: int = 240
     """The longest sentence that is quoted, and the longest excerpt."""
+    line_characters: int = 100
+    """A sentence that is not longer stands whole in a line of an index."""
+    line_share: float = 0.5
+    """Such a sentence comes before a longer one if it is worth so much of that."""
     looked_through_characters: int = 6_000
     """Sentences are looked for in so many characters at the beginning of a text."""
     least_worth: float = 2.5
@@ -73,6 +77,8 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
 def most_telling(text: str, worths: Worths) -> str:
     """Returns the sentence of a text whose terms are worth most, or its first one.
 
+    One that fits in a line comes before one that would be cut.
+
     Args:
         text: The text.
         worths: The terms that are looked for.
@@ -85,7 +91,12 @@ def most_telling(text: str, worths: Worths) -> str:
     def worth(sentence: str) -> float:
         return sum(worths.get(term, 0.0) for term in set(terms(sentence)))
 
-    return max(telling or sentences, key=worth)
+    best = max(telling or sentences, key=worth)
+    short = [one for one in telling if len(one) <= EXCERPTS.line_characters]
+    best_short = max(short, key=worth, default=best)
+    if worth(best_short) >= EXCERPTS.line_share * worth(best):
+        return best_short
+    return best
 
 
 def _joined(sentences: Sequence[_Sentence], chosen: Sequence[int]) -> str:

@@ -43,7 +43,9 @@ class FillingPolicy:
     """The room that is kept free for the passage: at most this, and at most `long_share`."""
     index_line_tokens: int = 26
     """The most tokens of a line of the index for a question about everything."""
-    index_share: float = 0.8
+    index_whole_tokens: int = 52
+    """A text that costs no more stands in the index whole."""
+    index_share: float = 0.6
     """The largest share of the room for the index; the rest is for whole texts."""
 
 
@@ -167,8 +169,8 @@ class Selection:
     def _index_line(self, number: int) -> tuple[str, Status]:
         """Returns a line of the index, and whether it quotes all of its text."""
         most_tokens = FILLING.index_line_tokens
-        tokens = self._cost(number, most_tokens)
-        if tokens is not None and tokens <= most_tokens:
+        tokens = self._cost(number, FILLING.index_whole_tokens)
+        if tokens is not None and tokens <= FILLING.index_whole_tokens:
             return self._line(number), Status.INCLUDED
         text = self.pool.text(number)
         reference = self._reference(number)
