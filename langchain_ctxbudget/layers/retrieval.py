@@ -80,8 +80,7 @@ class RetrievalLayer(PromptLayer):
             shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
             in_short=_in_short(view).difference(history.quoted, rules.positions),
             prices=_prices(view, pool),
-            # The later half of the quotes is sent only once, so that the next prompt can grow.
-            transient_tokens=tokens // 2 if is_cold_rebuild else 0,
+            transient_tokens=_transient_tokens(view, tokens, is_cold_rebuild=is_cold_rebuild),
             is_numbered=bool(view.recall_tool),
             limits=view.settings.retrieval,
         )
@@ -97,6 +96,17 @@ class RetrievalLayer(PromptLayer):
         numbers = {Rung.MEDIUM: 3, Rung.HEAVY: 2, Rung.EXTREME: 1}
         number = numbers.get(rung)
         return () if number is None else [Staying(number=number)]
+
+
+def _transient_tokens(view: View, tokens: int, *, is_cold_rebuild: bool) -> int:
+    """Returns how many tokens of the quotes are sent only once.
+
+    With `emphasis="recall"` all quotes are: each message has its own. In a cold rebuild the later
+    half is, so that the next prompt can grow.
+    """
+    if view.settings.emphasis == "recall":
+        return tokens
+    return tokens // 2 if is_cold_rebuild else 0
 
 
 def _in_short(view: View) -> frozenset[int]:
@@ -142,9 +152,10 @@ def _prices(view: View, pool: Pool) -> tuple[float, float]:
     """
     continuation = view.continuation
     was_compacted = view.history.compacted > 0
-    if not continuation.grows or (pool.question.is_broad and not was_compacted):
-        return 0.0, 0.0
     settings = view.settings
+    is_free_of_charge = not continuation.grows or settings.emphasis == "recall"
+    if is_free_of_charge or (pool.question.is_broad and not was_compacted):
+        return 0.0, 0.0
     worth = QUOTING_POLICY.least_worth[settings.emphasis]
     price = worth / DEPTH_FACTOR[settings.depth] / view.limit_tokens
     is_rebuild = not continuation.mode.adds_background

@@ -26,7 +26,7 @@ class GrowthPolicy:
     """The most that may be left out of the middle once a rebuild is due. Where more would have to
     go, the prompt is rebuilt."""
     background_shares: Mapping[Emphasis, float] = field(
-        default_factory=lambda: {"balanced": 0.2, "cache": 0.05}
+        default_factory=lambda: {"recall": 0.6, "balanced": 0.2, "cache": 0.05}
     )
     """The most that the background of a turn costs between two rebuilds."""
     least_background_tokens: int = 300
@@ -34,6 +34,9 @@ class GrowthPolicy:
     unpaid_share: float = 0.25
     """The part of `background_shares` that a background may cost even if nothing is saved yet,
     because an answer matters more than its price. A prompt with less room than that is full."""
+    full_share_for_recall: float = 0.6
+    """With `emphasis="recall"`: a prompt is full when less than this part of `background_shares`
+    is left for a background."""
 
 
 GROWTH_POLICY = GrowthPolicy()
@@ -66,7 +69,7 @@ class Extension:
     @property
     def room(self) -> Room:
         """How much room the prompt has for a background."""
-        least_tokens = _most_background_tokens(self.plan, self.savings) * GROWTH_POLICY.unpaid_share
+        least_tokens = _least_background_tokens(self.plan, self.savings)
         if self.tokens_left < 0:
             return Room.OVER
         if self.tokens_left < least_tokens:
@@ -125,6 +128,14 @@ def with_room_for_background(plan: Plan, tokens_left: int, savings: Savings | No
     )
 
 
+def _least_background_tokens(plan: Plan, savings: Savings | None) -> float:
+    """Returns the tokens for a background without which a prompt counts as full."""
+    most_tokens = _most_background_tokens(plan, savings)
+    if plan.request.settings.emphasis == "recall":
+        return most_tokens * GROWTH_POLICY.full_share_for_recall
+    return most_tokens * GROWTH_POLICY.unpaid_share
+
+
 def _most_background_tokens(plan: Plan, savings: Savings | None) -> int:
     """Returns the most tokens for the background of a prompt that extends the last one.
 
@@ -138,7 +149,7 @@ def _most_background_tokens(plan: Plan, savings: Savings | None) -> int:
     if settings.emphasis != "cache":
         wanted_tokens = max(share_tokens, GROWTH_POLICY.least_background_tokens)
     most_tokens = int(wanted_tokens * depth_factor)
-    if savings is None:
+    if savings is None or settings.emphasis == "recall":
         return most_tokens
     unpaid_tokens = int(share_tokens * GROWTH_POLICY.unpaid_share * depth_factor)
     return min(most_tokens, max(savings.new_tokens, unpaid_tokens))

@@ -177,9 +177,12 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
         affordable = full.affordable
         afforded_tokens = affordable.tokens
         rebuilt_tokens = without_history.limit_tokens * GROWTH_POLICY.rebuild_share
-        pays = affordable.new_tokens >= rebuilt_tokens
+        is_for_recall = without_history.request.settings.emphasis == "recall"
+        pays = is_for_recall or affordable.new_tokens >= rebuilt_tokens
         is_due = pays or _is_full_again(full)
-        shortened = without_middle(full, affordable, is_due=is_due)
+        shortened = None
+        if not is_for_recall:
+            shortened = without_middle(full, affordable, is_due=is_due)
         case = replace(case, pays_for_rebuild=pays, can_lose_middle=shortened is not None)
         if shortened is not None:
             plans[Mode.SHORTENED] = shortened
@@ -250,7 +253,7 @@ def _rebuilt(plan: Plan) -> Plan:
     was_cache_checked = growth.afforded_tokens is not None or growth.is_given
     has_lost_cache = growth.is_cold or (not was_cache_checked and is_cold(plan))
     # A turn that has outgrown its usual room has room to grow in: other texts may fill the rest.
-    if has_lost_cache or plan.turn.stage:
+    if has_lost_cache or plan.turn.stage or plan.request.settings.emphasis == "recall":
         growth = replace(
             growth,
             is_cold=True,

@@ -553,9 +553,7 @@ class Plan:
         settings = self.request.settings
         if settings.layout != "cache_first" or not self.request.may_be_cached:
             return False
-        return (
-            settings.emphasis != "recall" and self.request.allowance.tier.history_messages is None
-        )
+        return self.request.allowance.tier.history_messages is None
 
     @property
     def fixed_extras(self) -> list[tuple[str, int]]:
