@@ -14,8 +14,8 @@ from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, So
 from langchain_ctxbudget.messages import (
     digest,
     fold,
-    gives_another_value,
     one_line,
+    replaces,
     says_the_opposite,
     says_the_same,
     terms,
@@ -191,9 +191,17 @@ def learn(
             continue
         if any(_was_learned_before(statement, note, fact) for fact in facts.values()):
             continue
+        if note.is_uncertain and not _takes_a_place(statement, note, facts.values()):
+            continue
         for fact in _changed_by(statement, note, facts, now):
             facts[fact.id] = fact
     return list(facts.values())
+
+
+def _takes_a_place(statement: Fact, note: LearnedFact, facts: Iterable[Fact]) -> bool:
+    """Returns whether a known fact was true until a statement was said."""
+    earlier = [fact for fact in facts if fact.is_current and fact.last_seen <= statement.last_seen]
+    return any(_contradicts(statement, note, fact) for fact in earlier)
 
 
 def _changed_by(
@@ -306,11 +314,14 @@ def _contradicts(statement: Fact, note: LearnedFact, fact: Fact) -> bool:
 
 
 def _is_replaced_in_own_words(fact: Fact, statement: Fact) -> bool:
-    """Returns whether one of two quotations gives another value to the thing of the other one."""
-    texts = (fact.text, statement.text)
-    if not all(map(records.is_quotation, texts)):
+    """Returns whether the later one of two quotations takes the place of the other one."""
+    if not all(map(records.is_quotation, (fact.text, statement.text))):
         return False
-    return gives_another_value(*map(records.quoted_words, texts))
+    words = records.quoted_words(fact.text)
+    words_now = records.quoted_words(statement.text)
+    if statement.last_seen < fact.last_seen:
+        return replaces(words, words_now)
+    return replaces(words_now, words)
 
 
 def _slots_of(text: str) -> set[str]:

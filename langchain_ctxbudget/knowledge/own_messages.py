@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from langchain_ctxbudget.history import Entry, MessageTable
-from langchain_ctxbudget.messages import fold, own_words
+from langchain_ctxbudget.messages import fold, is_user, own_words
 from langchain_ctxbudget.sentences import Label, Said
 from langchain_ctxbudget.stores import Scope
 
@@ -40,16 +40,35 @@ def own_messages(
         if labels.isdisjoint(said.label for said in sentences):
             continue
         entry = table[position]
-        if entry.preservation == "drop" or not _is_of_user(entry, table, scope):
-            continue
-        yield OwnMessage(position, entry, own_words(entry.message), sentences)
+        if _is_of_user(entry, table, scope):
+            yield OwnMessage(position, entry, own_words(entry.message), sentences)
+
+
+def all_own_messages(
+    table: MessageTable, scope: Scope, positions: Iterable[int]
+) -> Iterator[OwnMessage]:
+    """Yields the same of all the user's messages, also of those in which no sentence is anything.
+
+    Args:
+        table: The conversation.
+        scope: Whose it is.
+        positions: The positions that are looked at.
+    """
+    readings = table.readings.by_position
+    for position in positions:
+        entry = table[position]
+        if is_user(entry.message) and _is_of_user(entry, table, scope):
+            sentences = readings.get(position, ())
+            yield OwnMessage(position, entry, own_words(entry.message), sentences)
 
 
 def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
-    """Tells whether the user says a message, and not somebody else in the same conversation.
+    """Tells whether the user says a message that is kept, and nobody else in the conversation.
 
     The user writes without a name, under the user's id, or under the one name that all have.
     """
+    if entry.preservation == "drop":
+        return False
     name = entry.message.name
     if not name or fold(name) == fold(scope.user_id):
         return True

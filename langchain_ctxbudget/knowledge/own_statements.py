@@ -78,7 +78,7 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
         text: What the user says in it in their own words.
         read: What its sentences are.
     """
-    if len(text) > STATEMENT_POLICY.most_message_characters or _PLAYED.search(text):
+    if not _is_own_prose(text):
         return []
     by_begin = {said.begin: said for said in read}
     spans = prose_spans(text)
@@ -93,7 +93,7 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
         facts.append(
             LearnedFact(
                 text=quotation(one_line(text[begin:end_of_fact])),
-                category=_category_of(text[begin:end]),
+                category=category_of(text[begin:end]),
                 confidence=said.certainty,
                 message_ids=(message_id,),
             )
@@ -101,12 +101,39 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
     return facts
 
 
+def sentences_in(text: str) -> list[str]:
+    """Returns the sentences of one message that could be kept, whatever they are."""
+    if not _is_own_prose(text):
+        return []
+    return [text[begin:end] for begin, end in prose_spans(text) if _can_be_kept(text, begin, end)]
+
+
+def category_of(sentence: str) -> FactCategory:
+    """Returns the category of a statement: what is liked is a preference."""
+    return "preference" if says_liking(sentence) else "identity"
+
+
+def is_sure(said: Said) -> bool:
+    """Tells whether a sentence is surely a lasting statement."""
+    is_statement = said.label is Label.STATEMENT
+    return is_statement and said.certainty >= STATEMENT_POLICY.least_certainty
+
+
+def _is_own_prose(text: str) -> bool:
+    """Tells whether a message is neither a document nor a line of a play."""
+    is_short = len(text) <= STATEMENT_POLICY.most_message_characters
+    return is_short and not _PLAYED.search(text)
+
+
 def _is_fact(said: Said, text: str) -> bool:
     """Tells whether a sentence is a lasting statement that can be kept."""
-    if said.label is not Label.STATEMENT or said.certainty < STATEMENT_POLICY.least_certainty:
-        return False
-    sentence = said.words_in(text)
-    if _is_quoted(text, said.begin) or _is_title(text, said.begin, sentence):
+    return is_sure(said) and _can_be_kept(text, said.begin, said.end)
+
+
+def _can_be_kept(text: str, begin: int, end: int) -> bool:
+    """Tells whether a sentence of a text is the speaker's own and can be understood alone."""
+    sentence = text[begin:end]
+    if _is_quoted(text, begin) or _is_title(text, begin, sentence):
         return False
     return _stands_alone(sentence)
 
@@ -164,8 +191,3 @@ def _limits(text: str, span: Span, read: Mapping[int, Said]) -> bool:
     if sentence.endswith(_INCOMPLETE_ENDS):
         return False
     return ENGLISH.limits_the_one_before.match(sentence) is not None
-
-
-def _category_of(sentence: str) -> FactCategory:
-    """Returns the category of a statement: what is liked is a preference."""
-    return "preference" if says_liking(sentence) else "identity"

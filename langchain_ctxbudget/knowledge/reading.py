@@ -1,12 +1,25 @@
 """Where reading of a conversation goes on, and whether there is enough new in it to learn from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
-from langchain_ctxbudget.knowledge import known, own_statements, records, standing_rules
+from langchain_ctxbudget.history import (
+    Beginning,
+    Entry,
+    MessageTable,
+    OpenConversation,
+    Owner,
+    editing,
+)
+from langchain_ctxbudget.knowledge import (
+    corrected_statements,
+    known,
+    own_statements,
+    records,
+    standing_rules,
+)
 from langchain_ctxbudget.knowledge.outages import Outages
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, fits, still_there, words_of
 from langchain_ctxbudget.messages import is_user, word_count
@@ -109,7 +122,7 @@ class Reader:
             rule_events=standing_rules.own_events(
                 standing_rules.events_of(entries, scope), not_own
             ),
-            statements=tuple(own_statements.statements_of(entries, scope, position.first, end)),
+            statements=_statements_in(entries, scope, range(position.first, end), not_own),
             read_ahead=read_ahead,
         )
 
@@ -194,6 +207,25 @@ def threshold_of(
     if by_model and settings.learn_every > 1:
         return Threshold(messages=settings.learn_every, words=LEARNING_POLICY.least_words)
     return Threshold(messages=settings.learn_every)
+
+
+def _statements_in(
+    entries: MessageTable, scope: Scope, positions: range, not_own: Collection[str]
+) -> tuple[records.LearnedFact, ...]:
+    """Returns what the user says of themselves at some positions, in the order of the messages.
+
+    Args:
+        entries: The conversation.
+        scope: Whose it is.
+        positions: The positions, one after the other.
+        not_own: The ids of messages that others have said in the user's thread.
+    """
+    span = (positions.start, positions.stop)
+    notes = [
+        *own_statements.statements_of(entries, scope, *span),
+        *corrected_statements.corrections_of(entries, scope, *span, not_own),
+    ]
+    return tuple(sorted(notes, key=lambda note: entries.positions[note.message_ids[0]]))
 
 
 def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: Threshold) -> bool:

@@ -402,6 +402,8 @@ class LearnedFact(NamedTuple):
     supersedes: tuple[str, ...] = ()
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
+    is_uncertain: bool = False
+    """It is learned only where it takes the place of a known fact: the two are evidence."""
 
 
 class LearnedEntity(NamedTuple):

@@ -71,6 +71,7 @@ from langchain_ctxbudget.messages.claims import (
     statements,
     words_of_thing,
 )
+from langchain_ctxbudget.messages.corrections import clauses, replaces
 from langchain_ctxbudget.messages.text import (
     CHARACTERS_PER_TOKEN,
     MARKS,

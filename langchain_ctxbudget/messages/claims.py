@@ -139,12 +139,13 @@ def _compared(text: str) -> _Compared:
     plain = _NUMBER_WORD.sub(_digits_of, plain)
     words_after_first = text.split()[1:]
     capitalized = [word for word in words_after_first if word[0].isupper()]
-    negations = ENGLISH.negation.finditer(plain)
+    affirmed = ENGLISH.unspaced_negation.sub("", plain)
+    negations = ENGLISH.negation.finditer(affirmed)
     return _Compared(
-        terms=tuple(dict.fromkeys(terms(ENGLISH.negation.sub(" ", plain)))),
+        terms=tuple(dict.fromkeys(terms(ENGLISH.negation.sub(" ", affirmed)))),
         names=frozenset(terms(" ".join(capitalized))),
         numbers=tuple(sorted(ENGLISH.number.findall(plain))),
-        is_negated=any(not negation[1] for negation in negations),
+        is_negated=affirmed != plain or any(not negation[1] for negation in negations),
     )
 
 

@@ -135,7 +135,7 @@ def _unspaced_character() -> re.Pattern[str]:
     return re.compile(rf"[{UNSPACED}]")
 
 
-def _is_unspaced(word: str) -> bool:
+def is_unspaced(word: str) -> bool:
     """Tells if a word begins in a script that is written without spaces."""
     return _unspaced_character().match(word) is not None
 
@@ -153,7 +153,7 @@ def terms(text: str) -> list[str]:
 
     word_terms: list[str] = []
     for word in _any_word().findall(fold(text)):
-        if not word.isascii() and _is_unspaced(word):
+        if not word.isascii() and is_unspaced(word):
             word_terms += _pairs(word)
         elif word not in STOP_WORDS:
             word_terms.append(stem(word))
@@ -173,11 +173,19 @@ def word_count(text: str) -> int:
         return len(ENGLISH.ascii_words.findall(text))
     count = 0
     for word in _any_word().findall(text):
-        if _is_unspaced(word):
+        if is_unspaced(word):
             count += (len(word) + 1) // 2
         else:
             count += 1
     return count
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words of a text as they stand; in scripts without spaces, its characters."""
+    words: list[str] = []
+    for word in _any_word().findall(text):
+        words += word if is_unspaced(word) else [word]
+    return words
 
 
 def mentions(folded: str, names: Iterable[str]) -> int:
@@ -208,7 +216,7 @@ def _whole_words(name: str) -> re.Pattern[str]:
 def _has_borders(character: str) -> bool:
     """Tells if a character belongs to words that are set off from others by spaces."""
     is_of_word = re.match(rf"[\w{MARKS}]", character) is not None
-    return is_of_word and not _is_unspaced(character)
+    return is_of_word and not is_unspaced(character)
 
 
 def fold(text: str) -> str:

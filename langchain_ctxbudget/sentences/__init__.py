@@ -2,6 +2,6 @@
 
 from langchain_ctxbudget.sentences.likeness import likeness
 from langchain_ctxbudget.sentences.reader import Label
-from langchain_ctxbudget.sentences.said import Said, read, reader_version
+from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
 
-__all__ = ["Label", "Said", "likeness", "read", "reader_version"]
+__all__ = ["Label", "Said", "likeness", "read", "reader_version", "statement_certainties"]

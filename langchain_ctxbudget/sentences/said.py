@@ -81,6 +81,15 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     return said
 
 
+def statement_certainties(sentences: Sequence[str]) -> list[float]:
+    """Returns how likely each sentence, read by itself, is a lasting statement."""
+    if not sentences:
+        return []
+    alone = [sentence for text in sentences for sentence in placed([text])]
+    column = probabilities(alone, packaged_weights())[:, LABELS.index(Label.STATEMENT)]
+    return [round(certainty, DECIMALS) for certainty in column.tolist()]
+
+
 def _spans_to_read(text: str) -> list[Span]:
     """Returns where the sentences stand that are read, of a long text the last ones."""
     spans = [span for span in prose_spans(text) if _has_letters(text, span)]
