@@ -393,7 +393,7 @@ def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
         known = dict(_known(pipeline, user, kinds))
         if "rules" in known:
             known["rules"] = [asdict(rule) for rule in known["rules"]]
-        print_json({"user_id": user, **known})
+        print_json({"user_id": user, **known, "suspended": _suspended(pipeline, user)})
         return
     items = pipeline.knowledge.list_known(user_id=user)
     is_empty = True
@@ -411,6 +411,24 @@ def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
         conversations = len(pipeline.list_conversations(user_id=user))
         subject = arguments.kind or "rules, facts, topics or entities"
         tell(f"No {subject} of {user!r} in this store; conversations of theirs: {conversations:,}.")
+    suspended = _suspended(pipeline, user)
+    if suspended:
+        messages = plural(sum(suspended.values()), "message")
+        tell(
+            f"Nothing was learned from {messages} of {plural(len(suspended), 'conversation')}: "
+            "a game, a story or a supposition."
+        )
+
+
+def _suspended(pipeline: ContextPipeline, user: str) -> dict[str, int]:
+    """Returns by conversation the number of a user's messages that are a game or a supposition."""
+    counts: dict[str, int] = {}
+    for conversation_id in pipeline.list_conversations(user_id=user):
+        status = pipeline.status(user_id=user, conversation_id=conversation_id)
+        messages = sum(end - first for first, end in status.suspended)
+        if messages:
+            counts[conversation_id] = messages
+    return counts
 
 
 def _day(time: object) -> str:

@@ -445,6 +445,8 @@ class OpenConversation:
     snapshot_unsaved: bool = False
     learned: tuple[int, str] = (0, "")
     """The number of messages that were learned from, by the last look, and their digest."""
+    suspended: tuple[tuple[int, int], ...] = ()
+    """Where messages stand from which nothing was learned, by the last look: a game, for one."""
     stored_at: dict[str, datetime] | None = None
     """The time at which each record was stored, by key, where somebody wants to know: segments do
     not tell."""

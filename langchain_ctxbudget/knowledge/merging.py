@@ -66,7 +66,7 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
         state = without_rules(state, conversation_id, work.read_ahead)
         return updated(state, work, learned, now)
 
-    topics, phrases = recurring(work.messages_read(), state.phrases, conversation_id)
+    topics, phrases = recurring(work.messages_to_learn_from(), state.phrases, conversation_id)
     without_model = Learned(facts=work.statements, topics=topics)
     return updated(replace(state, phrases=phrases), work, without_model, now)
 

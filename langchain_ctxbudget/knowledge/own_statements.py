@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from langchain_ctxbudget.history import MessageTable
+from langchain_ctxbudget.knowledge.games import is_played
 from langchain_ctxbudget.knowledge.own_messages import own_messages
 from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, quotation
 from langchain_ctxbudget.messages import (
@@ -49,8 +50,6 @@ _LIST_MARK = re.compile(r"^[ \t]*(?:\d{1,3}[.)]|[-*\u2022])[ \t]*\Z", re.MULTILI
 """A text that ends with the mark of an item of a list."""
 _ENDS = (".", "!", "\u3002", "\uff01")
 """Ends of sentences that state something."""
-_PLAYED = re.compile(r"^[ \t]*\*(?!\*)[^*\n]{3,}\*", re.MULTILINE)
-"""A line of role play, which begins with what somebody does in it: "*draws a sword*"."""
 _QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
 """Opening quotation marks, with those that close each."""
 Span = tuple[int, int]
@@ -122,7 +121,7 @@ def is_sure(said: Said) -> bool:
 def _is_own_prose(text: str) -> bool:
     """Tells whether a message is neither a document nor a line of a play."""
     is_short = len(text) <= STATEMENT_POLICY.most_message_characters
-    return is_short and not _PLAYED.search(text)
+    return is_short and not is_played(text)
 
 
 def _is_fact(said: Said, text: str) -> bool:

@@ -15,6 +15,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import (
     corrected_statements,
+    games,
     known,
     own_statements,
     records,
@@ -76,7 +77,7 @@ class Reader:
         conversation.learned = (len(conversation.table), conversation.table.digest())
         before = yield from self.progress(scope)
         marks = (*before.marks, conversation.learned)[-LEARNING_POLICY.most_marks :]
-        done = records.ProgressRecord(at=before.at, marks=marks)
+        done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
         yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), done)])
 
     # What is read next
@@ -108,6 +109,8 @@ class Reader:
             read_ahead = frozenset(entries.ids[position.first :])
         there = still_there(conversation) if position.is_changed else None
         not_own = yield from stores.guests.read(store, scope)
+        positions = range(position.first, end)
+        suspended = games.suspended_in(entries, scope, position.first, end)
         return Work(
             scope=scope,
             entries=Beginning(entries, end),
@@ -122,7 +125,8 @@ class Reader:
             rule_events=standing_rules.own_events(
                 standing_rules.events_of(entries, scope), not_own
             ),
-            statements=_statements_in(entries, scope, range(position.first, end), not_own),
+            statements=_statements_in(entries, scope, positions, not_own, suspended),
+            suspended=suspended,
             read_ahead=read_ahead,
         )
 
@@ -179,7 +183,9 @@ class Reader:
         if length > position.first and not has_begun:
             to_write = progress
         elif position.is_retry:
-            to_write = records.ProgressRecord(at=progress.at, marks=progress.marks)
+            to_write = records.ProgressRecord(
+                at=progress.at, marks=progress.marks, passage=progress.passage
+            )
         else:
             return
         yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), to_write)])
@@ -210,7 +216,11 @@ def threshold_of(
 
 
 def _statements_in(
-    entries: MessageTable, scope: Scope, positions: range, not_own: Collection[str]
+    entries: MessageTable,
+    scope: Scope,
+    positions: range,
+    not_own: Collection[str],
+    suspended: Collection[int],
 ) -> tuple[records.LearnedFact, ...]:
     """Returns what the user says of themselves at some positions, in the order of the messages.
 
@@ -219,13 +229,20 @@ def _statements_in(
         scope: Whose it is.
         positions: The positions, one after the other.
         not_own: The ids of messages that others have said in the user's thread.
+        suspended: The positions of messages from which nothing is learned.
     """
     span = (positions.start, positions.stop)
     notes = [
         *own_statements.statements_of(entries, scope, *span),
         *corrected_statements.corrections_of(entries, scope, *span, not_own),
     ]
-    return tuple(sorted(notes, key=lambda note: entries.positions[note.message_ids[0]]))
+    learned = [note for note in notes if _position_of(note, entries) not in suspended]
+    return tuple(sorted(learned, key=lambda note: _position_of(note, entries)))
+
+
+def _position_of(note: records.LearnedFact, entries: MessageTable) -> int:
+    """Returns where the message of a note stands."""
+    return entries.positions[note.message_ids[0]]
 
 
 def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: Threshold) -> bool:

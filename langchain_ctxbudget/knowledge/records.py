@@ -320,11 +320,14 @@ class PhraseRecord(Record):
 
 
 class Passage(Record):
-    """A passage in which a part is played. Earlier versions wrote it; it is only read now."""
+    """What of a conversation is a game or a supposition, so that nothing was learned from it."""
 
     left: int = 0
+    """Earlier versions wrote it; it is only read now."""
     at: datetime | None = None
+    """Earlier versions wrote it; it is only read now."""
     spans: tuple[tuple[int, int], ...] = ()
+    """Where its messages stand, as positions begin and end."""
 
 
 NO_PASSAGE = Passage()
@@ -354,7 +357,7 @@ class ProgressRecord(Record):
     played: bool = False
     """Earlier versions wrote it; it is only read now."""
     passage: Passage = NO_PASSAGE
-    """Earlier versions wrote it; it is only read now."""
+    """The user's messages from which nothing was learned, as they are no statements of theirs."""
     waits_until: datetime | None = None
     """The model has failed on the messages behind the last mark, and is not asked again before this
     time."""
@@ -363,6 +366,11 @@ class ProgressRecord(Record):
     refusals: int = 0
     """How often of these its reply could not be used, or its server refused the request."""
     meanwhile: ReadAhead | None = None
+
+    @property
+    def suspended(self) -> tuple[tuple[int, int], ...]:
+        """Where messages stand from which nothing was learned, as positions begin and end."""
+        return self.passage.spans
 
 
 class KnowledgeMark(Record):

@@ -70,6 +70,9 @@ class Work:
     """What the user has said about rules in the whole conversation."""
     statements: tuple[records.LearnedFact, ...] = ()
     """What the user says of themselves in these messages, as it is learned without a model."""
+    suspended: tuple[int, ...] = ()
+    """The positions of those of these messages that belong to a game or a supposition, so that
+    nothing is learned from them without a model."""
     read_ahead: frozenset[str] = frozenset()
     """The ids of messages, these and later ones, where rules have learned from some of them in
     place of the model."""
@@ -77,6 +80,11 @@ class Work:
     def messages_read(self) -> list[records.ReadMessage]:
         """Returns the messages as an extraction reads them."""
         return self._as_read(self.entries[self.first :])
+
+    def messages_to_learn_from(self) -> list[records.ReadMessage]:
+        """Returns the messages that are learned from without a model."""
+        suspended = {self.entries[position].id for position in self.suspended}
+        return [message for message in self.messages_read() if message.id not in suspended]
 
     def messages_before(self) -> list[records.ReadMessage]:
         """Returns the few messages right before them, which are not learned from."""
@@ -99,6 +107,7 @@ class Work:
             entries=Beginning(self.entries, end),
             costs=self.costs[:end],
             statements=tuple(statements),
+            suspended=tuple(position for position in self.suspended if position < end),
         )
 
     def is_read_whole(self, first: int) -> bool:
@@ -141,7 +150,24 @@ class Work:
             if by_model or position <= len(self.entries):
                 meanwhile = None
         newest_marks = (*marks, here)[-LEARNING_POLICY.most_marks :]
-        return records.ProgressRecord(at=now, marks=newest_marks, meanwhile=meanwhile)
+        return records.ProgressRecord(
+            at=now,
+            marks=newest_marks,
+            meanwhile=meanwhile,
+            passage=records.Passage(spans=self._suspended_spans(by_model=by_model)),
+        )
+
+    def _suspended_spans(self, *, by_model: bool) -> tuple[tuple[int, int], ...]:
+        """Returns where nothing was learned up to their end, as positions begin and end.
+
+        Args:
+            by_model: Whether the model has read them: it tells a game by itself.
+        """
+        earlier = [span for span in self.progress.suspended if span[1] <= self.first]
+        here: list[tuple[int, int]] = []
+        if not by_model:
+            here = [(position, position + 1) for position in self.suspended]
+        return (*earlier, *here)
 
     def put_off(self, error: ModelReplyError, now: datetime) -> records.ProgressRecord | None:
         """Returns the progress once the model has failed on them.

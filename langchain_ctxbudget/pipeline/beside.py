@@ -128,7 +128,9 @@ class BesideReader:
         if "learning" in items:
             what = "progress of learning"
             progress = _read(records.ProgressRecord, items["learning"], what, self.failures)
-            self.learning.take_up(scope, progress or records.ProgressRecord())
+            progress = progress or records.ProgressRecord()
+            conversation.suspended = progress.suspended
+            self.learning.take_up(scope, progress)
 
     def _knowledge(self, items: Mapping[str, object]) -> Flow[Knowledge | None]:
         user = self.conversation.scope.user_id

@@ -224,6 +224,7 @@ class SessionOpener:
                 expected=stored.expected,
                 places=stored.places,
                 persona_id=request.persona_id,
+                suspended=conversation.suspended,
             ),
             now=now,
             texts_counted_before=texts_counted_before,

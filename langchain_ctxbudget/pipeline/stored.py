@@ -37,7 +37,8 @@ class ConversationStatus(NamedTuple):
     """The time before which a model that has failed is not asked again; None: nothing waits for
     it."""
     suspended: tuple[tuple[int, int], ...] = ()
-    """Always empty: earlier versions named passages here from which nothing was learned."""
+    """Where the user's messages stand in the conversation from which nothing was learned without a
+    model, as positions begin and end: they belong to a game, a story or a supposition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,7 @@ class StoredConversation:
             compaction_stage=report.history_strategy if report else "empty",
             saved_tokens=report.stability.saved_tokens if report else 0,
             extraction_waits_until=progress.waits_until,
+            suspended=progress.suspended,
         )
 
 

@@ -114,6 +114,7 @@ def _report(
         predicted=_names(plan, request.user.expected),
         cache_hits=hits,
         cache_misses=misses,
+        notes=_notes(plan),
     )
 
 
@@ -217,6 +218,15 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
 
 
 # What the prompt has in common with the one before it
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """Returns what the user may want to know and is no failure."""
+    messages = sum(end - first for first, end in plan.request.user.suspended)
+    if not messages:
+        return ()
+    which = "1 message" if messages == 1 else f"{messages:,} messages"
+    return (f"nothing was learned from {which}: a game, a story or a supposition",)
 
 
 def _warnings(plan: Plan) -> list[str]:

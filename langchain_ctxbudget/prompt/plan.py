@@ -156,6 +156,8 @@ class AboutUser:
     places: tuple[str, ...] = ()
     """The names of the places that the user has open on the device that asks."""
     persona_id: str | None = None
+    suspended: tuple[tuple[int, int], ...] = ()
+    """Where messages stand from which nothing was learned, as positions begin and end."""
 
 
 @dataclass(frozen=True, kw_only=True)

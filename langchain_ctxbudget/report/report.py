@@ -195,6 +195,8 @@ class ContextReport:
     """By layer, the texts that were compiled before, and those that were missing or have
     changed."""
     cache_misses: dict[str, NonNegative] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the user may want to know and is no failure, such as messages that teach nothing."""
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = 3
@@ -230,7 +232,7 @@ class ContextReport:
         if texts:
             return data
         del data["window_detail"]
-        for key in ("repairs", "failures", "topics", "entities", "predicted"):
+        for key in ("repairs", "failures", "notes", "topics", "entities", "predicted"):
             data[key] = len(data[key])
         for layer in data["layers"]:
             del layer["items"]

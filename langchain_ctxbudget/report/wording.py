@@ -67,6 +67,7 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
         for repair in report.repairs
     ]
     lines += [("Failed", failure) for failure in report.failures]
+    lines += [("Note", note) for note in report.notes]
     lines.append(("Time", _timings(report)))
     return [(label, text) for label, text in lines if text]
 

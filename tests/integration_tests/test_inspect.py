@@ -142,7 +142,32 @@ def test_an_import_without_learning_says_so_and_learns_nothing(run: Run, tmp_pat
 
     _, known, _ = run("inspect", "--store", store, "--user", "ada", "--json")
     nothing: dict[str, list[Any]] = {kind: [] for kind in ("rules", "facts", "topics", "entities")}
-    assert json.loads(known) == {"user_id": "ada", **nothing}
+    assert json.loads(known) == {"user_id": "ada", **nothing, "suspended": {}}
+
+
+@pytest.fixture
+def game(run: Run, tmp_path: Path) -> Path:
+    """A store with a conversation of which two messages are a game."""
+    texts = ["Let's pretend I'm a pirate called Ann.", "I live on a ship.", "Stop. I live in Rome."]
+    store = tmp_path / "store"
+    path = file_of(tmp_path, conversation("monday", *texts))
+    assert run("import", path, "--store", store, "--user", "ada")[0] == 0
+    return store
+
+
+def test_what_was_not_learned_for_a_game_is_told(run: Run, game: Path) -> None:
+    _, known, _ = run("inspect", "--store", game, "--user", "ada")
+
+    told = (
+        "Nothing was learned from 2 messages of 1 conversation: a game, a story or a supposition."
+    )
+    assert told in " ".join(known.split())
+
+
+def test_what_was_not_learned_for_a_game_is_counted_in_json(run: Run, game: Path) -> None:
+    _, known, _ = run("inspect", "--store", game, "--user", "ada", "--json")
+
+    assert json.loads(known)["suspended"] == {"monday": 2}
 
 
 def test_an_import_learns_what_an_earlier_one_did_not(run: Run, tmp_path: Path) -> None:
@@ -232,7 +257,7 @@ def test_a_store_that_is_missing_is_not_made(run: Run, tmp_path: Path) -> None:
 
 
 def test_json_has_every_kind(records: Records) -> None:
-    assert set(records()) == {"user_id", "rules", "facts", "topics", "entities"}
+    assert set(records()) == {"user_id", "rules", "facts", "topics", "entities", "suspended"}
 
 
 def test_facts_are_shown_as_whole_records_with_their_sources(records: Records) -> None:

@@ -84,6 +84,7 @@ export function showAccount(report, tier) {
     ["Time", took && `${count(Math.round(took))} ms`],
     ["Repaired", report.repairs.map((repair) => `${repair.kind}: ${repair.detail}`).join("; ")],
     ["Failed", report.failures.join("; ")],
+    ["Note", report.notes.join("; ")],
     ["Squeezed", report.last_resort.join(", ")],
   ];
   const entry = ([name, value]) => value && el("div", {}, el("dt", {}, name), el("dd", {}, said(value)));
