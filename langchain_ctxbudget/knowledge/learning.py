@@ -8,6 +8,9 @@ Where the model fails, progress stays where it is. The model is asked about the 
 after a wait that grows with every failure, and reads everything since, in order. Rules learn from
 them meanwhile; their facts go when the model has read. Only where its replies cannot be used, or
 its server refuses, six times in a row, is that given up.
+
+Where rules alone learn, a prompt shows what they learn from all that was due before it, however far
+the thread has come: it does itself what is left (`catch_up`). Nobody waits for a model.
 """
 
 from __future__ import annotations
@@ -16,20 +19,31 @@ import atexit
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-from cachetools import FIFOCache
+from cachetools import FIFOCache, LRUCache
 from langchain_core.embeddings import Embeddings
 
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
-from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
+from langchain_ctxbudget.flow import (
+    Flow,
+    T,
+    batch,
+    drive,
+    embed,
+    locked,
+    running_loop,
+    with_fallback,
+)
 from langchain_ctxbudget.history import OpenConversation, Owner
 from langchain_ctxbudget.knowledge import known, merging, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import DECIMALS
+from langchain_ctxbudget.knowledge.due_readings import DueReading, DueReadings
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.outages import Outages, waiting_in_words
 from langchain_ctxbudget.knowledge.reading import EVERYTHING, Reader, Threshold, threshold_of
@@ -50,6 +64,10 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.knowledge.joint_reading import JointReader
 
 P = TypeVar("P", TopicProfile, EntityProfile)
+MOST_CAUGHT_UP = 4_000
+"""Messages that rules read at most before a prompt, two seconds' work; what an import brings
+beyond that is learned in the background, and a report says so until it is done."""
+_BEHIND = "messages before this one are still being learned from, in the background"
 
 
 class _Owner(Owner, Protocol):
@@ -80,6 +98,9 @@ class Learning:
         self._joint_reader: JointReader | None = None
         self._sessions = Sessions()
         self._outages = Outages()
+        self._due = DueReadings()
+        self._behind: LRUCache[Scope, str] = LRUCache(MOST_OPEN)
+        """What has kept prompts from showing all that was to be learned before them."""
         self.reader = Reader(owner, self._outages)
         self._users_seen: FIFOCache[str, bool] = FIFOCache(MOST_OPEN)
         """Users whose sessions that ended with their process were looked for."""
@@ -108,20 +129,25 @@ class Learning:
             return
         position, digest = conversation.learned
         is_changed = not conversation.table.holds(position, digest)
-        new = len(conversation.table) - position
-        if is_changed or new > 0:
-            self._note_news(conversation.scope, new, is_changed=is_changed)
+        length = len(conversation.table)
+        # Whether what is due is done yet must not tell when the next reading is due.
+        position = max(position, self._due.end_of(conversation.scope))
+        if is_changed or length > position:
+            self._note_news(conversation.scope, position, length, is_changed=is_changed)
 
-    def _note_news(self, scope: Scope, new: int, *, is_changed: bool) -> None:
+    def _note_news(self, scope: Scope, position: int, length: int, *, is_changed: bool) -> None:
         """Has a conversation learned from, or waits for more of it.
 
         Args:
             scope: The conversation.
-            new: The number of new messages.
+            position: The position of the first new message.
+            length: The number of its messages.
             is_changed: Whether messages have changed that were learned from.
         """
-        is_enough = is_changed or new >= self.owner.settings.learn_every
-        if is_enough or not self._sessions.is_open(scope):
+        is_enough = is_changed or length - position >= self.owner.settings.learn_every
+        if is_enough and self._is_by_rules:
+            self._submit(scope, DueReading(self.owner.clock(), length))
+        elif is_enough or not self._sessions.is_open(scope):
             self.worker.submit(scope)
         # A model may find too few words in enough messages, and wait for more.
         if is_changed or (is_enough and self._extractor is None):
@@ -138,8 +164,52 @@ class Learning:
         """
         if not self.owner.settings.learn or scope.is_shared:
             return False
+        if self._is_by_rules:
+            self._sessions.drop(scope)
+            return self._submit(scope, DueReading(self.owner.clock()))
         self._sessions.end(scope, least_words)
         return self.worker.submit(scope)
+
+    @property
+    def _is_by_rules(self) -> bool:
+        """Whether no model of this pipeline learns, so that a prompt need not wait for one."""
+        return self._extractor is None or self.owner.settings.learn == "rules"
+
+    def _submit(self, scope: Scope, reading: DueReading) -> bool:
+        """Notes that rules are to learn from messages, and has that done in the background.
+
+        Returns whether that is going to happen.
+        """
+        self._due.add(scope, reading)
+        is_submitted = self.worker.submit(scope)
+        if not is_submitted:
+            self._due.remove(scope, reading)
+        return is_submitted
+
+    def catch_up(self, scope: Scope) -> Flow[None]:
+        """Has rules learn what is due of a user before a prompt of a conversation is made.
+
+        As a rule the thread has done it by then, as the user was reading. How much is done here is
+        limited by a number of messages and by no time, which would differ from run to run. The
+        caller holds no conversation's lock.
+        """
+        self._behind.pop(scope, None)
+        messages_left = MOST_CAUGHT_UP
+
+        def goes_on(number_read: int) -> bool:
+            nonlocal messages_left
+            messages_left -= number_read
+            return messages_left > 0
+
+        problems: list[str] = []
+        what = "what was said before was not learned from"
+        for read_scope in self._due.scopes_of(scope.user_id):
+            yield from with_fallback(self._read_due(read_scope, goes_on), None, what, problems)
+            if messages_left <= 0:
+                problems.append(_BEHIND)
+                break
+        if problems:
+            self._behind[scope] = "; ".join(problems)
 
     def retry(self) -> None:
         """Has conversations learned from again on which the model has failed, after their waits."""
@@ -161,6 +231,7 @@ class Learning:
     def problems_of(self, scope: Scope) -> list[str]:
         """Returns what a report says of learning from a conversation that has failed."""
         problem = self.worker.failure_of(scope) or self._outages.problem_of(scope)
+        problem = problem or self._behind.get(scope)
         return [problem] if problem else []
 
     def close(self) -> None:
@@ -247,7 +318,10 @@ class Learning:
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
             self._end_earlier_sessions(scope)
-            self._learn_all(scope, cancelled)
+            if self._is_by_rules:
+                self._learn_by_rules(scope, cancelled)
+            else:
+                self._learn_all(scope, cancelled)
         finally:
             atexit.unregister(self.close)
 
@@ -258,18 +332,86 @@ class Learning:
         if user_id not in self._users_seen and not isinstance(store, stores.PrivateStore):
             for name in drive(history.log.read_behind(store, user_id, records.LEARNING)):
                 if name != scope.conversation_id:
-                    self.end_session(Scope(user_id, name), LEARNING_POLICY.least_words)
+                    earlier = Scope(user_id, name)  # no prompt waits for it: there may be many
+                    self._sessions.end(earlier, LEARNING_POLICY.least_words)
+                    self.worker.submit(earlier)
         self._users_seen[user_id] = True
 
-    def _settings_of(self, user_id: str) -> ContextSettings:
-        [saved] = drive(batch(self.owner.store, [stores.settings_place(user_id, None)]))
+    def _settings_of(self, user_id: str) -> Flow[ContextSettings]:
+        [saved] = yield from batch(self.owner.store, [stores.settings_place(user_id, None)])
         try:
             return self.owner.settings.override(stores.settings_in(saved))
         except InvalidSettingsError:  # every prompt tells of it
             return self.owner.settings
 
+    def _learn_by_rules(self, scope: Scope, cancelled: Cancelled) -> None:
+        """Has rules learn what is due in a conversation, with a pause wherever somebody waits."""
+
+        def goes_on(_number_read: int) -> bool:
+            self.worker.wait_for_pause()
+            return not cancelled
+
+        if self._sessions.take_ended(scope) is not None:
+            self._due.add(scope, DueReading(self.owner.clock()))
+        if self._due.first_of(scope) is None:  # only noted, so that a later process takes it up
+            self._due.add(scope, DueReading(self.owner.clock(), 0))
+        drive(self._read_due(scope, goes_on))
+
+    def _read_due(self, scope: Scope, goes_on: Callable[[int], bool]) -> Flow[None]:
+        """Has rules learn what is due in a conversation.
+
+        Somebody else may do so at the same time. Where it fails, it is due again with more news.
+
+        Args:
+            scope: The conversation.
+            goes_on: Is told how many messages were read, and tells whether more of them are.
+        """
+        reading = self._due.first_of(scope)
+        try:
+            while reading is not None:
+                is_done = yield from self._read(scope, reading, goes_on)
+                if not is_done:
+                    return
+                self._due.remove(scope, reading)
+                reading = self._due.first_of(scope)
+        except Exception:
+            self._due.drop(scope)
+            raise
+
+    def _read(
+        self, scope: Scope, reading: DueReading, goes_on: Callable[[int], bool]
+    ) -> Flow[bool]:
+        """Has rules learn from messages, a few at a time; returns whether it was done to its end.
+
+        Where a user has fewer messages learned from than are due, they wait for more.
+        """
+        user_id = scope.user_id
+        store = self.owner.store
+        settings = yield from self._settings_of(user_id)
+        if not settings.learn or settings.learn == "model":
+            self._sessions.drop(scope)  # what is said while learning is off is not waited for
+            return True
+
+        threshold = EVERYTHING
+        if reading.end is not None:
+            threshold = Threshold(messages=settings.learn_every)
+        while True:
+            taking = partial(self.reader.next_work, threshold, by_model=False, until=reading.end)
+            work = yield from self.owner.using(scope, taking)
+            if work is None:
+                break
+            writing = self._write(work, None, reading.at)
+            yield from locked(known.lock_of(store, user_id), writing)
+            threshold = EVERYTHING
+            if not goes_on(len(work.entries) - work.first):
+                return False
+        if self.owner.embeddings:
+            embedding = self._embed(user_id, self.owner.embeddings)
+            yield from locked(known.lock_of(store, user_id), embedding)
+        return True
+
     def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
-        """Learns from a conversation until little is new.
+        """Learns from a conversation with the model until little is new.
 
         What the model has failed on is left to a later run, which reads everything; rules read it
         meanwhile.
@@ -277,7 +419,7 @@ class Learning:
         Raises:
             ModelReplyError: What the model has failed with, once everything was read.
         """
-        settings = self._settings_of(scope.user_id)
+        settings = drive(self._settings_of(scope.user_id))
         words_at_end = self._sessions.take_ended(scope)
         extractor = None if settings.learn == "rules" else self._extractor
         if not settings.learn or (settings.learn == "model" and extractor is None):
@@ -384,7 +526,7 @@ class Learning:
         """Writes what was learned, or that the model is asked again later."""
         if put_off is not None:
             return self._put_off(work, put_off, problem)
-        return self._write(work, learned)
+        return self._write(work, learned, self.owner.clock())
 
     def _book(self, work: Work, calls: Iterable[AnsweredCall]) -> Flow[None]:
         """Counts calls of the model as usage, unless their user was erased meanwhile."""
@@ -450,7 +592,7 @@ class Learning:
             place = scope.place(records.LEARNING)
             yield from bulk.write(self.owner.store, [put_of(place, progress)])
 
-    def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
+    def _write(self, work: Work, learned: records.Learned | None, now: datetime) -> Flow[None]:
         """Merges what was learned from messages into their user's knowledge, and writes progress.
 
         Where the user was erased, or the conversation was learned from, since the messages were
@@ -459,9 +601,9 @@ class Learning:
         Args:
             work: The messages.
             learned: What the model has learned from them; None to have rules learn here.
+            now: The time at which they are learned from.
         """
         scope = work.scope
-        now = self.owner.clock()
 
         def change(before: Knowledge) -> Knowledge:
             return merging.with_work(before, work, learned, now)

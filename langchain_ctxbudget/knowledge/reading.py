@@ -83,9 +83,21 @@ class Reader:
     # What is read next
 
     def next_work(
-        self, threshold: Threshold, conversation: OpenConversation, *, by_model: bool
+        self,
+        threshold: Threshold,
+        conversation: OpenConversation,
+        *,
+        by_model: bool,
+        until: int | None = None,
     ) -> Flow[Work | None]:
-        """Returns the next messages to learn from; None where they do not reach the threshold."""
+        """Returns the next messages to learn from; None where they do not reach the threshold.
+
+        Args:
+            threshold: How much news is worth reading.
+            conversation: The conversation, whose lock the caller holds.
+            by_model: Whether a model reads.
+            until: The position behind the last message that may be read; None for all.
+        """
         store = self._owner.store
         scope = conversation.scope
         yield from editing.refresh(store, conversation)
@@ -98,12 +110,14 @@ class Reader:
             threshold = replace(threshold, words=0)
         elif position.is_retry:
             threshold = EVERYTHING
-        if not position.is_changed and not _is_worth_reading(entries, position.first, threshold):
+        stop = len(entries) if until is None else min(len(entries), max(until, position.first))
+        readable = Beginning(entries, stop)
+        if not position.is_changed and not _is_worth_reading(readable, position.first, threshold):
             yield from self._note_nothing_to_read(scope, progress, position, len(entries))
             return None
 
         yield from self._reveal_snapshot(conversation)
-        end = min(len(entries), position.first + LEARNING_POLICY.most_messages)
+        end = min(stop, position.first + LEARNING_POLICY.most_messages)
         read_ahead: frozenset[str] = frozenset()
         if progress.meanwhile is not None and not position.is_ahead:
             read_ahead = frozenset(entries.ids[position.first :])
@@ -252,5 +266,5 @@ def _is_worth_reading(entries: Sequence[Entry], first: int, threshold: Threshold
         return False
     if new >= LEARNING_POLICY.most_messages or not threshold.words:
         return True
-    own = [entry for entry in Beginning(entries)[first:] if is_user(entry.message)]
+    own = [entry for entry in entries[first:] if is_user(entry.message)]
     return sum(word_count(words_of(entry)) for entry in own) >= threshold.words

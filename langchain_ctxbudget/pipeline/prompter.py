@@ -130,6 +130,7 @@ class Prompter:
             )
 
         yield from self.engine.ready()
+        yield from workspace.workers.learning.catch_up(self.scope)
         return (yield from workspace.recall(self.scope, body))
 
     def read(
@@ -160,6 +161,7 @@ class Prompter:
         return (yield from workspace.recall(self.scope, with_conversation))
 
     def _alone(self, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
-        """Runs a flow with the conversation alone, once everything is loaded that it needs."""
+        """Runs a flow with the conversation alone, once everything is there that it needs."""
         yield from self.engine.ready()
+        yield from self.engine.workspace.workers.learning.catch_up(self.scope)
         return (yield from self.engine.workspace.using(self.scope, body))
