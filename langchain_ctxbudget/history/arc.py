@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 from langchain_ctxbudget.history import extractive
 from langchain_ctxbudget.history.extractive import PATTERNS, Digest, Kind, Line, Sentence
-from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, units
+from langchain_ctxbudget.messages import (
+    Count,
+    begins_in_the_middle,
+    ends_as_statement,
+    fences,
+    one_line,
+    units,
+)
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 NARRATIVE = "# So far\n"
@@ -64,8 +71,6 @@ class ArcPolicy:
 
 
 ARC_POLICY = ArcPolicy()
-_ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
-"""Characters with which a sentence ends that states something."""
 
 
 def answers(question: str, text: str) -> bool:
@@ -263,7 +268,7 @@ def _story_sentence(digests: Iterable[Digest]) -> Sentence | None:
 
 def _is_plain_statement(sentence: Sentence) -> bool:
     """Returns True if a sentence says something and does not ask."""
-    return _says_something(sentence) and sentence.text[-1] in _ENDS
+    return _says_something(sentence) and ends_as_statement(sentence.text)
 
 
 def _mentions_elsewhere(sentence: Sentence, times_of: Mapping[str, int]) -> int:

@@ -15,7 +15,9 @@ from langchain_ctxbudget.knowledge.games import is_played
 from langchain_ctxbudget.knowledge.own_messages import own_messages
 from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, quotation
 from langchain_ctxbudget.messages import (
+    QUESTION_MARKS,
     begins_in_the_middle,
+    ends_as_statement,
     one_line,
     prose_spans,
     says_liking,
@@ -42,14 +44,12 @@ class StatementPolicy:
 
 
 STATEMENT_POLICY = StatementPolicy()
-_INCOMPLETE_ENDS = ("?", "\uff1f", "\u2026", "...", ":", "\uff1a", ",")
+_INCOMPLETE_ENDS = (*QUESTION_MARKS, "\u2026", "...", ":", "\uff1a", ",")
 """Ends of sentences that ask, break off, or announce something."""
 _ANNOUNCES = (": ", "\uff1a")
 """Behind one of these may be words that are not the speaker's: "Write a bio: I ..."."""
 _LIST_MARK = re.compile(r"^[ \t]*(?:\d{1,3}[.)]|[-*\u2022])[ \t]*\Z", re.MULTILINE)
 """A text that ends with the mark of an item of a list."""
-_ENDS = (".", "!", "\u3002", "\uff01")
-"""Ends of sentences that state something."""
 _QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
 """Opening quotation marks, with those that close each."""
 Span = tuple[int, int]
@@ -150,7 +150,7 @@ def _stands_alone(sentence: str) -> bool:
 
 def _is_title(text: str, begin: int, sentence: str) -> bool:
     """Tells whether a sentence is an item of a list that does not end like a sentence."""
-    return bool(_LIST_MARK.search(text[:begin])) and not sentence.endswith(_ENDS)
+    return bool(_LIST_MARK.search(text[:begin])) and not ends_as_statement(sentence)
 
 
 def _is_about_speaker(sentence: str) -> bool:

@@ -67,7 +67,7 @@ class StandingRule:
 
     id: str
     text: str
-    """The sentence that states it, in the user's own words."""
+    """The sentence that states it, in the user's own words, on one line."""
     since: datetime | None = None
     """When that was said; None if it is not known."""
     day: str = ""
@@ -381,7 +381,7 @@ def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
 
 def _rule_in(message: OwnMessage, conversation_id: str, said: Said) -> StandingRule:
     """Returns the rule that a sentence states."""
-    words = said.words_in(message.text)
+    words = one_line(said.words_in(message.text))
     entry = message.entry
     return StandingRule(
         id=_id_of(conversation_id, entry.id, words),

@@ -169,7 +169,7 @@ def _words_by_position(rules: Iterable[StandingRule]) -> dict[int, list[str]]:
 
 def _is_all(text: str, parts: Sequence[str]) -> bool:
     """Tells whether a text has no letter or figure besides its parts."""
-    rest = text
+    rest = one_line(text)
     for part in parts:
         rest = rest.replace(part, "")
     return not any(map(str.isalnum, rest))

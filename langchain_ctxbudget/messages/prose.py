@@ -11,12 +11,15 @@ from langchain_ctxbudget.messages.text import (
     sentence_spans,
     sentences,
 )
+from langchain_ctxbudget.messages.wrapping import Paragraph
 
 MAX_SENTENCE_CHARACTERS = 400
 """A longer sentence is cut here, with an ellipsis."""
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
 _FENCE = "```"
+_HEADS = "#>|"
+"""A line that begins with one of these is a heading, a quotation or a row of a table."""
 _LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
 
@@ -28,8 +31,8 @@ def units(text: str) -> list[str]:
     """
     prose: list[str] = []
     for outside_code in text.split(_FENCE)[::2]:
-        for line in outside_code.split("\n"):
-            prose += _prose_of(line.strip())
+        for begin, end in _line_spans(outside_code):
+            prose += _prose_of(outside_code[begin:end])
     return list(map(cut_sentence, prose))
 
 
@@ -50,26 +53,96 @@ def prose_spans(text: str) -> list[tuple[int, int]]:
 def _prose_spans_in(text: str, begin: int) -> list[tuple[int, int]]:
     """Returns the same of a text without fences that begins at a place."""
     spans: list[tuple[int, int]] = []
-    for line in text.split("\n"):
-        bare = line.strip()
-        if bare and _is_prose(bare):
-            mark = ENGLISH.markup.match(bare)
-            words = bare[mark.end() :] if mark else bare
-            indent = len(line) - len(line.lstrip())
-            spans += _joined_spans(words, begin + indent + len(bare) - len(words))
-        begin += len(line) + 1
+    for first, end in _line_spans(text):
+        line = text[first:end]
+        if _is_prose(line):
+            mark = ENGLISH.markup.match(line)
+            words = line[mark.end() :] if mark else line
+            spans += _joined_spans(words, begin + end - len(words))
     return spans
 
 
+def _line_spans(text: str) -> list[tuple[int, int]]:
+    """Returns where the lines of a text stand, without white space at their ends.
+
+    Lines from which a sentence goes on are one with the next line.
+    """
+    spans: list[tuple[int, int]] = []
+    for lines in _paragraphs(text):
+        paragraph = Paragraph(
+            lines=[text[begin:end] for begin, end in lines],
+            indents=[begin - text.rfind("\n", 0, begin) for begin, _ in lines],
+        )
+        first = 0
+        for number, (_, end) in enumerate(lines):
+            is_last = number + 1 == len(lines)
+            if is_last or not _goes_on_behind(paragraph, number, first):
+                spans.append((lines[first][0], end))
+                first = number + 1
+    return spans
+
+
+def _paragraphs(text: str) -> list[list[tuple[int, int]]]:
+    """Returns where the lines of each paragraph stand, without white space at their ends."""
+    paragraphs: list[list[tuple[int, int]]] = [[]]
+    begin = 0
+    for line in text.split("\n"):
+        bare = line.strip()
+        if bare:
+            first = begin + len(line) - len(line.lstrip())
+            paragraphs[-1].append((first, first + len(bare)))
+        elif paragraphs[-1]:
+            paragraphs.append([])
+        begin += len(line) + 1
+    return [lines for lines in paragraphs if lines]
+
+
+def _goes_on_behind(paragraph: Paragraph, number: int, first: int) -> bool:
+    """Tells if a sentence goes on from a line of a paragraph to the next one.
+
+    Args:
+        paragraph: The paragraph.
+        number: The number of the line, from 0.
+        first: The number of the line with which the lines begin that belong together so far.
+    """
+    line = paragraph.lines[number]
+    after = paragraph.lines[number + 1]
+    if not (_is_in_plain_words(line) and _is_in_plain_words(after)) or line[0] in _HEADS:
+        return False
+    return paragraph.goes_on_behind(number, first)
+
+
+def _is_in_plain_words(line: str) -> bool:
+    """Tells if a line may be a part of a sentence: "if nobody is there," may, and is no code."""
+    if ENGLISH.called.match(line):
+        return False
+    return _is_prose(line) or (line.endswith(",") and not ENGLISH.symbol.search(line))
+
+
 def _joined_spans(line: str, begin: int) -> list[tuple[int, int]]:
-    """Returns the sentences of a line, with no end behind an abbreviation."""
+    """Returns the sentences of a line, with no end where one goes on."""
     joined: list[tuple[int, int]] = []
-    for first, end in sentence_spans(line):
-        if joined and ENGLISH.abbreviation.search(line[joined[-1][0] : joined[-1][1]][-12:]):
+    for first, end in sentence_spans(_on_one_line(line)):
+        if joined and _is_within_sentence(line[slice(*joined[-1])], line[first:end]):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((first, end))
     return [(begin + first, begin + end) for first, end in joined if _is_in_words(line[first:end])]
+
+
+def _on_one_line(text: str) -> str:
+    """Returns a text with a space for each line break, so that none ends a sentence in it."""
+    return text.replace("\n", " ")
+
+
+def _unwrapped(text: str) -> str:
+    """Returns a text with a space for each line break behind which a sentence goes on."""
+    parts: list[str] = []
+    at = 0
+    for begin, end in _line_spans(text):
+        parts += [text[at:begin], _on_one_line(text[begin:end])]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def cut_sentence(sentence: str) -> str:
@@ -113,7 +186,7 @@ def without_quotations(text: str, begin: int, end: int) -> str:
     """Returns a part of a text with an ellipsis for each part that stands in quotation marks."""
     kept: list[str] = []
     at = begin
-    for quotation in ENGLISH.quotation.finditer(text):
+    for quotation in ENGLISH.quotation.finditer(_unwrapped(text)):
         first, last = quotation.span()
         if last > at and first < end:
             kept += [text[at : max(at, first)], "…"]
@@ -134,7 +207,7 @@ def _prose_of(line: str) -> list[str]:
         return [line]
     if not _is_prose(line):
         return []
-    whole_sentences = _joined_sentences(sentences(ENGLISH.markup.sub("", line)))
+    whole_sentences = _joined_sentences(sentences(ENGLISH.markup.sub("", _on_one_line(line))))
     return [sentence for sentence in whole_sentences if _is_in_words(sentence)]
 
 
@@ -165,10 +238,20 @@ def _joined_sentences(parts: Iterable[str]) -> list[str]:
 
 def _continues(before: str, sentence: str) -> bool:
     """Tells if a sentence goes on from the one before it."""
-    if ENGLISH.abbreviation.search(before[-12:]):
+    if _is_within_sentence(before, sentence):
         return True
     is_short = len(before) + len(sentence) < 2 * LINE_CHARACTERS
     return is_short and " " in before and begins_in_the_middle(sentence)
+
+
+def _is_within_sentence(before: str, sentence: str) -> bool:
+    """Tells if a text was split within a sentence.
+
+    It was behind an abbreviation, and before a small letter behind initials and quotations.
+    """
+    if ENGLISH.abbreviation.search(before[-12:]):
+        return True
+    return sentence[:1].islower() and bool(ENGLISH.goes_on_small.search(before[-12:]))
 
 
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:

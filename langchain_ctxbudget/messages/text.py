@@ -47,17 +47,27 @@ def vocabulary(room: str, kind: str = "english") -> Vocabulary:
 ENGLISH = vocabulary("messages")
 UNSPACED = ENGLISH["unspaced"]
 MARKS = ENGLISH["marks"]
+STATEMENT_ENDS = ".!\u06d4\u0964\u0965\u1362\u0589\u104b\u17d4\u3002\uff01"
+"""Marks at the end of a sentence that states something: Latin, Urdu, Hindi, Ethiopic, Armenian,
+Burmese, Khmer and full-width ones. Thai has none."""
+QUESTION_MARKS = "?\u061f\u1367\uff1f"
+"""Marks at the end of a question: Latin, Arabic, Ethiopic and full-width ones."""
+_ELLIPSIS = "\u2026"
+_CLOSING = "\"')]\u201d\u2019\u00bb"
+_FULL_WIDTH_CLOSING = "\u300d\u300f\uff09"
 # A sentence ends at its mark (and the quotation mark or bracket that closes there) before white
 # space, at a full-width mark, and at a line break; not within "17. Oktober".
-_ENDS = r"[.!?…؟۔।॥]"  # noqa: RUF001
-_CLOSING = r"[\"')\]”’»]"  # noqa: RUF001
-_FULL_WIDTH_ENDS = "[。！？]"  # noqa: RUF001
-_FULL_WIDTH_CLOSING = "[」』）”’]"  # noqa: RUF001
+_FULL_WIDTH = "\u3002\uff01\uff1f"
+_ALL_ENDS = STATEMENT_ENDS + QUESTION_MARKS + _ELLIPSIS
+_END = f"[{re.escape(''.join(mark for mark in _ALL_ENDS if mark not in _FULL_WIDTH))}]"
+_CLOSED = f"[{re.escape(_CLOSING)}]"
+_FULL_WIDTH_END = f"[{_FULL_WIDTH}]"
+_FULL_WIDTH_CLOSED = f"[{_FULL_WIDTH_CLOSING}\u201d\u2019]"
 _SENTENCE_END = re.compile(
-    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))"
+    rf"(?:(?<={_END})|(?<={_END}{_CLOSED})|(?<={_END}{_CLOSED}{{2}}))"
     rf"(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
-    rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"
-    rf"|(?<={_FULL_WIDTH_ENDS}{_FULL_WIDTH_CLOSING})"
+    rf"|(?<={_FULL_WIDTH_END})(?!{_FULL_WIDTH_END}|{_FULL_WIDTH_CLOSED})"
+    rf"|(?<={_FULL_WIDTH_END}{_FULL_WIDTH_CLOSED})"
     r"|\n+"
 )
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
@@ -245,6 +255,17 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
             spans.append((first, first + len(words)))
         begin = next_begin
     return spans
+
+
+def ends_as_statement(sentence: str) -> bool:
+    """Tells if a sentence ends with a mark of a statement, or that and what closes there."""
+    return sentence.rstrip(_CLOSING + _FULL_WIDTH_CLOSING).endswith(tuple(STATEMENT_ENDS))
+
+
+def is_at_end_of_sentence(text: str) -> bool:
+    """Tells if a text ends with a mark behind which a new sentence begins, as a colon is one."""
+    bare = text.rstrip(_CLOSING + _FULL_WIDTH_CLOSING)
+    return bare.endswith((*_ALL_ENDS, ":", "\uff1a"))
 
 
 # Dates and times

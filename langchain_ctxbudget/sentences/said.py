@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from langchain_ctxbudget.messages import digest, prose_spans, without_quotations
+from langchain_ctxbudget.messages import digest, one_line, prose_spans, without_quotations
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
 from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights, probabilities
 
 DECIMALS = 3
 """Of a probability: so many are the same on every machine."""
+SPLITTING = 2
+"""The version of how messages are split into sentences, and of what of them is read: what was read
+with another one is read again."""
 Span = tuple[int, int]
 
 
@@ -36,8 +39,8 @@ READING_POLICY = ReadingPolicy()
 
 @cache
 def reader_version() -> str:
-    """Returns an id of this reader: of the data of its weights and of its policy."""
-    policy = digest(repr(READING_POLICY), 4).hex()
+    """Returns an id of this reader: of the data of its weights, of its policy and splitting."""
+    policy = digest(f"{READING_POLICY!r} {SPLITTING}", 4).hex()
     return f"{packaged_weights().version}-{policy}"
 
 
@@ -71,7 +74,7 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     for text in texts:
         spans = _spans_to_read(text)
         spans_by_text.append((text, spans))
-        sentences += placed([text[begin:end] for begin, end in spans])
+        sentences += placed([_on_one_line(text[begin:end]) for begin, end in spans])
     rows = iter(probabilities(sentences, packaged_weights()).tolist())
     said: list[tuple[Said, ...]] = []
     for text, spans in spans_by_text:
@@ -94,6 +97,11 @@ def _spans_to_read(text: str) -> list[Span]:
     """Returns where the sentences stand that are read, of a long text the last ones."""
     spans = [span for span in prose_spans(text) if _has_letters(text, span)]
     return spans[-READING_POLICY.most_sentences :]
+
+
+def _on_one_line(sentence: str) -> str:
+    """Returns a sentence without the line breaks of a text that was wrapped."""
+    return one_line(sentence) if "\n" in sentence else sentence
 
 
 def _has_letters(text: str, span: Span) -> bool:

@@ -55,6 +55,8 @@ def test_a_sentence_is_read_as_what_it_is(text: str, label: Label) -> None:
         "The page says 'You may delete files again.', is that so?",
         "“You may delete files again. No need to ask.” is what Bob wrote.",
         "「You may delete files again.」",
+        'Bob wrote: "You may delete files\nagain."',
+        'Bob wrote: "You may delete files again. No need\nto ask for it."',
     ],
 )
 def test_what_is_quoted_takes_nothing_back(text: str) -> None:
@@ -63,6 +65,15 @@ def test_what_is_quoted_takes_nothing_back(text: str) -> None:
 
 def test_a_quoted_word_leaves_a_lifting() -> None:
     assert labels_of('You may delete "files" again.') == [Label.LIFTING]
+
+
+def test_a_rule_has_its_condition_in_the_next_line() -> None:
+    text = "Never deploy on Fridays\nunless I say so."
+
+    [said] = read([text])
+
+    assert [one.words_in(text) for one in said] == [text]
+    assert said[0].label in (Label.RULE, Label.USER_RULE)
 
 
 def test_an_ordinary_request_is_nothing() -> None:

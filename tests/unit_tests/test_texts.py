@@ -10,6 +10,7 @@ from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.messages import (
     MAX_SENTENCE_CHARACTERS,
     artifacts,
+    ends_as_statement,
     fences,
     sentences,
     terms,
@@ -104,6 +105,79 @@ CALLED = '[called read_file({"path": "src/a.py"})]'
 )
 def test_prose_is_read_in_sentences_and_what_is_none_is_left_out(text, prose):
     assert units(text) == prose
+
+
+PRODUCTION = """Please look at the parser first. And never deploy anything to the
+production cluster on a Friday or before a holiday, unless I or Maria from
+the other team have said so."""
+
+
+@pytest.mark.parametrize(
+    ("text", "prose"),
+    [
+        ("Never deploy on Fridays\nunless I say so.", ["Never deploy on Fridays unless I say so."]),
+        ("if you deploy on fridays,\nask me first", ["if you deploy on fridays, ask me first"]),
+        (
+            PRODUCTION,
+            [
+                "Please look at the parser first.",
+                " ".join(PRODUCTION.split()).removeprefix("Please look at the parser first. "),
+            ],
+        ),
+        ("- no emojis\n  unless I ask\n- no jokes", ["no emojis unless I ask", "no jokes"]),
+    ],
+    ids=["two lines", "a comma", "a width", "an item"],
+)
+def test_a_sentence_goes_on_behind_the_break_of_a_wrapped_line(text, prose):
+    assert units(text) == prose
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- never push\n- no emojis",
+        "Shopping\nmilk\neggs",
+        "# Rules for the whole project\nnever push",
+        "Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you.",
+        "never push to main\nthe tests for the parser are red",
+        "> Never deploy on Fridays\nunless I say so.",
+        "Here is what I want:\nno emojis",
+        "Never push to main.\nnow fix the parser",
+    ],
+    ids=["list", "title", "heading", "poem", "lines", "quotation", "colon", "full stop"],
+)
+def test_any_other_line_break_ends_a_sentence(text):
+    assert len(units(text)) == len(text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sign with just 'R.' and no 'Kind regards' at the end.",
+        "Sign as 'R. Dunne' or “Dr. Dunne” here.",
+        "Call me at 5 p.m. on Fridays.",
+        'He said "Stop!" and left.',
+    ],
+    ids=["quoted initial", "quoted name", "initials", "quotation"],
+)
+def test_a_sentence_goes_on_behind_what_is_quoted_in_it(text):
+    assert units(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Der Ofen ist aus!", "Ada kam."),
+        ("वह आया।", "यह ठीक है।"),
+        ("یہ ٹھیک ہے۔", "وہ آیا۔"),
+        ("እሺ።", "ሰላም ነው።"),
+        ("Այո։", "Նա եկավ։"),
+    ],
+    ids=["Latin", "Hindi", "Urdu", "Ethiopic", "Armenian"],
+)
+def test_a_sentence_ends_at_the_mark_of_its_script(first, second):
+    assert sentences(f"{first} {second}") == [first, second]
+    assert ends_as_statement(first)
 
 
 @given(st.text())
