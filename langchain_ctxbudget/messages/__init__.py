@@ -17,6 +17,7 @@ from langchain_ctxbudget.messages.fingerprints import (
     message_data,
     plainly_same,
 )
+from langchain_ctxbudget.messages.letters import somebody_elses_from, without_reported_speech
 from langchain_ctxbudget.messages.machine_text import without_machine_text
 from langchain_ctxbudget.messages.messages import (
     WHOLE,

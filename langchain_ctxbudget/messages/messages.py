@@ -37,6 +37,7 @@ from langchain_ctxbudget.content import (
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
+from langchain_ctxbudget.messages.letters import without_letters
 from langchain_ctxbudget.messages.machine_text import typed_words
 from langchain_ctxbudget.messages.prose import without_pasted
 from langchain_ctxbudget.messages.text import (
@@ -202,17 +203,24 @@ def is_only_media(message: BaseMessage) -> bool:
 def own_words(message: BaseMessage) -> str:
     """Returns the words that somebody says themselves.
 
-    What a user has pasted is not among them, nor what a program wrote in the user's name.
+    What a user has pasted is not among them, nor are mails, texts to be worked on, and what a
+    program wrote in the user's name. An example of a conversation has none.
     """
     is_human = isinstance(message, HumanMessage)
-    if is_human and message.additional_kwargs.get("lc_source"):
+    if _is_example(message) or (is_human and message.additional_kwargs.get("lc_source")):
         return ""
     own_parts = [part for part in _parts_read(message) if part.kind in _OWN_WORDS]
     texts = [(part.text or "").strip() for part in own_parts]
     text = "\n".join(filter(None, texts))
     if is_human:
-        return without_pasted(typed_words(text)).strip()
+        return without_letters(without_pasted(typed_words(text))).strip()
     return text
+
+
+def _is_example(message: BaseMessage) -> bool:
+    """Tells whether a message is marked as an example, with LangChain's flag or beside it."""
+    flag = getattr(message, "example", False) or message.additional_kwargs.get("example")
+    return flag is True
 
 
 # Which messages are accepted

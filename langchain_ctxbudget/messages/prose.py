@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from langchain_ctxbudget.messages.letters import LEFT_OUT
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
     LINE_CHARACTERS,
@@ -20,8 +21,6 @@ SYMBOL_SHARE = 0.2
 _FENCE = "```"
 _HEADS = "#>|"
 """A line that begins with one of these is a heading, a quotation or a row of a table."""
-_LEFT_OUT = "\n[\u2026]\n"
-"""No sentence, so that nobody reads what stands before and after it as one."""
 
 
 def units(text: str) -> list[str]:
@@ -161,7 +160,7 @@ def without_pasted(text: str) -> str:
     marks = list(ENGLISH.paste.finditer(text))
     if not marks:
         return text
-    rest = text[: marks[0].start()] + _LEFT_OUT
+    rest = text[: marks[0].start()] + LEFT_OUT
     if not _leave_open(marks):
         rest += text[marks[-1].end() :]
     has_words = any(map(str.isalnum, rest))

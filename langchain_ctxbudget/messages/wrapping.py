@@ -7,6 +7,7 @@ was wrapped it ends none, and what stands behind it may limit a rule.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from langchain_ctxbudget.messages.text import ENGLISH, is_at_end_of_sentence
@@ -29,7 +30,7 @@ class WrappingPolicy:
 WRAPPING_POLICY = WrappingPolicy()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Paragraph:
     """Lines of prose between blank ones, without white space at their ends."""
 
@@ -37,7 +38,7 @@ class Paragraph:
     indents: Sequence[int]
     """How far each line is indented, in characters."""
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """The columns of the longest line."""
         return max(map(_columns, self.lines))
@@ -48,7 +49,7 @@ class Paragraph:
         least = WRAPPING_POLICY.least_columns
         return least <= self.columns <= WRAPPING_POLICY.most_columns
 
-    @property
+    @cached_property
     def is_wrapped_throughout(self) -> bool:
         """True if each of its lines was full: the next word would not have had room in it."""
         if len(self.lines) < WRAPPING_POLICY.fewest_lines or not self.has_a_width:

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from langchain_ctxbudget.messages import digest, one_line, prose_spans, without_quotations
+from langchain_ctxbudget.messages import (
+    digest,
+    one_line,
+    prose_spans,
+    somebody_elses_from,
+    without_quotations,
+    without_reported_speech,
+)
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
 from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights, probabilities
 
@@ -63,8 +70,8 @@ class Said(NamedTuple):
 def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     """Returns what the sentences of some messages are, without those that are nothing.
 
-    What stands in quotation marks takes nothing back. Many messages at once take much less time
-    each than one.
+    Only the user's own words take something back: not what stands in quotation marks, in a letter
+    or in reported speech. Many messages at once take much less time each than one.
 
     Args:
         texts: What somebody says in each message in their own words.
@@ -79,7 +86,7 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     said: list[tuple[Said, ...]] = []
     for text, spans in spans_by_text:
         found = [_said(span, next(rows)) for span in spans]
-        own = [_without_quoted_lifting(one, text) for one in found if one is not None]
+        own = [_with_own_lifting(one, text) for one in found if one is not None]
         said.append(tuple(one for one in own if one is not None))
     return said
 
@@ -109,8 +116,10 @@ def _has_letters(text: str, span: Span) -> bool:
     return any(map(str.isalpha, text[begin:end]))
 
 
-def _without_quoted_lifting(said: Said, text: str) -> Said | None:
-    """Returns what a sentence is if what it quotes takes nothing back; None if it is nothing then.
+def _with_own_lifting(said: Said, text: str) -> Said | None:
+    """Returns what a sentence is if only the user's own words take something back.
+
+    It is None if the sentence is nothing then.
 
     Args:
         said: What it is.
@@ -118,15 +127,23 @@ def _without_quoted_lifting(said: Said, text: str) -> Said | None:
     """
     if said.lifting < READING_POLICY.lifting:
         return said
-    own_words = without_quotations(text, said.begin, said.end)
-    if own_words == said.words_in(text):
-        return said
-    lifting = min(said.lifting, _lifting_of(own_words))
+    lifting = min(said.lifting, _own_lifting(said, text))
     if said.label is not Label.LIFTING:
         return said._replace(lifting=lifting)
     if lifting < READING_POLICY.lifting:
         return None
     return said._replace(certainty=lifting, lifting=lifting)
+
+
+def _own_lifting(said: Said, text: str) -> float:
+    """Returns how likely the user's own words in a sentence take something back."""
+    if said.begin >= somebody_elses_from(text):
+        return 0.0
+    words = one_line(without_quotations(text, said.begin, said.end))
+    own_words = without_reported_speech(words)
+    if own_words == one_line(said.words_in(text)):
+        return said.lifting
+    return _lifting_of(own_words)
 
 
 def _lifting_of(sentence: str) -> float:

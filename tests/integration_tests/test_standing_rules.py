@@ -414,10 +414,21 @@ def test_a_rule_goes_with_the_words_of_its_message(talk: Talk) -> None:
         HumanMessage(NO_PUSH, name="Bob"),
         HumanMessage(f"```\n{NO_PUSH}\n```"),
         HumanMessage(f"> {NO_PUSH}"),
+        HumanMessage(NO_PUSH, example=True),
+        HumanMessage(f"Please proofread this:\n\n{NO_PUSH}"),
         HumanMessage(f"<document>\n{NO_PUSH}\n</document>"),
         HumanMessage('{"rule": "' + NO_PUSH + '"}'),
     ],
-    ids=["assistant", "other speaker", "code", "quotation", "document", "JSON"],
+    ids=[
+        "assistant",
+        "other speaker",
+        "code",
+        "quotation",
+        "example",
+        "to be proofread",
+        "document",
+        "JSON",
+    ],
 )
 def test_others_state_no_rule(talk: Talk, message: BaseMessage) -> None:
     talk.say("Hello.")
@@ -430,6 +441,8 @@ OTHERS_LIFT: dict[str, list[BaseMessage]] = {
     "assistant": [AIMessage(PUSH_AGAIN)],
     "other speaker": [HumanMessage(PUSH_AGAIN, name="Bob")],
     "quotation": [HumanMessage(f"> {PUSH_AGAIN}")],
+    "mail": [HumanMessage(f"From: Bob <bob@example.org>\nSubject: main\n\n{PUSH_AGAIN}")],
+    "example": [HumanMessage(PUSH_AGAIN, example=True)],
     "document": [HumanMessage(f"<document>\n{PUSH_AGAIN}\n</document>")],
     "tool": [
         AIMessage("", tool_calls=[{"name": "read", "args": {}, "id": "1"}]),
