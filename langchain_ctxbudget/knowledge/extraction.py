@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorO
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.grounding import Ground
+from langchain_ctxbudget.knowledge.grounding import Ground, said_by_user
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     ENGLISH,
@@ -488,8 +488,8 @@ def _sources_of(
 ) -> list[ReadMessage]:
     """Returns the messages in which the names and numbers of a fact stand; none where they do not.
 
-    These are the messages that it names. One that names none is looked for in all that the user
-    said.
+    These are the messages that it names, of which the user's count. One that names none is looked
+    for in all that the user said.
 
     Args:
         note: The fact.
@@ -500,7 +500,7 @@ def _sources_of(
     known_texts = [known[name].text for name in names if name in known]
     if note.messages:
         cited = _cited(note, said)
-        return cited if Ground(cited, known_texts).bears(note.text) else []
+        return cited if Ground(said_by_user(cited), known_texts).bears(note.text) else []
 
     own = [message for message in said if message.from_user]
     if not Ground(own, known_texts).bears(note.text):

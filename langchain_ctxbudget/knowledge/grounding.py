@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import date
 
 from langchain_ctxbudget.knowledge.records import ENGLISH, ReadMessage
-from langchain_ctxbudget.messages import STOP_WORDS, digits_in, fold, numbers_in, sentences, terms
+from langchain_ctxbudget.messages import (
+    STOP_WORDS,
+    digits_in,
+    fold,
+    numbers_in,
+    sentences,
+    terms,
+    word_count,
+)
 from langchain_ctxbudget.search import NamedDate, named_dates
 
 _WORD = re.compile(r"[^\W_]+")
@@ -33,11 +41,35 @@ class GroundingPolicy:
     and the last one of a name between the two."""
     english_share: float = 1 / 4
     """A text with at least this share of English stop words is in English."""
+    most_affirming_words: int = 8
+    """A message of more words says something itself, besides yes."""
     near_days: int = 31
     """A date at most so many days from a message may stand for "yesterday" or "next week"."""
 
 
 GROUNDING = GroundingPolicy()
+
+
+def said_by_user(said: Sequence[ReadMessage]) -> list[ReadMessage]:
+    """Returns the messages of the user, and those of others to which the user then says yes.
+
+    Names and numbers that only an assistant has said are no facts about the user.
+
+    Args:
+        said: Messages, in order.
+    """
+    own: list[ReadMessage] = []
+    for number, message in enumerate(said):
+        following = said[number + 1 : number + 2]
+        if message.from_user or any(map(_affirms, following)):
+            own.append(message)
+    return own
+
+
+def _affirms(message: ReadMessage) -> bool:
+    """Tells whether a user says no more than yes to what was said before: "yes, that one"."""
+    is_short = word_count(message.text) <= GROUNDING.most_affirming_words
+    return message.from_user and is_short and bool(ENGLISH.affirms.match(message.text))
 
 
 class Ground:

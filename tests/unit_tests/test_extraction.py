@@ -255,6 +255,13 @@ def test_a_fact_may_repeat_what_the_known_one_says_that_it_refines():
     assert item.same_as == "fact-1"
 
 
+def test_a_fact_of_the_assistants_words_alone_is_dropped():
+    said = [SAID[1]._replace(text="Nadia in Lisbon would like it."), SAID[2]]
+    [note] = [{"text": "Has a friend Nadia", "category": "identity", "messages": [1, 2]}]
+
+    assert learned(said=said, facts=[note]).facts == ()
+
+
 def test_eight_facts_of_a_reply_are_taken():
     notes = [{**FACT, "text": f"Moved {'very ' * number}often"} for number in range(12)]
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from langchain_ctxbudget.knowledge.grounding import Ground
+from langchain_ctxbudget.knowledge.grounding import Ground, said_by_user
 from langchain_ctxbudget.knowledge.records import ReadMessage
 
 FRIDAY = datetime(2026, 5, 1, tzinfo=UTC)
@@ -62,3 +62,23 @@ def test_what_stands_in_no_message_is_not_borne(said, noted):
 
 def test_a_date_near_no_message_must_stand_there():
     assert not ground("I moved in yesterday.", at=None).bears("Moved in on 2026-04-30")
+
+
+LISBON = ReadMessage(id="a", digest="a", text="Do you mean Lisbon?", from_user=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("Yes, that one.", ["a", "m"]),
+        ("Ja, genau.", ["a", "m"]),
+        ("对，就是那个。", ["a", "m"]),
+        ("No, another one.", ["m"]),
+        ("Yesterday.", ["m"]),
+        ("Yes, and then tell me what the weather will be like there in May.", ["m"]),
+    ],
+)
+def test_what_others_say_counts_where_the_user_says_yes(text, ids):
+    answer = ReadMessage(id="m", digest="m", text=text)
+
+    assert [message.id for message in said_by_user([LISBON, answer])] == ids
