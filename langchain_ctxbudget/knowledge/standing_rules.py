@@ -185,6 +185,23 @@ class StandingRules:
         """The ids of the rules, also of those from elsewhere, that this conversation takes back."""
         return frozenset(lifting.rule.id for lifting in self.liftings)
 
+    @cached_property
+    def lifted_beside(self) -> tuple[StandingRule, ...]:
+        """The rules that messages of this conversation state as if they held.
+
+        They were lifted by hand, or taken back or replaced in another conversation, and no message
+        of this one says so.
+        """
+        learned = (*self.elsewhere, *self.by_hand)
+        standing = _outcome_of(self.events, learned).standing
+        holding = [rule for rule in standing if rule.id not in self.lifted_ids]
+        lifted = [rule for rule in standing if rule.id in self.lifted_ids]
+        return tuple(
+            rule
+            for rule in lifted
+            if rule.position is not None and not _is_said_by(holding, rule.text)
+        )
+
     def said_between(self, begin: int, end: int) -> list[StandingRule]:
         """Returns the sentences about rules that must not be lost with some messages, in order.
 
@@ -277,6 +294,11 @@ def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
 def says_the_same_rule(rule: StandingRule, text: str) -> bool:
     """Tells whether a rule says the same as a text."""
     return likeness(rule.text, text) >= RULE_POLICY.same_at
+
+
+def _is_said_by(rules: Iterable[StandingRule], text: str) -> bool:
+    """Tells whether one of some rules says the same as a text."""
+    return any(says_the_same_rule(rule, text) for rule in rules)
 
 
 def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:

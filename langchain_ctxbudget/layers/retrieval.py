@@ -4,7 +4,7 @@ What may be quoted, and how it is ranked, is decided in the room `retrieval`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer, LayerSpec
@@ -18,7 +18,7 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
-from langchain_ctxbudget.layers.rules import said_by_rules
+from langchain_ctxbudget.layers.rules import no_longer_holding, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
 
@@ -55,7 +55,19 @@ class RetrievalLayer(PromptLayer):
         return min(most_tokens, spec.limit_tokens)
 
     def items(self, view: View, tokens: int) -> Chosen:
-        """Returns those of the ranked texts that are worth their tokens, within the grant."""
+        """Returns those of the ranked texts that are worth their tokens, within the grant.
+
+        In front of them it tells which rules no longer hold, whatever room there is.
+        """
+        notices = no_longer_holding(view)
+        chosen = self._quoted(view, max(0, tokens - sum(part.tokens for part in notices)))
+        if notices and chosen.fragments:
+            section = chosen.fragments[0].section
+            notices = tuple(replace(notice, section=section) for notice in notices)
+        return replace(chosen, fragments=(*notices, *chosen.fragments))
+
+    def _quoted(self, view: View, tokens: int) -> Chosen:
+        """Returns those of the ranked texts that are worth their tokens."""
         pool = view.pool
         if pool is None:
             return NOTHING_CHOSEN

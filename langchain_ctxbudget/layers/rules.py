@@ -3,10 +3,13 @@
 A rule whose message stands in the prompt word for word is said there. All others stand first in the
 stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
 rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
+
+A rule that was lifted by hand, or in another conversation, may still be said by its message. Then
+the background of the next turn says once that it no longer holds, so that the prompt only grows.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import HistoryView
@@ -19,6 +22,8 @@ HEADING = (
     "## Standing rules\n"
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
+NO_LONGER_HOLDS = "- No longer holds, as the user has taken it back: "
+NOTICE_SECTION = "## Standing rules\n"
 FIRST_VALUE = 1_000.0
 """The value of the first line, above that of any preference; each further line has 1 less."""
 
@@ -31,10 +36,13 @@ class ShownRules:
     left_out: tuple[Fragment, ...] = ()
     """Those that take more than the share of the budget that rules have."""
 
+    no_longer: tuple[Fragment, ...] = ()
+    """Lines that tell which rules no longer hold, although a message states them."""
+
     @property
     def text(self) -> str:
         """The rules with the line above them; empty where none are shown."""
-        lines = "".join(part.text for part in self.fragments)
+        lines = "".join(part.text for part in (*self.fragments, *self.no_longer))
         return f"{HEADING}{lines}" if lines else ""
 
     @property
@@ -76,7 +84,34 @@ def rules_of_window(
         # What was said behind the cut stands in the part itself.
         in_force = rules.in_force(until=max(history.record.begun, history.record.position))
     missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
-    return _fitting(missing, count, limit_tokens)
+    still_said = [rule for rule in rules.lifted_beside if _is_said(rule, history.groups)]
+    return replace(
+        _fitting(missing, count, limit_tokens),
+        no_longer=tuple(_notice(rule, count) for rule in still_said),
+    )
+
+
+def no_longer_holding(view: View) -> tuple[Fragment, ...]:
+    """Returns lines that tell which rules no longer hold, although the prompt states them.
+
+    What an earlier background of the prompt tells is not told again.
+    """
+    told: set[str] = set()
+    for background in view.history.backgrounds.values():
+        told.update(part.id for part in background.fragments)
+    notices = [
+        _notice(rule, view.counter.count_text)
+        for rule in view.known.rules.lifted_beside
+        if _is_stated(rule, view)
+    ]
+    return tuple(notice for notice in notices if notice.id not in told)
+
+
+def _is_stated(rule: StandingRule, view: View) -> bool:
+    """Tells whether a prompt states a rule before its turn, and the turn does not state it anew."""
+    if any(one_line(rule.text) in one_line(plain_text(message)) for message in view.turn.given):
+        return False
+    return _is_said(rule, view.history.groups) or _is_noted(rule, view)
 
 
 def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -> ShownRules:
@@ -220,6 +255,20 @@ def rule_line(rule: StandingRule) -> str:
         return f"- {text}\n"
     day = f" ({rule.day})" if rule.day else ""
     return f'- "{text}"{day}\n'
+
+
+def _notice(rule: StandingRule, count: Count) -> Fragment:
+    """Returns the line that tells that a rule no longer holds."""
+    line = NO_LONGER_HOLDS + rule_line(rule).removeprefix("- ")
+    return Fragment(
+        layer=Layer.RETRIEVAL,
+        id=f"lifted {rule.id}",
+        text=line,
+        tokens=count(line),
+        reason=Reason.STANDING_RULE,
+        section=NOTICE_SECTION,
+        value=FIRST_VALUE,
+    )
 
 
 def _fragment(rule: StandingRule, place: int, count: Count) -> Fragment:

@@ -48,6 +48,10 @@ def _plain_reader() -> Iterator[None]:
         yield
 
 
+NO_LONGER_HOLDS = "No longer holds, as the user has taken it back: "
+NO_LONGER = f'{NO_LONGER_HOLDS}"{NO_PUSH}"'
+
+
 class Clock:
     """A clock that a test moves."""
 
@@ -354,6 +358,91 @@ def test_a_rule_that_is_lifted_by_hand_goes_at_once(stated: Talk) -> None:
     stated.chat.lift_rule(rule.id)
 
     assert NO_PUSH not in zone_of(stated.say("Hello."))
+
+
+@pytest.fixture
+def lifted_by_hand(talk: Talk) -> Talk:
+    """A conversation in which a rule is lifted by hand while its message stands in the prompt."""
+    talk.say(NO_PUSH)
+    talk.say("Hello.")
+    [rule] = talk.chat.rules()
+    talk.chat.lift_rule(rule.id)
+    return talk
+
+
+def test_a_prompt_says_that_a_rule_in_it_no_longer_holds(lifted_by_hand: Talk) -> None:
+    prompt = lifted_by_hand.say("Hello again.")
+
+    assert says(prompt, NO_PUSH)
+    assert NO_LONGER in prompt.messages[-1].text
+
+
+def test_what_no_longer_holds_is_told_once(lifted_by_hand: Talk) -> None:
+    lifted_by_hand.say("Hello again.")
+    lifted_by_hand.say("And what about trains?")
+
+    assert sent(lifted_by_hand.prompts[-1]).count(NO_LONGER) == 1
+
+
+def test_a_prompt_with_a_lifted_rule_only_grows(lifted_by_hand: Talk) -> None:
+    lifted_by_hand.say("Hello again.")
+    lifted_by_hand.say("And what about trains?")
+    prompts = lifted_by_hand.prompts
+
+    assert [prompt.report.stability.mode for prompt in prompts[1:]] == ["extended"] * 3
+    assert all(sent(after).startswith(sent(before)) for before, after in pairwise(prompts))
+
+
+def test_what_no_longer_holds_is_in_the_report(lifted_by_hand: Talk) -> None:
+    report = lifted_by_hand.say("Hello again.").report
+    [item] = [
+        item for layer in report.layers for item in layer.items if item.reason == "standing_rule"
+    ]
+
+    assert item.status == "included"
+    assert 0 < item.tokens <= 40
+
+
+def test_what_no_longer_holds_goes_with_the_message_of_the_rule(lifted_by_hand: Talk) -> None:
+    prompt = lifted_by_hand.much_later()
+
+    assert not says(prompt, NO_PUSH)
+    assert NO_LONGER not in sent(prompt)
+
+
+def test_a_rule_of_the_left_out_middle_no_longer_holds(talk: Talk) -> None:
+    talk.go_on(TURNS // 2)
+    talk.say(NO_PUSH)
+    talk.go_on(TURNS // 2)
+    [rule] = talk.chat.rules()
+    talk.chat.lift_rule(rule.id)
+    prompt = talk.say("Hello again.")
+
+    assert f"with these rules of the user:]\n{line_of(NO_PUSH)}" in sent(prompt)
+    assert NO_LONGER in prompt.messages[-1].text
+
+
+def test_a_rule_that_is_said_once_more_holds(lifted_by_hand: Talk) -> None:
+    assert NO_LONGER not in sent(lifted_by_hand.say(NO_PUSH))
+    assert NO_LONGER not in sent(lifted_by_hand.say("Hello again."))
+
+
+def test_a_window_says_that_a_rule_in_it_no_longer_holds(lifted_by_hand: Talk) -> None:
+    history = BudgetedChatMessageHistory(
+        "c1", user_id="ada", pipeline=lifted_by_hand.chat.pipeline, max_tokens=BUDGET
+    )
+
+    assert NO_LONGER in history.messages[0].text
+
+
+def test_a_rule_that_is_lifted_elsewhere_no_longer_holds(everywhere: Talk) -> None:
+    elsewhere = other(everywhere)
+    elsewhere.say(EMOJIS_AGAIN)
+    learn(elsewhere.chat)
+    prompt = everywhere.say("Hello.")
+
+    assert says(prompt, NO_EMOJIS)
+    assert f'{NO_LONGER_HOLDS}"{NO_EMOJIS}"' in prompt.messages[-1].text
 
 
 def test_a_rule_that_is_added_by_hand_comes_at_once(talk: Talk) -> None:
