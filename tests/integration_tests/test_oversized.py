@@ -370,7 +370,7 @@ def check_every_call_is_answered(context: AssembledContext) -> None:
     assert answered == [call["id"] for call in calls]
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=30)
 @given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
 def test_any_turn_fits_or_its_floors_do(
     turn: list[BaseMessage], budget: int, oversized: str

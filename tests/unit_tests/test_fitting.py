@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -72,7 +72,6 @@ def is_part_in_order(parts: Sequence[object], whole: Sequence[object]) -> bool:
     return all(part in remaining for part in parts)
 
 
-@settings(max_examples=80)
 @given(CONTENTS, st.integers(0, 400))
 def test_steps_are_taken_in_order_as_far_as_needed(content: Content, limit: int) -> None:
     def excess(content: Content) -> int:
@@ -89,7 +88,6 @@ def test_steps_are_taken_in_order_as_far_as_needed(content: Content, limit: int)
         assert reduce(smaller, COUNTER, excess) == (smaller, (), ())
 
 
-@settings(max_examples=80)
 @given(CONTENTS, st.integers(0, 400))
 def test_what_stays_keeps_its_order_and_all_that_goes_is_named(
     content: Content, limit: int

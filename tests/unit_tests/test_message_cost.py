@@ -115,7 +115,7 @@ MESSAGE = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(MESSAGE, max_size=4))
 def test_messages_cost_what_chat_openai_says(
     chat_openai: ChatOpenAI, messages: list[BaseMessage]

@@ -244,7 +244,6 @@ def states_of_messages(parts):
     return states
 
 
-@settings(max_examples=200)
 @given(coverages())
 def test_ranges_put_every_message_in_its_state_and_are_few(coverage):
     parts = coverage.ranges()

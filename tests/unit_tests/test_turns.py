@@ -1,7 +1,7 @@
 """Groups that live or die together, and the repairs that make a sequence valid."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
@@ -255,7 +255,6 @@ def count_of_stand_ins(messages):
 # Every transcript
 
 
-@settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_every_transcript_becomes_one_that_providers_accept(messages):
     before = [message.model_copy(deep=True) for message in messages]
@@ -267,7 +266,6 @@ def test_every_transcript_becomes_one_that_providers_accept(messages):
     assert messages == before
 
 
-@settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_no_message_is_lost_without_a_repair_or_sent_twice(messages):
     groups, repairs = grouped(messages, COMMON)
@@ -331,7 +329,6 @@ def test_a_well_formed_transcript_may_be_cut_between_groups(messages):
             assert kinds(messages[position:]) == []
 
 
-@settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_a_safe_cut_is_never_far_away(messages):
     cuts = zip(messages, safe_cuts(messages), strict=True)
