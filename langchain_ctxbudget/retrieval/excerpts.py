@@ -1,5 +1,6 @@
 """The sentences of a text that have most to do with a question."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,6 +28,8 @@ class ExcerptPolicy:
     it is rare. A term that one message in fifty has is worth 4, one that every third has 1."""
     quoted_question: float = 0.5
     """What a term of the quoted question counts, beside one of the message itself."""
+    most_sentences: int = 2
+    """The most sentences of an excerpt."""
     second_share: float = 0.6
     """A second sentence comes along if it is worth so much of the best one."""
     texts_remembered: int = 1_024
@@ -36,6 +39,7 @@ class ExcerptPolicy:
 EXCERPTS = ExcerptPolicy()
 _ASKS_OR_ANNOUNCES = ("?", ":", "？", "：")  # noqa: RUF001
 """How sentences end that ask back, or say that something follows."""
+_HEADING = re.compile(r"\s*#{1,6}\s")
 Worths = Mapping[str, float]
 """What each term is worth."""
 
@@ -59,9 +63,15 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
     worths |= message
     sentences = _sentences_of(reply[: EXCERPTS.looked_through_characters])
     worth_of = [sum(worths.get(term, 0.0) for term in one.terms) for one in sentences]
+    news_of = [len(one.terms - worths.keys()) for one in sentences]
+
+    def order(number: int) -> tuple[float, int]:
+        """Returns a sort key: of equal sentences, the one comes first that says more besides."""
+        return -worth_of[number], -news_of[number]
+
     least = EXCERPTS.least_worth
     chosen: list[int] = []
-    for number in sorted(range(len(sentences)), key=lambda number: -worth_of[number]):
+    for number in sorted(range(len(sentences)), key=order):
         if worth_of[number] < least:
             break
         if _is_courtesy(sentences[number].text):
@@ -69,7 +79,7 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
         if not chosen:
             least = max(least, EXCERPTS.second_share * worth_of[number])
         chosen.append(number)
-        if len(chosen) == 2:
+        if len(chosen) == EXCERPTS.most_sentences:
             break
     return _joined(sentences, chosen)
 
@@ -118,7 +128,8 @@ def _sentences_of(text: str) -> tuple[_Sentence, ...]:
         if not EXCERPTS.least_characters <= length <= EXCERPTS.most_characters:
             continue
         words = text[begin:end]
-        if not words.endswith(_ASKS_OR_ANNOUNCES):
+        line = text[text.rfind("\n", 0, begin) + 1 : begin]
+        if not _HEADING.match(line) and not words.endswith(_ASKS_OR_ANNOUNCES):
             sentences.append(_Sentence(words, frozenset(terms(words))))
     return tuple(sentences)
 

@@ -306,9 +306,9 @@ class Selection:
         self._take_beside(number, line, self.reply_tokens_left, Status.SHRUNK)
 
     def _excerpt_of_reply(self, question: int, reply: str) -> str:
-        """Returns the sentences of a reply that answer its question, and have to do with the message.
+        """Returns the sentences of a reply that answer its question; empty if none does.
 
-        Empty if none does.
+        They have to do with the message, too.
         """
         lexical = self.pool.searched.index.lexical
         quoted = lexical.rarities(about(terms(self.pool.text(question).text)))

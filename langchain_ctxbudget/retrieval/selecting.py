@@ -236,8 +236,9 @@ def _for_index(
 
 def _are_of_user(conversation: Conversation, pool: Pool) -> NDArray[np.bool_]:
     """Returns which texts the user says, here or in other conversations."""
-    elsewhere = [other.from_user for other in pool.others]
-    return np.concatenate((np.array(elsewhere, np.bool_), conversation.table.human.values[pool.places]))
+    elsewhere = np.array([other.from_user for other in pool.others], np.bool_)
+    here = conversation.table.human.values[pool.places]
+    return np.concatenate((elsewhere, here))
 
 
 def _each_said_once(

@@ -275,18 +275,39 @@ def test_the_same_words_are_quoted_once_though_spaces_and_case_differ():
 
 
 TANDEM = "Who takes care of the old tandem these days?"
+ANSWER = "Ines oils the old tandem every week."
 
 
-def test_a_quoted_question_brings_a_sentence_of_its_reply():
-    reply = "# The tandem these days\nInes does, of the bike, too. " + "It rains. " * 299
-    messages = [*RAIN, HumanMessage(TANDEM), AIMessage(reply)]
+FILLER = "It rains. " * 299
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "# The old tandem these days\n",
+        "That's a great question about the old tandem! ",
+        "Do you mean the old tandem? ",
+        "Here is who takes care of the old tandem:\n- ",
+    ],
+    ids=["heading", "courtesy", "question back", "announcement"],
+)
+def test_a_quoted_question_brings_the_sentence_that_answers(beginning):
+    messages = [*RAIN, HumanMessage(TANDEM), AIMessage(f"{beginning}{ANSWER} {FILLER}")]
 
     found = retrieved(messages, 400, query="The old tandem?")
 
     assert [fragment.text for fragment in found.fragments[-2:]] == [
-        "- user: Who takes care of the old tandem these days?\n",
-        "- assistant: Ines does, of the bike, too. …\n",
+        f"- user: {TANDEM}\n",
+        f"- assistant: {ANSWER} …\n",
     ]
+
+
+def test_a_reply_that_shares_nothing_with_the_message_is_not_quoted():
+    messages = [*RAIN, HumanMessage(TANDEM), AIMessage("That's a great question! " + FILLER)]
+
+    found = retrieved(messages, 400, query="The old tandem?")
+
+    assert found.fragments[-1].text == f"- user: {TANDEM}\n"
 
 
 def test_a_quoted_reply_brings_its_short_question():
