@@ -19,7 +19,7 @@ from langchain_ctxbudget.errors import (
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
-from langchain_ctxbudget.knowledge import facts
+from langchain_ctxbudget.knowledge import Knowledge, detect, facts
 from langchain_ctxbudget.layers import memory_fragments
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import (
@@ -31,8 +31,8 @@ from langchain_ctxbudget.pipeline import (
     run_of,
 )
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.retrieval import search
-from langchain_ctxbudget.settings import SOURCES, Source
+from langchain_ctxbudget.retrieval import Ordering, search
+from langchain_ctxbudget.settings import SOURCES, ContextSettings, Source
 from langchain_ctxbudget.stores import Scope, require_id
 
 SEPARATOR = "\n\n"
@@ -46,11 +46,12 @@ _log = logging.getLogger(__name__)
 class BudgetedRetriever(BaseRetriever):
     """Searches a user's conversations, memories and documents, limited by number and by tokens.
 
-    It is the search that prompts retrieve with, best first. Metadata are `id`, `found_in`
-    (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its
-    parts as `scores`, and `tokens`; of a message `conversation_id` and `reference`, too; of a
-    document its own. The user is `user_id`, else the run's, else `default_user`; a run that names
-    another user than `user_id` is refused. A call may have its own limits: `invoke(query, k=1)`.
+    It is the search that prompts retrieve with, in the order in which they take texts. Metadata are
+    `id`, `found_in` (`conversations`, `memories` or `documents`), `source`, `title`, `date`,
+    `speaker`, `score`, its parts as `scores`, and `tokens`; of a message `conversation_id` and
+    `reference`, too; of a document its own. The user is `user_id`, else the run's, else
+    `default_user`; a run that names another user than `user_id` is refused. A call may have its own
+    limits: `invoke(query, k=1)`.
 
     Example:
         >>> from langchain_core.messages import HumanMessage
@@ -204,7 +205,13 @@ class BudgetedRetriever(BaseRetriever):
                 without_conversation=self.conversation_id,
                 memories=memories,
             )
-            documents, failures = yield from search(sources, query, limit, conversation)
+            ordering = Ordering(
+                settings=stored.settings.retrieval,
+                names=_entity_names(query, stored.settings, stored.knowledge, stored.places),
+                today=workspace.clock().date(),
+                reranker=engine.reranker,
+            )
+            documents, failures = yield from search(sources, query, limit, conversation, ordering)
             for failure in (*problems, *failures):
                 _log.warning("%s", failure)
             return documents
@@ -214,6 +221,16 @@ class BudgetedRetriever(BaseRetriever):
             return (yield from body(None))
         scope = Scope(run.scope.user_id, self.conversation_id)
         return (yield from Prompter(engine, scope).read(body))
+
+
+def _entity_names(
+    query: str, settings: ContextSettings, knowledge: Knowledge, places: Sequence[str]
+) -> list[str]:
+    """Returns the names of the entities that a query is about, where they raise texts."""
+    if not settings.retrieval.entity_weight:
+        return []
+    detected = detect(query, settings, knowledge, places=places)
+    return detected.entity_names(knowledge)
 
 
 def _without_thread(config: RunnableConfig) -> RunnableConfig:

@@ -56,6 +56,11 @@ class Detected:
     topics: Found = field(default_factory=Found)
     entities: Found = field(default_factory=Found)
 
+    def entity_names(self, knowledge: Knowledge) -> list[str]:
+        """Returns the first names of the entities, or the ids of those that are declared."""
+        names = knowledge.names_by_id
+        return [names.get(entity.id, (entity.id,))[0] for entity in self.entities.subjects]
+
 
 def detect(
     text: str,

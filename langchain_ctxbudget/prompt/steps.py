@@ -273,33 +273,28 @@ def _pool(
 ) -> Flow[retrieval.Pool]:
     """Ranks the texts that may be quoted."""
     conversation = plan.conversation
-    settings = plan.request.settings.retrieval
-    today = None if plan.request.now is None else plan.request.now.date()
+    now = plan.request.now
     searched = replace(
         retrieval.Searched.of(conversation),
         embedded_query=query.embedded,
-        today=today,
         elsewhere=access.sources.vectors if access.sources else {},
     )
-    pool = yield from retrieval.gather(
+    pool = yield from retrieval.in_order(
         searched,
         plan.query,
         access.embeddings,
         problems,
-        findings.texts,
+        others=findings.texts,
         found=findings.elsewhere,
+        conversation=conversation,
+        ordering=retrieval.Ordering(
+            settings=plan.request.settings.retrieval,
+            names=plan.findings.detected.entity_names(plan.request.user.knowledge),
+            today=None if now is None else now.date(),
+            reranker=access.reranker,
+        ),
     )
-    pool = replace(pool, named_documents=findings.named_documents)
-    names_by_id = plan.request.user.knowledge.names_by_id
-    entities = plan.findings.detected.entities.subjects
-    names = [names_by_id.get(it.id, (it.id,))[0] for it in entities]
-    pool = retrieval.weighted(pool, settings.memory_weights, today)
-    pool = retrieval.boosted(pool, settings, names, today)
-    if access.reranker is not None:
-        pool = yield from retrieval.rerank(
-            pool, access.reranker, problems, conversation, settings.candidates
-        )
-    return pool
+    return replace(pool, named_documents=findings.named_documents)
 
 
 def settle(plan: Plan) -> Settled:

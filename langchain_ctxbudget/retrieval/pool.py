@@ -23,6 +23,7 @@ from langchain_ctxbudget.retrieval.searched import (
     Searched,
     counts_of,
     digest_of,
+    document_of,
     first_person_of,
     question_of,
     saying_of,
@@ -150,7 +151,7 @@ def _pool_order(other: Other) -> tuple[str, int, str, str, int]:
     """Returns a sort key by which the messages of one conversation come together."""
     if isinstance(other, OtherMessage):
         return other.source, other.age, other.title, "", other.place
-    return other.source, -1, other.date or "", other.title, other.place
+    return other.source, -1, other.date or "", f"{other.title}\n{document_of(other)}", other.place
 
 
 def pooled(
@@ -197,7 +198,7 @@ def pooled(
         question=question,
         others=tuple(elsewhere),
         places=ranked.places,
-        ranking=_with_priorities(ranking, elsewhere),
+        ranking=_with_priorities(_without_age_of_documents(ranking, elsewhere), elsewhere),
         evidence=evidence,
         costs=texts.costs + search.LINE_OVERHEAD_TOKENS,
         may_be_quoted=np.concatenate((is_near, searched.quotable[ranked.places])),
@@ -208,6 +209,13 @@ def pooled(
         likeness=likeness[:first].clip(0, 1),
         other_conversations=found,
     )
+
+
+def in_places_of(pool: Pool, numbers: NDArray[np.intp], why: str) -> Pool:
+    """Gives the values of some texts to these in another order, best first."""
+    keys = pool.ranking.keys.copy()
+    keys[numbers] = np.sort(keys[numbers])[::-1]
+    return replace(pool, ranking=pool.ranking.with_part(why, keys - pool.ranking.keys))
 
 
 class _Corpus:
@@ -292,13 +300,13 @@ class _Corpus:
 def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
     """Returns the number of each text's session, from 0.
 
-    Neighbours of the same source, date and title are in one session.
+    Neighbours of the same source, date and title are in one session; of documents, chunks of one.
     """
     sessions: list[int] = []
     session = 0
     key_before = None
     for other in elsewhere:
-        key = (other.source, other.date, other.title)
+        key = (other.source, other.date, other.title, document_of(other))
         if key_before is not None and key != key_before:
             session += 1
         sessions.append(session)
@@ -493,6 +501,7 @@ def _ranked_texts(corpus: _Corpus, places: NDArray[np.intp]) -> search.Texts:
 def _texts_elsewhere(corpus: _Corpus) -> search.Texts:
     """Returns session, costs, speaker and more of the texts from elsewhere."""
     others = corpus.elsewhere
+    begins_session = np.diff(corpus.sessions_elsewhere, prepend=-1) != 0
     speakers: Mapping[str, int] = corpus.index.speakers
     distances = [1]
     for before, other in pairwise(others):
@@ -505,21 +514,42 @@ def _texts_elsewhere(corpus: _Corpus) -> search.Texts:
         first_person=np.array([first_person_of(other) for other in others], np.float32),
         day=np.array([search.day_number(other.date) for other in others], np.int32),
         place=np.cumsum(distances, dtype=np.intp) - 1,
-        opens=np.diff(corpus.sessions_elsewhere, prepend=-1) != 0,
+        # What is found first of a document opens nothing.
+        opens=begins_session & ~_are_from("documents", others, len(others)),
     )
 
 
 def _distance(before: Other, other: Other) -> int:
     """Returns how many places a text is behind the one before it.
 
-    Messages of one conversation are as far apart as they are there, so that only real neighbours
-    count as neighbours.
+    Messages of one conversation, and chunks of one document, are as far apart as they are there, so
+    that only real neighbours count as neighbours.
     """
-    if not isinstance(before, OtherMessage) or not isinstance(other, OtherMessage):
-        return 1
-    if before.table is not other.table:
+    if isinstance(before, OtherMessage) and isinstance(other, OtherMessage):
+        is_one_text = before.table is other.table
+    else:
+        is_one_text = bool(document_of(other)) and document_of(before) == document_of(other)
+    if not is_one_text:
         return 1
     return min(other.place - before.place, search.NEIGHBOURHOOD + 1)
+
+
+def _without_age_of_documents(
+    ranking: search.Ranking, elsewhere: Sequence[Other]
+) -> search.Ranking:
+    """Returns a ranking in which all documents are as old as the newest.
+
+    They stand in the order of their titles, of which nothing follows.
+    """
+    recency = ranking.components.get("recency")
+    are_documents = np.flatnonzero(_are_from("documents", elsewhere, len(elsewhere)))
+    if recency is None or not len(are_documents):
+        return ranking
+    of_documents = recency[are_documents]
+    raised = np.zeros_like(recency)
+    raised[are_documents] = of_documents.max() - of_documents
+    parts = {**ranking.components, "recency": recency + raised}
+    return replace(ranking, keys=ranking.keys + raised, components=parts)
 
 
 def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> search.Ranking:

@@ -128,6 +128,11 @@ def first_person_of(other: Other) -> float:
     return other.first_person if isinstance(other, OtherMessage) else _first_person(other.text)
 
 
+def document_of(other: Other) -> str:
+    """Returns the id of the document that a text is a chunk of; empty where it is none."""
+    return other.id.rpartition("#")[0] if other.source == "documents" else ""
+
+
 def stands_for_others(other: Other) -> bool:
     """Tells whether a text stands for others, too; those chosen for their words stand for none."""
     if isinstance(other, OtherMessage):

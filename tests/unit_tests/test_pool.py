@@ -311,7 +311,7 @@ def documents() -> list[Document]:
     """The best two texts of a memory and two messages."""
     store = Catalogue(InMemoryStore())
     sources = Sources(store, "ada", ["memories"], memories=[memory(1, "The blue bike.")])
-    view = conversation(["It rained.", "The bike is here, somewhere."])
+    view = conversation(["The bike is here.", "It rained."])
 
     found, failures = drive(search(sources, QUERY, 2, view))
 
@@ -319,10 +319,10 @@ def documents() -> list[Document]:
     return found
 
 
-def test_the_most_relevant_texts_are_found_best_first(documents: list[Document]) -> None:
+def test_the_texts_that_are_worth_most_are_found_best_first(documents: list[Document]) -> None:
     assert [document.page_content for document in documents] == [
         "The blue bike.",
-        "The bike is here, somewhere.",
+        "The bike is here.",
     ]
 
 
@@ -330,7 +330,58 @@ def test_what_is_found_has_its_score_and_its_parts(documents: list[Document]) ->
     first, second = (document.metadata for document in documents)
 
     assert first["score"] > second["score"]
-    assert "value" in second["scores"]
+    assert second["scores"]["value"] == round(second["score"], 3)
+
+
+# Documents
+
+
+def chunk(document: str, place: int, text: str, *, title: str = "Guide") -> Candidate:
+    return Candidate(
+        id=f"{document}#{place}", source="documents", text=text, title=title, place=place
+    )
+
+
+CHUNKS = [
+    chunk("b", 7, "The blue bike is in the cellar.", title="B"),
+    chunk("a", 3, "A bike rack.", title="A"),
+    chunk("a", 4, "Rain on the bike.", title="A"),
+    chunk("b", 0, "Bikes are blue.", title="B"),
+]
+
+
+@pytest.fixture(scope="module")
+def pool_of_chunks() -> Pool:
+    """Two chunks of each of two documents."""
+    return gathered(conversation([]), CHUNKS, BagOfWords())
+
+
+@pytest.mark.parametrize("part", ["opening", "recency"])
+def test_a_chunk_neither_opens_nor_is_older_than_others(pool_of_chunks: Pool, part: str) -> None:
+    assert len(set(pool_of_chunks.ranking.components[part].tolist())) == 1
+
+
+def test_parts_of_a_chunks_key_still_add_up(pool_of_chunks: Pool) -> None:
+    components = pool_of_chunks.ranking.components
+    parts = [components[name] for name in components if name not in COUNTED_AS_RELEVANCE]
+
+    assert pool_of_chunks.ranking.keys == pytest.approx(sum(parts))
+
+
+def test_documents_of_one_title_are_not_mixed() -> None:
+    chunks = [chunk("a", 0, "bike"), chunk("b", 0, "blue bike"), chunk("a", 1, "a bike")]
+
+    pool = gathered(conversation([]), chunks, BagOfWords())
+
+    assert [other.id for other in pool.others] == ["a#0", "a#1", "b#0"]
+
+
+def test_only_real_neighbours_of_a_chunk_lend_it_scores() -> None:
+    chunks = [chunk("a", 0, "blue bike"), chunk("a", 9, "Rain, and a bike.")]
+
+    pool = gathered(conversation([]), chunks, BagOfWords())
+
+    assert pool.ranking.components["neighbours"].tolist() == [0, 0]
 
 
 # Rerankers
