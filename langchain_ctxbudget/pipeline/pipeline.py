@@ -97,7 +97,8 @@ class ContextPipeline:
             token_counter: counts tokens; default: the model's.
             summary_model: writes summaries in the background; until it has, extracted sentences
                 stand instead.
-            reranker: any LangChain document compressor, for the best of what was found.
+            reranker: any LangChain document compressor; what it says of the best of what was found
+                adds to their ranking.
             writer_id: the name under which this pipeline appends, unique among its conversations'
                 writers.
             clock: tells what time it is, in UTC where it names no offset; default: the computer's.

@@ -10,11 +10,12 @@ from datetime import date
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import NOWHERE, Conversation, Elsewhere, Entry
 from langchain_ctxbudget.messages import fold
-from langchain_ctxbudget.retrieval.pool import Pool, gather, in_places_of
+from langchain_ctxbudget.retrieval.pool import Pool, gather
 from langchain_ctxbudget.retrieval.reranking import rerank
 from langchain_ctxbudget.retrieval.searched import Other, Searched
 from langchain_ctxbudget.retrieval.selecting import SELECTION
@@ -149,12 +150,19 @@ def weighted(pool: Pool, weights: Sequence[float] | None, today: date | None) ->
     at = np.array(numbers, np.intp)
     parts = [_parts_of_memory(pool.others[number], today) for number in numbers]
     scores = np.column_stack((pool.likeness[at], parts)) @ weights
-    return in_places_of(pool, at[np.argsort(-scores, kind="stable")], "memories")
+    return _in_order(pool, at[np.argsort(-scores, kind="stable")], "memories")
 
 
 def _parts_of_memory(memory: Other, today: date | None) -> list[float]:
     """Returns the certainty, the recency and the importance of a memory, 0 to 1 each."""
     return [memory.certainty, _recency(memory.date, today), PRIORITIES[memory.kind] / 100]
+
+
+def _in_order(pool: Pool, numbers: NDArray[np.intp], why: str) -> Pool:
+    """Gives the values of some texts to these in another order, best first."""
+    keys = pool.ranking.keys.copy()
+    keys[numbers] = np.sort(keys[numbers])[::-1]
+    return replace(pool, ranking=pool.ranking.with_part(why, keys - pool.ranking.keys))
 
 
 def _recency(day: str | None, today: date | None) -> float:

@@ -211,13 +211,6 @@ def pooled(
     )
 
 
-def in_places_of(pool: Pool, numbers: NDArray[np.intp], why: str) -> Pool:
-    """Gives the values of some texts to these in another order, best first."""
-    keys = pool.ranking.keys.copy()
-    keys[numbers] = np.sort(keys[numbers])[::-1]
-    return replace(pool, ranking=pool.ranking.with_part(why, keys - pool.ranking.keys))
-
-
 class _Corpus:
     """All texts that are searched for a question.
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
-from langchain_core.documents import Document
+from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import create_retriever_tool
 from langgraph.store.base import BaseStore
@@ -93,6 +93,26 @@ def test_memories_of_a_persona_are_found_with_it(persona: str | None, is_found: 
     documents = retriever.invoke("boat")
 
     assert ("The boat is green." in texts(documents)) == is_found
+
+
+class Lunch(BaseDocumentCompressor):
+    """A reranker that scores what was said about lunch."""
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
+    ) -> list[Document]:
+        for document in documents:
+            document.metadata["relevance_score"] = float("soup" in document.page_content)
+        return list(documents)
+
+
+def test_a_reranker_of_the_pipeline_has_a_say_in_what_is_found(invoke: Invoke) -> None:
+    pipeline = ContextPipeline(store=make_pipeline().store, reranker=Lunch())
+
+    found = invoke(make_retriever(pipeline, conversation_id="c1", k=None), "bicycle")
+
+    added = {text.page_content: text.metadata["scores"]["reranker"] for text in found}
+    assert [text for text in added if added[text] > 0] == ["We had soup for lunch."]
 
 
 # -- How many

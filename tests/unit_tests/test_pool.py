@@ -388,18 +388,25 @@ def test_only_real_neighbours_of_a_chunk_lend_it_scores() -> None:
 
 
 class Shortest(BaseDocumentCompressor):
-    """The shortest text first."""
+    """The shortest text first; with scores, the fewer characters, the better."""
 
+    score_name: str = ""
+    most: int = 100
     shown: list[str] = Field(default_factory=list)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> list[Document]:
         self.shown.extend(document.page_content for document in documents)
-        return sorted(documents, key=lambda document: len(document.page_content))
+        ordered = sorted(documents, key=lambda document: len(document.page_content))
+        if self.score_name:
+            for document in ordered:
+                document.metadata[self.score_name] = 100.0 - len(document.page_content)
+        return ordered[: self.most]
 
 
 BIKES = [f"The blue bike is here{'!' * length}" for length in range(1, 9)]
+SHORTEST_FIRST = [8, 7, 6, 5, 4, 3, 2, 1]
 
 
 @dataclass
@@ -409,39 +416,95 @@ class Reranked:
     before: Pool
     after: Pool
     shown: list[str]
+    problems: list[str]
+
+    @property
+    def added(self) -> list[float]:
+        """What the bikes have gained, the shortest first."""
+        return self.after.ranking.components["reranker"][SHORTEST_FIRST].tolist()
 
 
-def reranked(view: Conversation) -> Reranked:
+def reranked(view: Conversation, **fields: Any) -> Reranked:
     before = gathered(view)
-    reranker = Shortest()
+    reranker = Shortest(**fields)
     problems: list[str] = []
     after = drive(rerank(before, reranker, problems, view, None))
-    assert problems == []
-    return Reranked(before, after, reranker.shown)
+    return Reranked(before, after, reranker.shown, problems)
+
+
+def reranked_bikes(**fields: Any) -> Reranked:
+    """A message that may not be quoted, and eight about the bike, the longest first."""
+    secret = AIMessage("The blue bike is secret.", additional_kwargs={"ctxbudget": "drop"})
+    return reranked(conversation([secret, *reversed(BIKES)]), **fields)
 
 
 @pytest.fixture(scope="module")
 def bikes() -> Reranked:
-    """A message that may not be quoted, and eight about the bike, the longest first."""
-    secret = AIMessage("The blue bike is secret.", additional_kwargs={"ctxbudget": "drop"})
-    return reranked(conversation([secret, *reversed(BIKES)]))
+    return reranked_bikes()
 
 
 def test_a_reranker_sees_what_may_be_quoted(bikes: Reranked) -> None:
     assert sorted(bikes.shown) == sorted(f"user: {text}" for text in BIKES)
 
 
-def test_a_reranker_hands_the_values_of_the_best_out_in_its_order(bikes: Reranked) -> None:
-    shortest_first = bikes.after.ranking.keys[[8, 7, 6, 5, 4, 3, 2, 1]].tolist()
+def test_a_reranker_adds_to_the_value(bikes: Reranked) -> None:
+    added = bikes.after.ranking.components["reranker"]
 
-    assert shortest_first == sorted(shortest_first, reverse=True)
-    assert sorted(bikes.after.ranking.keys) == pytest.approx(sorted(bikes.before.ranking.keys))
+    assert bikes.after.ranking.keys == pytest.approx(bikes.before.ranking.keys + added)
 
 
-def test_a_reranker_is_a_part_of_the_value(bikes: Reranked) -> None:
-    difference = bikes.after.ranking.components["reranker"]
+@pytest.mark.parametrize(
+    "score_name", ["relevance_score", "rerank_score", "query_similarity_score", "score"]
+)
+def test_scores_of_a_reranker_are_standardised_and_count_half(score_name: str) -> None:
+    added = reranked_bikes(score_name=score_name).added
+    scores = np.arange(8, 0, -1)
 
-    assert bikes.after.ranking.keys == pytest.approx(bikes.before.ranking.keys + difference)
+    assert added == pytest.approx(0.5 * (scores - scores.mean()) / scores.std())
+
+
+def test_an_order_without_scores_counts_like_normal_scores(bikes: Reranked) -> None:
+    assert bikes.added == pytest.approx(
+        [0.767, 0.444, 0.244, 0.079, -0.079, -0.244, -0.444, -0.767], abs=0.001
+    )
+
+
+@pytest.mark.parametrize("score_name", ["", "relevance_score"])
+def test_what_a_reranker_leaves_out_ranks_below_and_alike(score_name: str) -> None:
+    added = reranked_bikes(score_name=score_name, most=3).added
+
+    assert added[:3] == pytest.approx([0.767, 0.444, 0.244], abs=0.001)
+    assert added[3:] == pytest.approx([sum(added[:3]) / -5] * 5)
+
+
+def test_what_a_reranker_leaves_out_is_told() -> None:
+    assert reranked_bikes(most=3).problems == [
+        "reranker Shortest: gave back 3 of 8 documents; the others count as ranked below"
+    ]
+
+
+def test_a_reranker_that_gives_nothing_back_changes_nothing() -> None:
+    nothing = reranked_bikes(most=0)
+
+    assert nothing.after.ranking.keys == pytest.approx(nothing.before.ranking.keys)
+
+
+def test_scores_that_are_no_numbers_leave_the_order() -> None:
+    class Unsure(Shortest):
+        def compress_documents(
+            self, documents: Sequence[Document], query: str, callbacks: Any = None
+        ) -> list[Document]:
+            ordered = super().compress_documents(documents, query)
+            for document in ordered:
+                document.metadata["relevance_score"] = float("nan")
+            return ordered
+
+    view = conversation(list(reversed(BIKES)))
+    after = drive(rerank(gathered(view), Unsure(), [], view, None))
+
+    added = after.ranking.components["reranker"].tolist()
+    assert added == sorted(added)
+    assert added[-1] == pytest.approx(0.767, abs=0.001)
 
 
 def test_a_reranker_has_nothing_to_do_in_an_empty_conversation() -> None:
