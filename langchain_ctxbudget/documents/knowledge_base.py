@@ -36,7 +36,7 @@ from langchain_ctxbudget.documents.reading import (
 from langchain_ctxbudget.documents.splitting import SUMMARY_TOKENS, extract, split
 from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.flow import Flow, Lock, T, adrive, batch, drive, in_thread, locked
-from langchain_ctxbudget.messages import one_line
+from langchain_ctxbudget.messages import code_fences, one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
 from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, put_of, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
@@ -109,7 +109,8 @@ class KnowledgeBase:
             embeddings: for a store without an index; default: `LocalEmbeddings`, where they are
                 installed.
             token_counter: how tokens are counted; default: exact o200k_base.
-            chunk_tokens: the most tokens of a chunk.
+            chunk_tokens: the most tokens of a chunk; a fence of code that is longer stays whole, up
+                to four times as many.
             chunk_overlap_tokens: about so many tokens of a chunk are repeated in the next one.
 
         Raises:
@@ -396,7 +397,16 @@ class KnowledgeBase:
         """Returns a digest of everything that the record of a document depends on."""
         parts = [(part.heading, part.metadata, len(part.text)) for part in document.parts]
         sizes = (self._chunk_tokens, self._chunk_overlap_tokens)
-        made_from = (document.about, parts, sizes, self._counter.name, has_index(self.store))
+        made_from: tuple[object, ...] = (
+            document.about,
+            parts,
+            sizes,
+            self._counter.name,
+            has_index(self.store),
+        )
+        # Earlier versions cut fences of code: such a document is split anew when it is added again.
+        if code_fences(document.text):
+            made_from = (*made_from, "whole fences")
         return hash_of(repr(made_from))
 
     def _split(

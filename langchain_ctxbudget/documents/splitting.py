@@ -1,17 +1,27 @@
 """From the text of a document to its chunks, and to a summary of its own sentences."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
+from langchain_ctxbudget.messages import CodeFence, code_fences
 from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 SUMMARY_TOKENS = 200
 HEADINGS = " > "
 """Stands between the headings of a section and of those that it is part of."""
+WHOLE_FENCE_CHUNKS = 4
+"""A fence of code that is as long as so many chunks is still one chunk."""
+SMALLEST_CODE_TOKENS = 16
+"""The least room for code in a part of a longer fence."""
+_MARK = re.compile("\0(\\d+)\0")
+"""Stands for a fence while a text is cut; documents have no NUL."""
 _CHUNKS_TOGETHER = 20
 """Chunks from which sentences are picked together."""
 _BORDERS = [
@@ -39,26 +49,100 @@ class Part:
 def split(text: str, counter: TokenCounter, chunk_tokens: int, overlap_tokens: int) -> list[str]:
     """Splits a text into chunks, in order, at paragraphs, lines, sentences and words.
 
-    LangChain's recursive splitter does the work; text without a border is halved until it fits.
+    LangChain's recursive splitter does the work; text without a border is halved until it fits. A
+    fence of code stays whole, also where it is longer than a chunk; one that is much longer is cut
+    between its lines into several fences.
     """
-    from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
-
     pieces = [text]
     if counter.count_text(text) > chunk_tokens:
-        splitter = RecursiveCharacterTextSplitter(
-            separators=_BORDERS,
-            is_separator_regex=True,
-            keep_separator=True,
-            strip_whitespace=False,
-            chunk_size=chunk_tokens,
-            chunk_overlap=overlap_tokens,
-            length_function=counter.count_text,
-        )
-        pieces = []
-        for piece in splitter.split_text(text):
-            pieces += _halved(piece, counter, chunk_tokens)
+        pieces = _Pieces(text, counter, chunk_tokens).of_text(overlap_tokens)
     chunks = (_BLANK_LINES.sub("", piece).rstrip() for piece in pieces)
     return [chunk for chunk in chunks if chunk]
+
+
+class _Pieces:
+    """Cuts a text into pieces.
+
+    While it is cut, marks without a border stand for its fences of code.
+    """
+
+    def __init__(self, text: str, counter: TokenCounter, chunk_tokens: int) -> None:
+        self._text = text
+        self._fences = code_fences(text)
+        self._counter = counter
+        self._chunk_tokens = chunk_tokens
+
+    def of_text(self, overlap_tokens: int) -> list[str]:
+        """Returns the pieces of the text, of which some repeat the end of the one before."""
+        pieces: list[str] = []
+        for piece in self._splitter(overlap_tokens).split_text(self._with_marks()):
+            whole = self._without_marks(piece)
+            if whole == piece:
+                pieces += _halved(piece, self._counter, self._chunk_tokens)
+            elif self._counter.count_text(whole) <= WHOLE_FENCE_CHUNKS * self._chunk_tokens:
+                pieces.append(whole)
+            else:
+                for mark in _MARK.finditer(piece):
+                    pieces += self._of_fence(self._fences[int(mark[1])])
+        return pieces
+
+    def _of_fence(self, fence: CodeFence) -> list[str]:
+        """Returns the code of a fence in several fences, each at most as long as a chunk."""
+        code = self._text[fence.body_start : fence.body_end]
+        borders_tokens = self._counter.count_text(fence.around(self._text, ""))
+        code_tokens = max(self._chunk_tokens - borders_tokens, SMALLEST_CODE_TOKENS)
+        pieces = _split_plain(code, self._counter, code_tokens)
+        return [fence.around(self._text, _BLANK_LINES.sub("", piece)) for piece in pieces]
+
+    def _with_marks(self) -> str:
+        """Returns the text with a mark in place of each fence."""
+        parts: list[str] = []
+        end = 0
+        for number, fence in enumerate(self._fences):
+            parts += [self._text[end : fence.start], f"\0{number}\0"]
+            end = fence.end
+        return "".join([*parts, self._text[end:]])
+
+    def _without_marks(self, piece: str) -> str:
+        """Returns a piece with its fences in place of their marks."""
+        if not self._fences:
+            return piece
+        return _MARK.sub(lambda mark: self._fence_text(int(mark[1])), piece)
+
+    def _fence_text(self, number: int) -> str:
+        fence = self._fences[number]
+        return self._text[fence.start : fence.end]
+
+    def _splitter(self, overlap_tokens: int) -> "RecursiveCharacterTextSplitter":
+        return _splitter_of(
+            lambda piece: self._counter.count_text(self._without_marks(piece)),
+            self._chunk_tokens,
+            overlap_tokens,
+        )
+
+
+def _split_plain(text: str, counter: TokenCounter, most_tokens: int) -> list[str]:
+    """Returns the pieces of a text, which do not overlap; fences of code are nothing special."""
+    pieces: list[str] = []
+    for piece in _splitter_of(counter.count_text, most_tokens, 0).split_text(text):
+        pieces += _halved(piece, counter, most_tokens)
+    return pieces
+
+
+def _splitter_of(
+    count: Callable[[str], int], chunk_tokens: int, overlap_tokens: int
+) -> "RecursiveCharacterTextSplitter":
+    from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
+
+    return RecursiveCharacterTextSplitter(
+        separators=_BORDERS,
+        is_separator_regex=True,
+        keep_separator=True,
+        strip_whitespace=False,
+        chunk_size=chunk_tokens,
+        chunk_overlap=overlap_tokens,
+        length_function=count,
+    )
 
 
 def _halved(text: str, counter: TokenCounter, most_tokens: int) -> list[str]:

@@ -60,6 +60,74 @@ def test_a_markdown_part_keeps_its_code() -> None:
     assert code in chunks_of(part.text, 256)[0]
 
 
+# Fences of code
+
+
+LINES = "\n\n".join(
+    f"step_{number} = prepare(step_{number - 1}, {number})" for number in range(1, 40)
+)
+SHORT_FENCE = "```python\nopen_gate()\n\nfill_lock()\n```"
+LONG_FENCE = f"```python\n{LINES[:400]}\n```"
+BEFORE_CODE = "The lock is worked by hand. Two people stand on either side of the gate. " * 2
+AFTER_CODE = "Then the boat goes on. The gate stays open for the next one in the line. " * 2
+
+
+def around(fence: str) -> str:
+    return f"{BEFORE_CODE}\n\n{fence}\n\n{AFTER_CODE}"
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [
+        SHORT_FENCE,
+        LONG_FENCE,
+        SHORT_FENCE.replace("```", "~~~~"),
+        "    ```sh\n    ls\n\n    pwd\n    ```",
+    ],
+    ids=["shorter than a chunk", "longer than a chunk", "of tildes", "in a list"],
+)
+@pytest.mark.parametrize("overlap", [0, 16])
+def test_a_fence_of_code_stands_whole_in_one_chunk(fence: str, overlap: int) -> None:
+    chunks = chunks_of(around(fence), 64, overlap)
+
+    assert len(chunks) > 1
+    assert any(fence.strip() in chunk for chunk in chunks)
+
+
+@pytest.mark.parametrize("overlap", [0, 16])
+def test_no_chunk_has_half_a_fence(overlap: int) -> None:
+    text = "\n\n".join([around(SHORT_FENCE), around(LONG_FENCE), around(f"```\n{LINES}\n```")])
+
+    for chunk in chunks_of(text, 48, overlap):
+        assert chunk.count("```") % 2 == 0
+
+
+def test_a_very_long_fence_is_cut_between_its_lines_into_fences() -> None:
+    chunks = chunks_of(f"```python\n{LINES}\n```", 48)
+
+    assert {chunk.splitlines()[0] for chunk in chunks} == {"```python"}
+    assert {chunk.splitlines()[-1] for chunk in chunks} == {"```"}
+    assert max(map(COUNTER.count_text, chunks)) <= 48
+
+
+def test_of_a_very_long_fence_no_line_is_lost() -> None:
+    chunks = chunks_of(f"```python\n{LINES}\n```", 48)
+
+    code = [line for chunk in chunks for line in chunk.splitlines()[1:-1] if line]
+    assert code == LINES.split("\n\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```python\nopen_gate()", "``` one line ```\ntext", "text with ``` in it", "~~~\nx\n```"],
+    ids=["never closed", "code in a line", "marks in a line", "closed by others"],
+)
+def test_what_is_no_fence_is_split_as_text(text: str) -> None:
+    chunks = chunks_of(f"{text}\n\n{BEFORE_CODE * 3}", 16)
+
+    assert max(map(COUNTER.count_text, chunks)) <= 16
+
+
 # Summaries
 
 
