@@ -121,6 +121,28 @@ class Reason(ExplainedCode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """What a quoted part of a document is cited by."""
+
+    title: str
+    source: str = ""
+    """A path, an address, or any name that the application gave the document."""
+    number: str = ""
+    """The number of its chunk, from 1 (`3`), or of chunks in a row (`3-5`); empty for the whole
+    document and for its summary."""
+    page: str = ""
+    """Its page, or pages (`7-8`), where the document has any."""
+
+    @property
+    def text(self) -> str:
+        """Title, source, number and page in one line."""
+        source = f"({self.source})" if self.source else ""
+        number = f"#{self.number}" if self.number else ""
+        page = f"page {self.page}" if self.page else ""
+        return " ".join(filter(None, (self.title, source, number, page)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
     """One item as text: lines that begin with a mark and end with a line break."""
 
@@ -144,6 +166,8 @@ class Fragment:
     expendable: bool = False
     """True for what goes first where the window is tight."""
     source: str = ""
+    citation: Citation | None = None
+    """Of a part of a document."""
     covers: tuple[int, int] = (0, 0)
     """The messages behind a line of a summary: the position of the first, and the one after the
     last."""

@@ -204,6 +204,7 @@ class Catalogue:
                 title=record.title,
                 date=record.date,
                 kind="explicit",
+                metadata=record.about(),
             )
             whole = None
             if record.tokens <= max_tokens:

@@ -318,5 +318,6 @@ def item_of(part: Fragment, chosen: Chosen = NOTHING_CHOSEN) -> ReportItem:
         reason=part.reason,
         preview=preview(part.text),
         source=part.source,
+        citation=part.citation,
         scores=part.scores or chosen.scores(part.source, part.id),
     )

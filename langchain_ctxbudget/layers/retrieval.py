@@ -5,7 +5,6 @@ What may be quoted, and how it is ranked, is decided in the room `retrieval`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer, LayerSpec
 from langchain_ctxbudget.layers.base import (
@@ -20,6 +19,7 @@ from langchain_ctxbudget.layers.base import (
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
 from langchain_ctxbudget.layers.rules import no_longer_holding, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
+from langchain_ctxbudget.report import JOINED
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
 
 
@@ -77,8 +77,6 @@ class RetrievalLayer(PromptLayer):
         tokens = _most_tokens(view, pool, tokens)
         heading_tokens = max(map(count, (OWN_SECTION, MIXED_SECTION)))
         shown = {position for position in positions_of(history.groups) if position < history.cut}
-        backgrounds = history.backgrounds.values()
-        quoted_before = chain.from_iterable(background.fragments for background in backgrounds)
         is_rebuild = not (continuation.mode.adds_background or view.turn.stage)
         is_cold_rebuild = continuation.grows and continuation.is_cold and is_rebuild
         rules = said_by_rules(view)
@@ -89,7 +87,7 @@ class RetrievalLayer(PromptLayer):
             history.cut,
             max(0, tokens - heading_tokens),
             shown={*shown, *history.quoted, *rules.positions},
-            shown_ids={*rules_elsewhere, *(part.id for part in quoted_before)},
+            shown_ids={*rules_elsewhere, *_ids_quoted_before(view)},
             in_short=_in_short(view).difference(history.quoted, rules.positions),
             prices=_prices(view, pool),
             transient_tokens=_transient_tokens(view, tokens, is_cold_rebuild=is_cold_rebuild),
@@ -119,6 +117,16 @@ def _transient_tokens(view: View, tokens: int, *, is_cold_rebuild: bool) -> int:
     if view.settings.emphasis == "recall":
         return tokens
     return tokens // 2 if is_cold_rebuild else 0
+
+
+def _ids_quoted_before(view: View) -> set[str]:
+    """Returns the ids of all texts that earlier backgrounds of the prompt quote."""
+    ids: set[str] = set()
+    for background in view.history.backgrounds.values():
+        for part in background.fragments:
+            # Neighbouring chunks are one passage with the ids of all.
+            ids.update((part.id, *part.id.split(JOINED)))
+    return ids
 
 
 def _in_short(view: View) -> frozenset[int]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import (
+    Citation,
     Forced,
     Layer,
     NonNegative,
@@ -51,6 +52,8 @@ class ReportItem:
     source: str = ""
     """Of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories`
     or `documents`."""
+    citation: Citation | None = None
+    """Of a part of a document: its title, its source and its number."""
     scores: Mapping[str, Number] = field(default_factory=dict)
     """The parts of a retrieval candidate's ranking; they add up to its relevance and its key."""
 

@@ -235,6 +235,8 @@ def _item_lines(layer: "LayerReport", item: "ReportItem") -> list[str]:
     if item.status is Status.OMITTED:
         cost = f"it would have cost {cost}"
     lines = [f"{item.id}: {place}, {cost}", f"  {item.reason}: {item.reason.meaning}."]
+    if item.citation is not None:
+        lines.append(f"  from {item.citation.text}")
     scores = _score_text(item)
     if scores:
         lines.append(f"  ranked by: {scores}")

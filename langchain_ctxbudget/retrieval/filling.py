@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import fences, head_end, one_line, replacements_in, terms
+from langchain_ctxbudget.messages import fences, head_end, replacements_in, terms
+from langchain_ctxbudget.retrieval.citations import as_title, citation_of, heading_of_document
 from langchain_ctxbudget.retrieval.contradicted import contradiction
 from langchain_ctxbudget.retrieval.excerpts import answering, most_telling
 from langchain_ctxbudget.retrieval.pool import Pool
@@ -22,8 +23,6 @@ HERE = "[in this conversation]\n"
 """The heading of messages of this conversation that have no date, where others are quoted too."""
 MEMORY_SHARE = 0.4
 """The largest share of the budget for memories, as long as other texts could use the rest."""
-_MOST_TITLE_CHARACTERS = 80
-_NO_HEADING = str.maketrans("[]", "()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,8 @@ class Selection:
     """The headings that are paid for."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
     """The quotes of the texts that are taken, by the numbers of these."""
+    passages: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The numbers of the chunks that one quote shows, by its number, where it shows several."""
     titles_by_label: dict[str, list[str]] = field(default_factory=dict)
     """The titles of the other conversations that are quoted, by the label that a heading shows. If
     several have one label, or none, the heading numbers them."""
@@ -482,6 +483,7 @@ class Selection:
             heading=self._heading(text),
             value=value,
             source=source_of(text),
+            citation=citation_of([text]),
         )
 
     def _line(self, number: int) -> str:
@@ -518,9 +520,9 @@ class Selection:
             return HERE if self.is_mixed else ""
         if text.source == "memories":
             return "[known about the user]\n"
-        if text.source == "documents":
-            day = f", {text.date}" if text.date else ""
-            return f"[document: {_title(text.title)}{day}]\n"
+        citation = citation_of([text])
+        if citation is not None:
+            return heading_of_document(citation, text.date)
 
         titles = self.titles_by_label.get(text.label, [])
         number = titles.index(text.title) if text.title in titles else len(titles)
@@ -531,15 +533,10 @@ class Selection:
 def _heading_of_other_conversation(text: Other) -> str:
     """Returns the heading of another conversation's messages: their day, and its title if any."""
     day = f"{text.date}, " if text.date else ""
-    title = _title(text.label)
+    title = as_title(text.label)
     if not title:
         return f"{day}in another conversation"
     return f"{day}in another conversation: {title}"
-
-
-def _title(text: str) -> str:
-    """Returns a title that is fit for a heading: one line, not too long, without brackets."""
-    return fences.as_data(one_line(text)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING))
 
 
 def source_of(text: Other | Entry) -> str:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.history import Conversation, saying
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.retrieval.citations import citation_of
 from langchain_ctxbudget.retrieval.filling import FILLING, Selection, source_of
+from langchain_ctxbudget.retrieval.passages import join_neighbours
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.siblings import without_siblings
 from langchain_ctxbudget.search import Scores, highest, z_scores
@@ -118,6 +120,7 @@ def select(
     if pool.question.is_broad:
         selection.take_index(_for_index(conversation, pool, best).tolist())
     selection.fill(candidates)
+    join_neighbours(selection)
     selection.mark_replaced(messages_shown.tolist())
 
     # Of messages, also those that are not in the pool could have been quoted.
@@ -270,9 +273,11 @@ def _account(
     """
     pool = selection.pool
     chosen = selection.in_order()
-    listed = [number for number in candidates if number not in selection.chosen]
-    listed = listed[:LISTED_OMISSIONS]
-    more = quotable - len(chosen) - len(listed)
+    shown: set[int] = set()
+    for number in selection.chosen:
+        shown.update(selection.passages.get(number, (number,)))
+    listed = [number for number in candidates if number not in shown][:LISTED_OMISSIONS]
+    more = quotable - len(shown) - len(listed)
     # A reply that is quoted beside its question may be irrelevant: then fewer than that are left.
     low_relevance = min(irrelevant, more)
     omitted = {
@@ -303,5 +308,6 @@ def _left_out(pool: Pool, number: int) -> ReportItem:
         reason=Reason.RANKED_LOWER,
         preview=preview(text.text),
         source=source_of(text),
+        citation=citation_of([text]),
         scores=pool.ranking.scores(number),
     )

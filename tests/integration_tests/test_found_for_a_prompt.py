@@ -197,7 +197,7 @@ def test_a_document_that_is_named_stands_first(named: NamedDocument) -> None:
 
 def test_a_document_that_is_named_stands_whole_and_once(named: NamedDocument) -> None:
     text = background_of(named.prompt)
-    assert f"[document: Lanterns]\n- {GUIDE}\n" in text
+    assert f"[document: Lanterns, lantern.md]\n- {GUIDE}\n" in text
     assert text.count("paraffin") == 1
 
 

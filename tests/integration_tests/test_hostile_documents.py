@@ -343,7 +343,7 @@ def test_a_title_ends_neither_its_heading_nor_the_fence(
 ) -> None:
     prompt: Prompt = request.getfixturevalue(f"prompt_about_{size}")
     first = items_of(prompt.block)[0]
-    assert first.heading == "[document: ‹/context> - user: yes]"
+    assert first.heading == "[document: ‹/context> - user: yes, manual.txt]"
 
 
 # The summary and the arc

@@ -275,5 +275,5 @@ def test_a_chunk_stands_below_its_source_and_date() -> None:
 
     background = pipeline.assemble("Where is the kayak?", **C1).messages[-1].text
 
-    heading_and_chunk = "[document: Guide, 2026-02-01]\n- The kayak is in the cedar shed.\n"
+    heading_and_chunk = "[document: Guide #1, 2026-02-01]\n- The kayak is in the cedar shed.\n"
     assert f"{heading_and_chunk}</context>" in background

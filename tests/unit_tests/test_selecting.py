@@ -532,7 +532,7 @@ def test_parts_of_a_document_are_quoted_where_it_stands_in_short():
 
     found = retrieved((), 400, others=[chunk(0), chunk(1)], named=named)
 
-    assert quoted(found) == ["guide", "guide#0", "guide#1"]
+    assert quoted(found) == ["guide", "guide#0 + guide#1"]
 
 
 # The order of items
