@@ -39,10 +39,10 @@ from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.worker import new_mutex
 
-MOST_SEARCHED = 20_000
-"""Messages of a user's other conversations that are searched: of those that were written to
-last."""
-MOST_IN_MEMORY = 100_000
+MOST_SEARCHED = 100_000
+"""Messages of a user's other conversations that are searched, of whole conversations: the one that
+was written to last, and before it those that fit."""
+MOST_IN_MEMORY = 200_000
 """Messages of other conversations, of all users together, that stay in memory."""
 
 
@@ -185,8 +185,8 @@ class OtherConversations:
         listed = yield from list_conversations(store, user_id)
         self._forget_but({conversation.label for conversation in listed})
         others = [conversation for conversation in listed if conversation.label != without]
-        first = _first_searched(others)
-        threads = yield from self._bring_up(store, user_id, others[first:], failures)
+        searched, left_out = _divided(others)
+        threads = yield from self._bring_up(store, user_id, searched, failures)
 
         words = terms(query.text)
         looked_through = _look_through(threads, words)
@@ -195,12 +195,11 @@ class OtherConversations:
             yield from with_fallback(embed_all(threads, query), None, by_words, failures)
         candidates: list[OtherMessage | Candidate] = []
         candidates += yield from self._search(store, threads, words, query)
-        older = others[:first]
-        if older:
+        if left_out:
             has_index = stores.has_index(store)
-            failures.append(_not_read(older, looked_through.texts, has_index=has_index))
+            failures.append(_not_read(left_out, looked_through.texts, has_index=has_index))
             if has_index and query.text.strip():
-                labels = {conversation.label for conversation in older}
+                labels = {conversation.label for conversation in left_out}
                 candidates += yield from search_store(store, user_id, query.text, labels)
         self._tell_news(threads)
         return Elsewhere(candidates, looked_through, [thread.as_read() for thread in threads])
@@ -279,17 +278,24 @@ class OtherConversations:
                 self._on_news(thread.conversation.scope)
 
 
-def _first_searched(conversations: Sequence[ListedConversation]) -> int:
-    """Returns the number of the first of the last conversations that are searched.
+def _divided(
+    conversations: Sequence[ListedConversation],
+) -> tuple[list[ListedConversation], list[ListedConversation]]:
+    """Divides conversations into those that are searched and those that are too many.
 
-    Together they have no more messages than are searched; the last one always is.
+    The last one always is searched, and before it all that have room: a long one does not keep out
+    a short one that is older.
     """
-    total = 0
-    for number in reversed(range(len(conversations))):
-        total += conversations[number].messages
-        if total > MOST_SEARCHED and number < len(conversations) - 1:
-            return number + 1
-    return 0
+    left = MOST_SEARCHED
+    searched: list[ListedConversation] = []
+    left_out: list[ListedConversation] = []
+    for conversation in reversed(conversations):
+        if searched and conversation.messages > left:
+            left_out.append(conversation)
+            continue
+        searched.append(conversation)
+        left -= conversation.messages
+    return searched[::-1], left_out[::-1]
 
 
 def _look_through(threads: Sequence[OtherThread], words: Sequence[str]) -> LookedThrough:
@@ -311,8 +317,8 @@ def _not_read(
     messages = sum(conversation.messages for conversation in conversations)
     how = "by the index of the store" if has_index else "not"
     return (
-        f"other conversations: the newest {searched:,} messages were searched, "
-        f"and {messages:,} older ones {how}"
+        f"other conversations: {searched:,} messages were searched, "
+        f"and {messages:,} of too long or too old ones {how}"
     )
 
 

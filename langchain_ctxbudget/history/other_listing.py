@@ -11,8 +11,8 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.log import JOINED, LANES, PINS
 
-LISTED = 1_024
-"""Heads of lanes that are looked at, those that were written last."""
+PAGE = 1_024
+"""Items that are listed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class ListedConversation:
     messages: int
     """The number of its messages."""
     pins: SearchItem | None
-    lane_items: Sequence[Item] | None
-    """All that is stored about its lanes, where all was listed."""
+    lane_items: Sequence[Item]
+    """All that is stored about its lanes."""
 
     @property
     def state(self) -> object:
@@ -37,26 +37,43 @@ class ListedConversation:
 
 
 def list_conversations(store: BaseStore, user_id: str) -> Flow[list[ListedConversation]]:
-    """Returns the conversations of a user that were written to last, the oldest first."""
+    """Returns all conversations of a user, the one that was written to first at the beginning."""
     user = (stores.ROOT, stores.label(user_id))
-    searches = [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)]
-    lanes, pins = cast("list[list[SearchItem]]", (yield from batch(store, searches)))
-    pins_of = {item.namespace[-1]: item for item in items_within(pins, (*user, PINS))}
+    lanes, pins = yield from _items_below(store, [(*user, LANES), (*user, PINS)])
+    pins_of = {item.namespace[-1]: item for item in pins}
 
     listed: list[ListedConversation] = []
-    for label, items in _by_label(items_within(lanes, (*user, LANES))).items():
+    for label, items in _by_label(lanes).items():
         heads = [item for item in items if item.key != JOINED]
         if heads:
-            lane_items = items if len(lanes) < LISTED else None
-            listed.append(_listed(label, heads, pins_of.get(label), lane_items))
+            listed.append(_listed(label, heads, pins_of.get(label), items))
     return sorted(listed, key=_order_of)
+
+
+def _items_below(
+    store: BaseStore, prefixes: Sequence[tuple[str, ...]]
+) -> Flow[list[list[SearchItem]]]:
+    """Returns all items right below some prefixes, in one batch as long as there are few."""
+    found: dict[tuple[str, ...], list[SearchItem]] = {prefix: [] for prefix in prefixes}
+    unfinished = [*prefixes]
+    while unfinished:
+        searches = [
+            SearchOp(prefix, limit=PAGE, offset=len(found[prefix])) for prefix in unfinished
+        ]
+        pages = cast("list[list[SearchItem]]", (yield from batch(store, searches)))
+        for prefix, page in zip(unfinished, pages, strict=True):
+            found[prefix] += page
+        unfinished = [
+            prefix for prefix, page in zip(unfinished, pages, strict=True) if len(page) == PAGE
+        ]
+    return [items_within(items, prefix) for prefix, items in found.items()]
 
 
 def _listed(
     label: str,
     heads: list[SearchItem],
     pins: SearchItem | None,
-    lane_items: list[SearchItem] | None,
+    lane_items: list[SearchItem],
 ) -> ListedConversation:
     heads.sort(key=lambda head: head.key)
     return ListedConversation(

@@ -42,6 +42,9 @@ BEST = CANDIDATES // 4
 scores are compared."""
 WITH_NEIGHBOURS = BEST // 4
 """The best ones whose neighbours are candidates, too: a reply may have no word of a query."""
+MOST_EMBEDDED = 20_000
+"""Messages that are embedded for one prompt; until the next ones embed more, only the words of
+others are searched."""
 OVERFETCH = 4
 """A search of the store asks for this many times the wanted messages, as many are of conversations
 that are read."""
@@ -162,16 +165,30 @@ def embed_all(threads: Sequence[OtherThread], query: Query) -> Flow[None]:
     """
     embeddings = query.embeddings
     if isinstance(embeddings, search.LocalEmbeddings):
-        name = f"{stores.embeddings_name(embeddings)} {embeddings.dimensions}"
-        for thread in threads:
-            index = thread.index
-            if index.embedded_by(name):
-                thread.signs = search.Rows(np.uint64)
-            while texts := index.texts_to_embed(thread.table):
-                rows = yield from embed(embeddings, texts)
-                index.vectors.extend(search.comparable(rows, embeddings.dimensions))
+        left = MOST_EMBEDDED
+        for thread in reversed(threads):
+            left -= yield from _embed_thread(thread, embeddings, left)
     if any(len(thread.index.vectors) for thread in threads):
         yield from query.embed()
+
+
+def _embed_thread(thread: OtherThread, embeddings: search.LocalEmbeddings, most: int) -> Flow[int]:
+    """Embeds messages of a conversation that have no vector; returns how many.
+
+    It stops with the texts with which there are at least so many as `most`.
+    """
+    index = thread.index
+    if index.embedded_by(f"{stores.embeddings_name(embeddings)} {embeddings.dimensions}"):
+        thread.signs = search.Rows(np.uint64)
+    embedded = 0
+    while embedded < most:
+        texts = index.texts_to_embed(thread.table)
+        if not texts:
+            break
+        rows = yield from embed(embeddings, texts)
+        index.vectors.extend(search.comparable(rows, embeddings.dimensions))
+        embedded += len(texts)
+    return embedded
 
 
 def find_messages(

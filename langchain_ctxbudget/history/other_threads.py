@@ -63,11 +63,8 @@ class OtherThread:
     def refresh(self, store: BaseStore, listed: ListedConversation) -> Flow[None]:
         """Reads what is new in the conversation, and what is to be known of its messages."""
         table_before = self.table
-        if listed.lane_items is None:
-            yield from editing.refresh(store, self.conversation)
-        else:
-            heads = log.heads_in(listed.lane_items)
-            yield from editing.read_until(store, self.conversation, heads)
+        heads = log.heads_in(listed.lane_items)
+        yield from editing.read_until(store, self.conversation, heads)
         pinned = stores.PinsRecord.of_item(listed.pins)
         self.conversation.pin(pinned.pins if pinned else {})
         self.index.read(self.table)

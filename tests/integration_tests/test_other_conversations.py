@@ -15,9 +15,14 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline
+from langchain_ctxbudget import (
+    AssembledContext,
+    BudgetedRetriever,
+    ChromaStore,
+    ContextPipeline,
+)
 from langchain_ctxbudget.budget import Reason
-from langchain_ctxbudget.history import elsewhere
+from langchain_ctxbudget.history import elsewhere, other_listing, other_search
 from langchain_ctxbudget.stores import TITLE, Scope
 from tests.cases import few_are_quick
 from tests.conversations import BagOfWords
@@ -142,6 +147,16 @@ def test_this_conversation_wins_from_far_behind_its_cut() -> None:
 
     text = last_message(pipeline, QUESTION)
     check_superseded(text, "My bike is red.", "superseded in this conversation")
+
+
+def test_this_conversation_wins_over_the_middle_of_a_long_one() -> None:
+    pipeline = new()
+    messages = chatter(1_000)
+    messages[500] = HumanMessage("My bike is red.")
+    pipeline.add_messages(messages, **at("old"))
+    say(pipeline, "now", "My bike is blue.")
+
+    check_superseded(last_message(pipeline, QUESTION), "My bike is red.", HERE)
 
 
 def test_a_statement_repeated_here_is_not_marked() -> None:
@@ -357,16 +372,56 @@ def test_a_prompt_after_the_first_embeds_nothing_again() -> None:
     assert embeddings.asked == []
 
 
-def test_of_too_many_messages_the_newest_are_searched_and_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def prompt_of_too_many(monkeypatch: pytest.MonkeyPatch, *lengths: int) -> AssembledContext:
+    """A prompt where no more than 500 messages of other conversations are searched."""
     monkeypatch.setattr(elsewhere, "MOST_SEARCHED", 500)
     pipeline = new()
-    fill(pipeline, (400, 400))
-    report = pipeline.assemble(LOCKER, **at("now")).report
+    fill(pipeline, lengths)
+    return pipeline.assemble(LOCKER, **at("now"))
+
+
+def test_that_there_are_too_many_messages_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = prompt_of_too_many(monkeypatch, 400, 400).report
+
     assert report.failures == (
-        "other conversations: the newest 400 messages were searched, and 400 older ones not",
+        "other conversations: 400 messages were searched, and 400 of too long or too old ones not",
     )
+
+
+def test_a_long_conversation_does_not_keep_out_a_short_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fact is in the first of them."""
+    prompt = prompt_of_too_many(monkeypatch, 100, 450, 100)
+
+    assert FACT in prompt.messages[-1].text
+
+
+def test_the_newest_conversation_is_searched_however_long_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prompt = prompt_of_too_many(monkeypatch, 700)
+
+    assert FACT in prompt.messages[-1].text
+
+
+@pytest.mark.parametrize("page", [3, 8, 1_024])
+def test_of_many_conversations_each_is_listed(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    monkeypatch.setattr(other_listing, "PAGE", page)
+    pipeline = new(InMemoryStore())
+    for number in range(10):
+        say(pipeline, f"c{number}", f"In week {number} I rested.")
+    say(pipeline, "last", FACT)
+
+    assert FACT in last_message(pipeline, LOCKER)
+
+
+def test_what_is_not_embedded_yet_is_found_by_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_search, "MOST_EMBEDDED", 100)
+    pipeline = new()
+    fill(pipeline, (900, 900))
+
+    assert FACT in last_message(pipeline, LOCKER)
 
 
 @pytest.mark.parametrize(
