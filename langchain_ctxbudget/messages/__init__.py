@@ -8,7 +8,7 @@ from langchain_ctxbudget.messages.clipping import (
     water_level,
     with_joined_texts,
 )
-from langchain_ctxbudget.messages.code_fences import CodeFence, code_fences
+from langchain_ctxbudget.messages.code_fences import CodeFence, code_fences, with_borders
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
 from langchain_ctxbudget.messages.fingerprints import (
     SeenMessages,

@@ -28,6 +28,8 @@ class CodeFence:
 def code_fences(text: str) -> list[CodeFence]:
     """Returns the fences of code in a text, in order; one that is never closed is none."""
     fences: list[CodeFence] = []
+    if "```" not in text and "~~~" not in text:
+        return fences
     opening: re.Match[str] | None = None
     for border in _BORDER.finditer(text):
         if opening is None:
@@ -53,3 +55,26 @@ def _may_open(border: re.Match[str]) -> bool:
 def _closes(border: re.Match[str], opening: re.Match[str]) -> bool:
     """Tells whether a line closes a fence: it has at least its marks, and nothing else."""
     return border["marks"].startswith(opening["marks"]) and not border["rest"].strip()
+
+
+def with_borders(text: str, start: int, end: int) -> str:
+    """Returns a part of a text in which no fence of code is open at one end.
+
+    A fence that the part begins or ends in has its first and last line in the part, too. What is
+    left out at the beginning and at the end is marked by "…".
+    """
+    part = text[start:end].rstrip()
+    beginning = "… " if start else ""
+    ending = "" if end >= len(text) else " …"
+    for fence in code_fences(text):
+        first_line = text[fence.start : fence.body_start]
+        last_line = text[fence.body_end : fence.end]
+        if fence.start < start < fence.body_end:
+            beginning = f"…\n{first_line}"
+        if fence.start < end < fence.body_start:
+            part = text[start : fence.start].rstrip()
+        elif fence.body_start <= end <= fence.body_end:
+            ending = f" …\n{last_line}"
+        elif fence.body_end < end < fence.end:
+            part = f"{text[start : fence.body_end].rstrip()}\n{last_line}"
+    return f"{beginning}{part}{ending}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import fences, head_end, replacements_in, terms
+from langchain_ctxbudget.messages import fences, head_end, replacements_in, terms, with_borders
 from langchain_ctxbudget.retrieval.citations import as_title, citation_of, heading_of_document
 from langchain_ctxbudget.retrieval.contradicted import contradiction
 from langchain_ctxbudget.retrieval.excerpts import answering, most_telling
@@ -253,14 +253,14 @@ class Selection:
             return
         room = self.tokens_left - self._price_of(self._heading(text))
         rest = text.text[start:][: MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
-        beginning = "… " if start else ""
 
         def line(size: int) -> str:
             """Returns the line of a passage that has at most so many characters."""
-            passage = rest
+            end = size
             if size < len(rest):
-                passage = f"{rest[: head_end(rest[: size + 1], size)].rstrip()} …"
-            return fences.item(text.speaker, f"{beginning}{passage}", f"#{position + 1} ")
+                end = head_end(rest[: size + 1], size)
+            passage = with_borders(text.text, start, start + end)
+            return fences.item(text.speaker, passage, f"#{position + 1} ")
 
         size = bisect_right(range(1, len(rest) + 1), room, key=lambda size: self.count(line(size)))
         if size:
