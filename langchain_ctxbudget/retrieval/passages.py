@@ -1,5 +1,6 @@
 """Neighbouring chunks of a document that are both quoted are one passage."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -13,6 +14,8 @@ from langchain_ctxbudget.retrieval.searched import Other, document_of
 
 LEAST_OVERLAP = 12
 """Characters; fewer may be the same by chance where nothing is repeated."""
+_BEGINS_BLOCK = re.compile(r"[ \t]*(?:`{3}|~{3}|#{1,6} )")
+"""Code or a heading, which stands behind a blank line."""
 
 
 def join_neighbours(selection: Selection) -> None:
@@ -96,8 +99,10 @@ def _joined(text: str, following: str) -> str:
     if repeated:
         return text + following[repeated:]
     # The splitter leaves the blank at which it has cut a sentence in front of the next word.
-    is_same_line = following[:1] == " " and following[1:2].strip() != ""
-    return text + following if is_same_line else f"{text}\n{following}"
+    if following[:1] == " " and following[1:2].strip():
+        return text + following
+    line_breaks = "\n\n" if _BEGINS_BLOCK.match(following) else "\n"
+    return f"{text}{line_breaks}{following}"
 
 
 def _overlap(text: str, following: str) -> int:
