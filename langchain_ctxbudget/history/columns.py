@@ -360,6 +360,10 @@ class MessageIndex(Columns):
         """Digests of all texts."""
         self.vectors_by = ""
         """The name of the embeddings that made the vectors."""
+        self.encoded = search.CentredVectors()
+        """Sentence vectors of the first messages: those that are encoded already."""
+        self.encoded_by = ""
+        """The name of the encoder that made them."""
 
         # The columns: each has a row for every message. Segments store them under these names.
         self.days = search.Rows(np.int32)
@@ -513,7 +517,7 @@ class MessageIndex(Columns):
 
     def first(self, length: int) -> "MessageIndex":
         """Returns the index of the first messages alone; words are read again, vectors stay."""
-        if length >= len(self) and length >= len(self.vectors):
+        if length >= max(len(self), len(self.vectors), len(self.encoded)):
             return self
         other = MessageIndex()
         other.take_columns(self, length)
@@ -521,6 +525,9 @@ class MessageIndex(Columns):
         other.vectors = deepcopy(self.vectors)
         other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
+        other.encoded = deepcopy(self.encoded)
+        other.encoded_by = self.encoded_by
+        other.encoded.truncate(length)
         other.lexical = self.lexical.first(length)
         last_speaker = int(other.speaker.values.max(initial=UNKNOWN))
         other.speakers.update(
@@ -569,6 +576,17 @@ class MessageIndex(Columns):
             self.links.truncate(0)
             self._settled = 0
         return is_other
+
+    def encoded_with(self, name: str) -> None:
+        """Notes which encoder makes the sentence vectors; those of another one are dropped."""
+        if self.encoded_by not in ("", name):
+            self.encoded = search.CentredVectors()
+        self.encoded_by = name
+
+    def texts_to_encode(self, entries: Sequence[Entry], most: int) -> list[str]:
+        """Returns the first few texts that have no sentence vector yet."""
+        start = len(self.encoded)
+        return [entry.text for entry in entries[start : start + most]]
 
 
 def searched_text(speaker: str, text: str) -> str:

@@ -27,6 +27,8 @@ LOG = "log"
 """The part with all else that is known of them, and their words."""
 VECTORS = "vectors "
 """A part with their vectors; the name of the embeddings follows."""
+ENCODED = "encoded "
+"""A part with their sentence vectors; the name of the encoder follows."""
 COSTS = "costs "
 """A part with their costs; the name of a counter follows."""
 TIMES = "times"
@@ -93,6 +95,8 @@ def part_of(
         vectors = index.vectors.rows.values[first:end]
         links = index.links.values[first:end]
         return _packed({}, {"vectors": vectors, "_links": links})
+    if name.startswith(ENCODED):
+        return _packed({}, {"encoded": index.encoded.rows.values[first:end]})
     arrays = table.counted[name.removeprefix(COSTS)].arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
     return _packed({}, arrays)
@@ -126,6 +130,10 @@ def unpack_into(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
             _, of_vectors = _unpacked(stored)
             index.vectors.rows.extend(of_vectors["vectors"])
             index.links.extend(of_vectors["_links"])
+        elif name.startswith(ENCODED) and len(index.encoded) == len(table):
+            index.encoded_with(name.removeprefix(ENCODED))
+            _, of_sentences = _unpacked(stored)
+            index.encoded.rows.extend(of_sentences["encoded"])
         elif name.startswith(COSTS):
             costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
             if len(costs.column) == len(table):

@@ -30,6 +30,7 @@ from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.segment_parts import (
     COSTS,
+    ENCODED,
     LOG,
     TEXTS,
     TIMES,
@@ -225,7 +226,7 @@ class _Opening:
     def _is_wanted(self, name: str) -> bool:
         if name.startswith(VECTORS):
             return name == VECTORS + self.head.vectors_by
-        if name.startswith(COSTS):
+        if name.startswith((COSTS, ENCODED)):
             return not self._is_searched
         return name != TIMES or self._is_searched
 
@@ -254,6 +255,8 @@ def lacking(
     known_until = {TEXTS: len(table), LOG: len(table)}
     for counter, costs in table.counted.items():
         known_until[f"{COSTS}{counter}"] = len(costs.column)
+    if index.encoded_by:
+        known_until[ENCODED + index.encoded_by] = len(index.encoded)
     vectors = VECTORS + index.vectors_by
     if with_vectors:
         known_until[vectors] = index.final_vectors
@@ -353,6 +356,8 @@ def prepare(
             segments[number:] = [_without_parts(conversation, end)]
         parts = dict(segments[number].parts)
         pinned = _pinned(conversation, messages)
+        if any(name.startswith(ENCODED) for name in names):  # those of an earlier encoder go
+            parts = {name: of for name, of in parts.items() if not name.startswith(ENCODED)}
         for name in names:
             part = part_of(conversation, name, messages, pinned)
             parts[name] = hash_of(part)

@@ -116,7 +116,11 @@ def create_recall_tool(
             transcript = Transcript.of(conversation, state_messages, tool=name)
             if reference:
                 return _quoted(transcript, reference, max_tokens, conversation.counter.count_text)
-            return (yield from by_query(transcript, query, engine.workspace.embeddings, max_tokens))
+            workspace = engine.workspace
+            encoder = workspace.encoder_for(workspace.settings)
+            return (
+                yield from by_query(transcript, query, workspace.embeddings, max_tokens, encoder)
+            )
 
         before_turn = None
         if state_messages is not None:

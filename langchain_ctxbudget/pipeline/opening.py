@@ -10,7 +10,11 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget.budget import Tier
-from langchain_ctxbudget.errors import EmptyMessageError, InputError
+from langchain_ctxbudget.errors import (
+    EmbeddingsUnavailableError,
+    EmptyMessageError,
+    InputError,
+)
 from langchain_ctxbudget.flow import Flow, with_fallback
 from langchain_ctxbudget.history import (
     Background,
@@ -41,6 +45,7 @@ from langchain_ctxbudget.prompt import (
 )
 from langchain_ctxbudget.providers import request_mark_of, system_mark_of
 from langchain_ctxbudget.retrieval import Sources, recall_tool
+from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import SharedThread
 from langchain_ctxbudget.tokens import ModelTarget, require_schemas
@@ -119,7 +124,8 @@ class SessionOpener:
     def _require_options(self, request: Request) -> None:
         """Raises an error for options that cannot be used, before anything is read."""
         require_schemas(request.tools, request.response_format)
-        self.workspace.settings.override(request.settings)
+        settings = self.workspace.settings.override(request.settings)
+        self.workspace.encoder_for(settings)
 
     def _with_state(
         self,
@@ -199,6 +205,7 @@ class SessionOpener:
             failures.append(window.failure)
         if not workspace.embeddings:
             failures.append(NO_EMBEDDINGS)
+        encoder = self._encoder(conversation, settings, failures)
 
         rules = yield from rules_in(workspace, conversation, stored, failures)
 
@@ -233,6 +240,7 @@ class SessionOpener:
         access = Access(
             store=workspace.store,
             embeddings=workspace.embeddings,
+            encoder=encoder,
             sources=self._sources(conversation, settings, tier),
             reranker=self.reranker,
         )
@@ -244,6 +252,18 @@ class SessionOpener:
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)
+
+    def _encoder(
+        self, conversation: OpenConversation, settings: ContextSettings, failures: list[str]
+    ) -> Encoder | None:
+        """Returns the encoder of sentences, if settings ask for it, and has messages encoded."""
+        try:
+            encoder = self.workspace.encoder_for(settings)
+        except EmbeddingsUnavailableError as error:  # a user's saved settings may ask for it
+            failures.append(f"encoder: {error}")
+            return None
+        self.workspace.workers.encoding.note(conversation, settings)
+        return encoder
 
     def _sources(
         self, conversation: OpenConversation, settings: ContextSettings, tier: Tier

@@ -130,6 +130,7 @@ class ContextPipeline:
             clock=stores.utc_now if clock is None else stores.with_offset(clock),
             prices=prices,
         )
+        self._workspace.encoder_for(self.settings)  # raises where it is not installed
         self.engine = Engine(self._workspace, target, system_prompt, reranker)
         self.knowledge = UserKnowledge(self._workspace.workers.learning)
         self.usage = UsageBook(

@@ -89,6 +89,7 @@ class StoredConversation:
             table.read_ahead(length, workspace.settings.span_messages)
             workspace.workers.learning.note(conversation)
             workspace.workers.sealing.note(conversation)
+            workspace.workers.encoding.note(conversation, workspace.settings)
             return result
 
         return self.read(body)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.flow import Call, Flow, drive
 from langchain_ctxbudget.knowledge import Learning
+from langchain_ctxbudget.pipeline.encoding import Encoding
 from langchain_ctxbudget.pipeline.usage import Bookkeeping, Prices
 from langchain_ctxbudget.retrieval import search
 from langchain_ctxbudget.tokens import ChatModel
@@ -32,17 +33,20 @@ class Workers:
             self.summarizing = history.Summarizing(summary_model, workspace)
             self.learning.read_with(self.summarizing)
         self.sealing = Sealing(workspace)
+        self.encoding = Encoding(workspace)
         self.bookkeeping = Bookkeeping(lambda: workspace.store, workspace.clock, prices)
 
     def rest(self) -> None:
         """Puts off what can wait, because somebody waits for something else."""
         self.learning.worker.rest()
         self.sealing.of_others.rest()
+        self.encoding.worker.rest()
 
     def busy(self) -> BusyWorkers:
         """Returns the workers to wait for; what is not booked yet is being booked."""
         workers: BusyWorkers = [
             self.learning.worker,
+            self.encoding.worker,  # what it has encoded is sealed
             self.sealing.of_prompts,
             self.sealing.of_others,
         ]
@@ -53,6 +57,7 @@ class Workers:
 
     def close(self) -> None:
         """Writes everything that is pending, and ends all work."""
+        self.encoding.worker.close()
         self.sealing.of_prompts.close()
         self.sealing.of_others.close()
         self.learning.close()
@@ -65,6 +70,7 @@ class Workers:
         problems: dict[str, str | None] = {}
         if self.summarizing:
             problems["summaries"] = self.summarizing.worker.failure_of(scope)
+        problems["encoder"] = self.encoding.worker.failure_of(scope)
         problems["usage not written"] = self.bookkeeping.worker.failure_of(scope.user_id)
         problems["segments of older messages not written, or read ahead"] = (
             self.sealing.of_prompts.failure_of(scope)

@@ -25,6 +25,7 @@ from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.search import (
     Candidate,
+    Encoder,
     LocalEmbeddings,
     Vectors,
     local_embeddings_available,
@@ -197,6 +198,15 @@ class Workspace:
         """The embeddings of retrieval; None where none were given and none are installed."""
         return self._embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The encoder of sentences; an `EmbeddingsUnavailableError` where it is not installed."""
+        return Encoder()
+
+    def encoder_for(self, settings: ContextSettings) -> Encoder | None:
+        """Returns the encoder of sentences, where settings ask for it."""
+        return self.encoder if settings.encoder else None
+
     def sources(
         self,
         user_id: str,
@@ -223,6 +233,7 @@ class Workspace:
             user_id=user_id,
             names=names,
             embeddings=self.embeddings,
+            encoder=self.encoder_for(self.settings),
             without_conversation=without_conversation,
             memories=memories,
             summaries_only=summaries_only,

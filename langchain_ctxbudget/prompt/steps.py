@@ -47,6 +47,7 @@ from langchain_ctxbudget.providers import (
     with_system_mark,
 )
 from langchain_ctxbudget.report import ContextReport, Mode
+from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
@@ -57,6 +58,7 @@ class Access:
 
     store: BaseStore
     embeddings: Embeddings | None = None
+    encoder: Encoder | None = None
     sources: retrieval.Sources | None = None
     reranker: BaseDocumentCompressor | None = None
 
@@ -278,6 +280,7 @@ def _pool(
         retrieval.Searched.of(conversation),
         embedded_query=query.embedded,
         elsewhere=access.sources.vectors if access.sources else {},
+        encoder=access.encoder,
     )
     pool = yield from retrieval.in_order(
         searched,

@@ -23,15 +23,11 @@ class ExcerptPolicy:
     """Such a sentence comes before a longer one if it is worth so much of that."""
     looked_through_characters: int = 6_000
     """Sentences are looked for in so many characters at the beginning of a text."""
-    least_worth: float = 2.5
+    least_worth: float = 1.5
     """The least that the terms which a sentence shares with the question are worth: each as much as
     it is rare. A term that one message in fifty has is worth 4, one that every third has 1."""
     quoted_question: float = 0.5
     """What a term of the quoted question counts, beside one of the message itself."""
-    most_sentences: int = 2
-    """The most sentences of an excerpt."""
-    second_share: float = 0.6
-    """A second sentence comes along if it is worth so much of the best one."""
     texts_remembered: int = 1_024
     """The texts whose sentences are kept, so that no turn splits them again."""
 
@@ -52,7 +48,7 @@ class _Sentence(NamedTuple):
 def answering(reply: str, message: Worths, question: Worths) -> str:
     """Returns the sentences of a reply that answer a question; empty if none seems to.
 
-    They are the best one, and another one that is nearly as good, in the order of the reply.
+    They are the best one, and one more if it has other words of the question; in their order.
 
     Args:
         reply: The reply.
@@ -62,26 +58,35 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
     worths = {term: EXCERPTS.quoted_question * worth for term, worth in question.items()}
     worths |= message
     sentences = _sentences_of(reply[: EXCERPTS.looked_through_characters])
-    worth_of = [sum(worths.get(term, 0.0) for term in one.terms) for one in sentences]
-    news_of = [len(one.terms - worths.keys()) for one in sentences]
+    first = _most_worth(sentences, worths)
+    if first is None:
+        return ""
+    rest = {term: worth for term, worth in worths.items() if term not in first.terms}
+    second = _most_worth(sentences, rest)
+    if second is None:
+        return first.text
+    both = " … ".join(one.text for one in sorted((first, second), key=sentences.index))
+    return both if len(both) <= EXCERPTS.most_characters else first.text
 
-    def order(number: int) -> tuple[float, int]:
-        """Returns a sort key: of equal sentences, the one comes first that says more besides."""
-        return -worth_of[number], -news_of[number]
 
-    least = EXCERPTS.least_worth
-    chosen: list[int] = []
-    for number in sorted(range(len(sentences)), key=order):
-        if worth_of[number] < least:
-            break
-        if _is_courtesy(sentences[number].text):
-            continue
-        if not chosen:
-            least = max(least, EXCERPTS.second_share * worth_of[number])
-        chosen.append(number)
-        if len(chosen) == EXCERPTS.most_sentences:
-            break
-    return _joined(sentences, chosen)
+def _most_worth(sentences: Sequence[_Sentence], worths: Worths) -> _Sentence | None:
+    """Returns the sentence whose terms are worth most; None if none is worth enough.
+
+    Of equal sentences, it is the one that says more besides.
+    """
+
+    def worth(sentence: _Sentence) -> float:
+        return sum(worths.get(term, 0.0) for term in sentence.terms)
+
+    def order(sentence: _Sentence) -> tuple[float, int]:
+        return worth(sentence), len(sentence.terms - worths.keys())
+
+    for sentence in sorted(sentences, key=order, reverse=True):
+        if worth(sentence) < EXCERPTS.least_worth:
+            return None
+        if not _is_courtesy(sentence.text):
+            return sentence
+    return None
 
 
 def most_telling(text: str, worths: Worths) -> str:
@@ -107,16 +112,6 @@ def most_telling(text: str, worths: Worths) -> str:
     if worth(best_short) >= EXCERPTS.line_share * worth(best):
         return best_short
     return best
-
-
-def _joined(sentences: Sequence[_Sentence], chosen: Sequence[int]) -> str:
-    """Returns the chosen sentences in their order; the best alone where both are too long."""
-    if not chosen:
-        return ""
-    both = " … ".join(sentences[number].text for number in sorted(chosen))
-    if len(both) > EXCERPTS.most_characters:
-        return sentences[chosen[0]].text
-    return both
 
 
 @cached_until_forgotten(EXCERPTS.texts_remembered)

@@ -313,6 +313,9 @@ class Selection:
         """
         lexical = self.pool.searched.index.lexical
         quoted = lexical.rarities(about(terms(self.pool.text(question).text)))
+        position = self.pool.position(question + 1)
+        if position is None or not lexical.counts_of(position, {**self.worths, **quoted}):
+            return ""
         return answering(reply, self.worths, quoted)
 
     def _take_beside(

@@ -178,9 +178,9 @@ def pooled(
     alike = None
     cosines = None
     if similar is not None:
-        compared = similar.own_vectors.compared(similar.others, ranked.places)
+        compared = similar.compared(ranked.places)
         alike = compared.to_mean
-        cosines = compared.cosines(similar.target)
+        cosines = compared.cosines()
 
     ranking = _ranking(
         corpus, ranked, texts, session_scores=session_scores, cosines=cosines, alike=alike
@@ -417,7 +417,7 @@ def _promising(
 
     all_scores: list[NDArray[np.float64] | NDArray[np.int16]] = [*message_scores]
     if similar is not None:
-        all_scores.append(similar.own_vectors.likeness(similar.target))
+        all_scores += similar.likeness()
     neighbours = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in all_scores:
         candidates = np.flatnonzero(scores > 0)  # most messages have none of the words

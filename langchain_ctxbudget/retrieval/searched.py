@@ -51,6 +51,7 @@ class Searched:
     elsewhere: dict[bytes, search.Vectors] = field(default_factory=dict)
     """Vectors of texts from elsewhere, by digests of the texts; shared by searches, also those of
     other threads."""
+    encoder: search.Encoder | None = None
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":

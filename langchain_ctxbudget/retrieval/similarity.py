@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_ctxbudget import search
-from langchain_ctxbudget.flow import Flow, embed, embed_query
+from langchain_ctxbudget.flow import Flow, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.history import OtherMessage
 from langchain_ctxbudget.messages import digest, terms
 from langchain_ctxbudget.retrieval.searched import (
@@ -29,6 +31,11 @@ MOST_WORDS = 256
 """Words of a query, from its beginning, whose rarity counts."""
 MOST_SHARED = REMEMBERED_TEXTS // 8
 """Messages embedded at once up to which other conversations may find their vectors."""
+MOST_ENCODED = 8
+"""Messages without a sentence vector that a prompt encodes itself; of more, the background encodes
+them, and a prompt waits for none."""
+MOST_OTHERS_ENCODED = 16
+"""Texts from elsewhere that get a sentence vector: those whose words are nearest to the query."""
 RENEWED = (
     "embeddings: the stored vectors of the messages were made by others; "
     "all messages were embedded again"
@@ -43,6 +50,43 @@ class Similar:
     target: search.Vectors
     own_vectors: search.CentredVectors
     others: search.Vectors
+    encoded: search.Encoded | None = None
+    """Their sentence vectors, where there is an encoder."""
+
+    def compared(self, places: NDArray[np.intp]) -> "ComparedTexts":
+        """Returns what can be compared: texts from elsewhere, then the messages at some places."""
+        sentences = None if self.encoded is None else self.encoded.compared(places)
+        return ComparedTexts(self, self.own_vectors.compared(self.others, places), sentences)
+
+    def likeness(self) -> list[NDArray[np.int16]]:
+        """Returns how like the query every message is, for each kind of vectors."""
+        alike = [self.own_vectors.likeness(self.target)]
+        if self.encoded is not None:
+            alike.append(self.encoded.likeness(len(self.own_vectors)))
+        return alike
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTexts:
+    """Texts that are compared by their words and, those that are encoded, by their sentences."""
+
+    similar: Similar
+    words: search.Compared
+    sentences: search.ComparedSentences | None
+
+    def cosines(self) -> search.Scores:
+        """Returns how near every text is to the query."""
+        cosines = self.words.cosines(self.similar.target)
+        if self.sentences is None or self.similar.encoded is None:
+            return cosines
+        return self.sentences.beside_cosines(cosines, self.similar.encoded.target)
+
+    def to_mean(self, numbers: NDArray[np.intp], weights: search.Scores) -> search.Scores:
+        """Returns how near every text is to the mean of some, by number and weight."""
+        cosines = self.words.to_mean(numbers, weights)
+        if self.sentences is None:
+            return cosines
+        return self.sentences.beside_means(cosines, numbers, weights)
 
 
 def similarities(
@@ -79,7 +123,50 @@ def similarities(
         )
     elif is_renewed:
         failures.append(RENEWED)
-    return Similar(target=target, own_vectors=index.vectors, others=vectors.rows(target.size))
+    similar = Similar(target=target, own_vectors=index.vectors, others=vectors.rows(target.size))
+    if searched.encoder is None:
+        return similar
+    encoding = _encoded(
+        searched, searched.encoder, spoken, similar=similar, others=others, failures=failures
+    )
+    encoded = yield from with_fallback(encoding, None, "encoder", failures)
+    return replace(similar, encoded=encoded)
+
+
+def _encoded(
+    searched: Searched,
+    encoder: search.Encoder,
+    spoken: str,
+    *,
+    similar: Similar,
+    others: Sequence[Other],
+    failures: list[str],
+) -> Flow[search.Encoded]:
+    """Returns the sentence vectors of a query and of those texts that have one.
+
+    A few messages that have none yet are encoded first, and so are the nearest texts from
+    elsewhere.
+    """
+    index = searched.index
+    index.encoded_with(encoder.model)
+    missing = len(searched.entries) - len(index.encoded)
+    if missing <= MOST_ENCODED:
+        texts = index.texts_to_encode(searched.entries, MOST_ENCODED)
+        index.encoded.extend((yield in_thread(partial(encoder.encode, texts))))
+    else:
+        failures.append(
+            f"encoder: {missing:,} messages have no sentence vector yet; their words serve"
+        )
+    [target] = yield in_thread(partial(encoder.encode, [spoken]))
+    rows = np.zeros((len(others), encoder.dimensions), np.float32)
+    nearest = similar.own_vectors.compared(similar.others, np.arange(0)).cosines(similar.target)
+    for number in search.chosen_to_encode(nearest, MOST_OTHERS_ENCODED).tolist():
+        text = others[number].text
+        key = _key_of(encoder.model, text)
+        if key not in searched.elsewhere:
+            [searched.elsewhere[key]] = yield in_thread(partial(encoder.encode, [text]))
+        rows[number] = searched.elsewhere[key]
+    return search.Encoded(target, index.encoded, rows)
 
 
 def _vector_of_query(

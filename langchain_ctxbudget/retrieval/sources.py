@@ -13,7 +13,7 @@ from langchain_ctxbudget.retrieval.found_documents import document
 from langchain_ctxbudget.retrieval.ordering import Ordering, in_order
 from langchain_ctxbudget.retrieval.pool import NamedDocument
 from langchain_ctxbudget.retrieval.searched import Other, Searched, without_names
-from langchain_ctxbudget.search import Candidate, Vectors
+from langchain_ctxbudget.search import Candidate, Encoder, Vectors
 from langchain_ctxbudget.settings import Source
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Sources:
     names: Collection[Source]
     """The sources that are searched."""
     embeddings: Embeddings | None = None
+    encoder: Encoder | None = None
     without_conversation: str | None = None
     """The conversation that is open."""
     memories: Sequence[Candidate] = ()
@@ -116,7 +117,12 @@ def search(
     opened = Searched.of(conversation) if conversation else Searched()
     parsed = Query(query, sources.embeddings, without_names(query, opened.names))
     others, found = yield from sources.read(parsed, failures)
-    searched = replace(opened, elsewhere=sources.vectors, embedded_query=parsed.embedded)
+    searched = replace(
+        opened,
+        elsewhere=sources.vectors,
+        embedded_query=parsed.embedded,
+        encoder=sources.encoder,
+    )
     pool = yield from in_order(
         searched,
         query,

@@ -10,6 +10,13 @@ from langchain_ctxbudget.search.dates import (
     day_number,
     named_dates,
 )
+from langchain_ctxbudget.search.encoder import (
+    ComparedSentences,
+    Encoded,
+    Encoder,
+    chosen_to_encode,
+    encoder_available,
+)
 from langchain_ctxbudget.search.evidence import NEWEST, Evidence, Matches
 from langchain_ctxbudget.search.lexical import (
     PACKED,
@@ -45,6 +52,7 @@ from langchain_ctxbudget.search.scores import ALL, Numbers, Places, Scores, high
 from langchain_ctxbudget.search.vectors import (
     FEW,
     CentredVectors,
+    Compared,
     LocalEmbeddings,
     Rows,
     Vectors,

@@ -192,6 +192,9 @@ class KnowledgeSettings(SettingsGroup):
         RetrievalSettings()
     )
     """Limits and weights of retrieval, for instance `{"min_relevance": 0.05, "most_items": 8}`."""
+    encoder: Flag = False
+    """Compare sentences too, not only words, with the encoder of the extra `encoder`. Messages are
+    encoded in the background; until they are, their words serve. `flush` waits for it."""
     learn: Literal["model", "rules"] | Flag = True
     """Facts, topics and entities are learned from conversations in the background, and shown: by
     the summary model, by rules, or by the model where there is one and else by rules (True)."""

@@ -67,6 +67,7 @@ class KnowledgeInputs(TypedDict, total=False):
 
     sources: Sequence[Source]
     retrieval: RetrievalSettings | Fields
+    encoder: bool
     learn: Literal["model", "rules"] | bool
     learn_every: int
     rules: Sequence[str]
