@@ -21,6 +21,7 @@ from langchain_ctxbudget.layers.rules import no_longer_holding, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.report import JOINED
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
+from langchain_ctxbudget.search import NEED_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,8 @@ class QuotingPolicy:
     )
     """The probability with which a text must be needed that takes the whole budget. For a text that
     takes a tenth of the budget, a tenth of this is enough."""
-    weak_share: float = 0.05
-    """The share of the budget that quotes may take if hardly anything that was said has to do with
-    the message."""
+    most_standing_out_tokens: int = 400
+    """The most tokens of texts that stand out, for a message that otherwise hardly needs any."""
 
 
 QUOTING_POLICY = QuotingPolicy()
@@ -158,9 +158,21 @@ def _most_tokens(view: View, pool: Pool, tokens: int) -> int:
         shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
         most_tokens = int(view.conversation.total_tokens * tier.budget_share)
         tokens = min(tokens, most_tokens - shown_tokens)
-    if view.continuation.grows and pool.evidence.is_weak:
-        tokens = min(tokens, int(view.limit_tokens * QUOTING_POLICY.weak_share))
-    return tokens
+    return min(tokens, _tokens_by_need(view, pool))
+
+
+def _tokens_by_need(view: View, pool: Pool) -> int:
+    """Returns how many tokens quotes may take by what speaks for the message needing any.
+
+    They rise with the probability that it needs anything older, and with the texts that stand out.
+    Documents that it names are not counted.
+    """
+    evidence = pool.evidence
+    if pool.named_documents:
+        return view.limit_tokens
+    tokens = int(view.limit_tokens * NEED_POLICY.share(evidence.need))
+    standing_out = int(pool.costs[evidence.stands_out | evidence.asked_for].sum())
+    return tokens + min(standing_out, QUOTING_POLICY.most_standing_out_tokens)
 
 
 def _prices(view: View, pool: Pool) -> tuple[float, float]:

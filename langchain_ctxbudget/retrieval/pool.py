@@ -82,6 +82,8 @@ class Pool:
     """The documents that the message names; they are quoted before all ranked texts."""
     other_conversations: Elsewhere = NOWHERE
     """The search through other conversations that has found some of the texts."""
+    need_inputs: search.NeedInputs | None = None
+    """What `evidence.need` was worked out from."""
 
     def position(self, number: int) -> int | None:
         """Returns a text's position in the conversation; None for a text from elsewhere."""
@@ -186,14 +188,15 @@ def pooled(
         corpus, ranked, texts, session_scores=session_scores, cosines=cosines, alike=alike
     )
     matches = _matches(corpus, ranked, cosines, texts.day)
-    evidence = search.Evidence.of(
-        matches, is_certain=corpus.is_certain, searched=corpus.size_with_unlisted
-    )
     first = corpus.first_message
     is_near = _are_near(corpus.word_scores[:first], cosines)
     likeness = matches.covered if cosines is None else cosines
     digests = np.array([saying_of(other) for other in elsewhere], np.int64).reshape(-1, 2)
     index = searched.index
+    may_be_quoted = np.concatenate((is_near, searched.quotable[ranked.places]))
+    need_inputs = _need_inputs(corpus, ranked, matches, may_be_quoted)
+    need = 1.0 if question.is_broad else search.probability_of_need(need_inputs)
+    evidence = search.Evidence.of(matches, need, searched=corpus.size_with_unlisted)
     return Pool(
         question=question,
         others=tuple(elsewhere),
@@ -201,13 +204,14 @@ def pooled(
         ranking=_with_priorities(_without_age_of_documents(ranking, elsewhere), elsewhere),
         evidence=evidence,
         costs=texts.costs + search.LINE_OVERHEAD_TOKENS,
-        may_be_quoted=np.concatenate((is_near, searched.quotable[ranked.places])),
+        may_be_quoted=may_be_quoted,
         sayings=np.concatenate((digests[:, 0], index.sayings.values[ranked.places])),
         wordings=np.concatenate((digests[:, 1], index.folded.values[ranked.places])),
         searched=searched,
         index_elsewhere=corpus.index_elsewhere,
         likeness=likeness[:first].clip(0, 1),
         other_conversations=found,
+        need_inputs=need_inputs,
     )
 
 
@@ -243,14 +247,6 @@ class _Corpus:
         return len(self.index) > ALL_RANKED_UP_TO
 
     @property
-    def is_certain(self) -> bool:
-        """Tells whether the question is surely about what was said."""
-        question = self.question
-        if question.speakers or question.is_broad:
-            return True
-        return question.refers_to(self.index.lexical.postings)
-
-    @property
     def size_with_unlisted(self) -> int:
         """The number of all texts that were searched, with those in other conversations.
 
@@ -273,6 +269,17 @@ class _Corpus:
     def scores(self, terms: Sequence[str]) -> search.Scores:
         """Returns BM25 scores of all texts for some terms."""
         return search.scores_together(self.index_elsewhere, self.index.lexical, terms)
+
+    def unknown_share(self) -> float:
+        """Returns the share of what the question is about that no text has, by rarity, 0 to 1."""
+        about = search.about(self.question.terms)
+        rarities = self.index.lexical.rarities(about, self.index_elsewhere)
+        counts = {
+            term: self.index.lexical.count(term) + self.index_elsewhere.count(term)
+            for term in rarities
+        }
+        unknown = sum(rarity for term, rarity in rarities.items() if not counts[term])
+        return unknown / max(sum(rarities.values()), 1e-9)
 
     def scores_of_sessions(self) -> search.Scores | None:
         """Returns for each text the BM25 score of its session, taken as one text.
@@ -583,6 +590,35 @@ def _matches(
         days=search.dated(days, question.dates),
         documents=_are_from("documents", corpus.elsewhere, texts),
         elsewhere=_are_from("conversations", corpus.elsewhere, texts),
+    )
+
+
+def _need_inputs(
+    corpus: _Corpus,
+    ranked: _Ranked,
+    matches: search.Matches,
+    may_be_quoted: NDArray[np.bool_],
+) -> search.NeedInputs:
+    """Returns what is known of how likely the message needs anything."""
+    newest = len(corpus.index) - search.NEWEST_IN_PROMPT
+    is_newest = np.zeros(len(ranked.numbers), np.bool_)
+    is_newest[corpus.first_message :] = ranked.places >= newest
+    question = corpus.question
+    return search.NeedInputs(
+        text=question.text,
+        terms=len(matches.terms),
+        rarity=matches.weight,
+        shares=matches.covered,
+        words=matches.words,
+        cosines=matches.cosines,
+        is_older=may_be_quoted & ~is_newest,
+        is_newest=is_newest,
+        texts=corpus.size_with_unlisted or len(ranked.numbers),
+        is_broad=question.is_broad,
+        has_dates=bool(question.dates),
+        asks=question.asks,
+        names_speaker=bool(question.speakers),
+        unknown_share=corpus.unknown_share(),
     )
 
 

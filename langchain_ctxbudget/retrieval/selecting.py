@@ -173,7 +173,7 @@ def _are_relevant(
     is_relevant = _are_near_best(pool.ranking.relevance) | pool.evidence.asked_for
     is_relevant &= _are_worth_their_price(pool, prices, min_relevance)
     if pool.evidence.is_weak:
-        is_relevant &= ~_are_of_other_conversations(pool)
+        is_relevant &= pool.evidence.are_related & ~_are_of_other_conversations(pool)
     return is_relevant
 
 

@@ -27,6 +27,12 @@ from langchain_ctxbudget.search.lexical import (
     scores_across,
     scores_together,
 )
+from langchain_ctxbudget.search.need import (
+    NEED_POLICY,
+    NEWEST_IN_PROMPT,
+    NeedInputs,
+    probability_of_need,
+)
 from langchain_ctxbudget.search.question import (
     Question,
     about,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.search.need import NEED_POLICY
 from langchain_ctxbudget.search.ranking import FIRST_FOUND
 from langchain_ctxbudget.search.scores import ALL, Places, Scores, z_scores
 
@@ -44,17 +45,9 @@ NEED = NeedWeights()
 
 
 @dataclass(frozen=True, slots=True)
-class RelatednessWeights:
-    """Whether a message has to do with anything that was said, in log-odds."""
+class StandingOutPolicy:
+    """Which texts are surely what a message is about."""
 
-    base: float = -10.5
-    """For any message."""
-    per_words: float = 4.3
-    """For the logarithm of the best BM25 score."""
-    per_cosine: float = 6.5
-    """For the cosine of the nearest text."""
-    typical_cosine: float = 0.4
-    """Counts where no cosine is known."""
     typical_texts: int = 600
     """Length of a conversation in which a word counts as it is; among more texts, rare ones count
     for more."""
@@ -63,13 +56,13 @@ class RelatednessWeights:
     rare words, any text is."""
     almost_all: float = 0.9
     """Share of a message's words with which any text is what it is about."""
-    near_deviations: float = 1.5
-    """Standard deviations above the mean from which the cosine of a text is unusually high."""
     rare_weight: float = 8.0
     """Added rarity of about two words that few texts have."""
+    near_deviations: float = 1.5
+    """Standard deviations above the mean from which the cosine of a text is unusually high."""
 
 
-RELATEDNESS = RelatednessWeights()
+STANDING_OUT = StandingOutPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,45 +110,46 @@ class Evidence:
     distinctness: Scores
     """How likely each text is needed because few others have as many words of the message, or are
     of a named day; `(texts,)`."""
-    is_weak: bool
-    """Hardly anything that was said has to do with the message."""
+    need: float
+    """How likely the message needs anything older than the newest messages, 0 to 1."""
+    stands_out: NDArray[np.bool_]
+    """True for texts with about half of the message and rare words of it, and for those of a
+    document that the message is about; `(texts,)`."""
     asked_for: NDArray[np.bool_]
     """True for texts of a day that the message names, or of a month."""
     are_related: NDArray[np.bool_]
     """True for texts that share a word with the message, or are unusually near to it in meaning."""
 
     @classmethod
-    def of(cls, matches: Matches, *, is_certain: bool, searched: int = 0) -> "Evidence":
+    def of(cls, matches: Matches, need: float, *, searched: int = 0) -> "Evidence":
         """Weighs what texts have of a message.
 
         Args:
             matches: What the texts have of it.
-            is_certain: The message is known to be about what was said, so evidence is not weak.
+            need: How likely it needs anything older than the newest messages, 0 to 1.
             searched: The number of texts that were searched, if the matches are only some of them.
         """
         # A rare word weighs more among many texts.
         texts = max(1, searched, len(matches.words))
-        per_word = np.log1p(RELATEDNESS.typical_texts) / np.log1p(texts)
+        per_word = np.log1p(STANDING_OUT.typical_texts) / np.log1p(texts)
         has_rare = _has_rare_words(matches, per_word)
         share = _share_of_message(matches, has_rare)
-        are_of_days = matches.are_of_days
-        is_related = (
-            is_certain
-            or _relatedness(matches, per_word) > 0
-            or _is_named(matches, share)
-            or bool(are_of_days.any())
-            or bool(has_rare.any())
-        )
         of_elsewhere = np.flatnonzero(matches.elsewhere[: matches.older])
         return cls(
             strength=np.where(
                 matches.elsewhere, _strength(matches, of_elsewhere), _strength(matches, ALL)
             ),
             distinctness=_distinctness(matches, share),
-            is_weak=not is_related,
-            asked_for=are_of_days,
+            need=need,
+            stands_out=has_rare | _are_named(matches, share),
+            asked_for=matches.are_of_days,
             are_related=_are_related(matches),
         )
+
+    @property
+    def is_weak(self) -> bool:
+        """Tells whether hardly anything that was said has to do with the message."""
+        return self.need < NEED_POLICY.nothing_below
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
         """Returns how likely texts are needed.
@@ -192,27 +186,15 @@ def _are_related(matches: Matches) -> NDArray[np.bool_]:
     have_words: NDArray[np.bool_] = matches.covered > 0
     if matches.cosines is None:
         return have_words
-    are_near: NDArray[np.bool_] = z_scores(matches.cosines) >= RELATEDNESS.near_deviations
+    are_near: NDArray[np.bool_] = z_scores(matches.cosines) >= STANDING_OUT.near_deviations
     return have_words | are_near
-
-
-def _relatedness(matches: Matches, per_word: float) -> float:
-    """Returns how much the message has to do with anything older that was said, in log-odds."""
-    older = matches.older
-    best_words = np.log1p(per_word * matches.words[:older].max(initial=0.0))
-    nearest = RELATEDNESS.typical_cosine
-    if matches.cosines is not None:
-        nearest = matches.cosines[:older].max(initial=0.0)
-    return float(
-        RELATEDNESS.base + RELATEDNESS.per_words * best_words + RELATEDNESS.per_cosine * nearest
-    )
 
 
 def _has_rare_words(matches: Matches, per_word: float) -> NDArray[np.bool_]:
     """Returns which texts have about half of the message, rare words among it."""
-    has_many = matches.covered >= RELATEDNESS.half
+    has_many = matches.covered >= STANDING_OUT.half
     is_rare: NDArray[np.bool_] = (
-        matches.covered * matches.weight * per_word >= RELATEDNESS.rare_weight
+        matches.covered * matches.weight * per_word >= STANDING_OUT.rare_weight
     )
     return has_many & is_rare
 
@@ -228,11 +210,11 @@ def _share_of_message(matches: Matches, has_rare: NDArray[np.bool_]) -> Scores:
     return np.where(has_rare, np.maximum(matches.covered, share), share)
 
 
-def _is_named(matches: Matches, share: Scores) -> bool:
-    """Tells whether a document is what the message is about, or any text has all of its words."""
-    is_document_named = (share[matches.documents] >= RELATEDNESS.half).any()
-    has_all_words = (matches.covered >= RELATEDNESS.almost_all).any()
-    return bool(is_document_named or has_all_words)
+def _are_named(matches: Matches, share: Scores) -> NDArray[np.bool_]:
+    """Returns which texts a message names: parts of its document, and texts with all its words."""
+    are_of_document = matches.documents & (share >= STANDING_OUT.half)
+    have_all_words: NDArray[np.bool_] = matches.covered >= STANDING_OUT.almost_all
+    return are_of_document | have_all_words
 
 
 def _distinctness(matches: Matches, share: Scores) -> Scores:

@@ -93,23 +93,10 @@ class Question:
         """Tells whether the message asks in which order things were said or done."""
         return bool(_ENGLISH.order.search(self.text))
 
-    def refers_to(self, known: Container[str]) -> bool:
-        """Tells whether the message asks about those who speak ("my flight") or a known thing.
-
-        Args:
-            known: The terms of what was said; "the flight" is known if its term is one of them.
-        """
-        if not (self._names_a_thing(known) or self._is_about_speakers()):
-            return False
+    @property
+    def asks(self) -> bool:
+        """Tells whether the message asks something."""
         return bool(_ENGLISH.asks.search(self.text))
-
-    def _names_a_thing(self, known: Container[str]) -> bool:
-        things = " ".join(_ENGLISH.definite.findall(self.text))
-        return any(term in known for term in terms(things))
-
-    def _is_about_speakers(self) -> bool:
-        without_how_to = _ENGLISH.how_to.sub(" ", self.text)
-        return bool(_ENGLISH.personal.search(without_how_to))
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":

@@ -3,5 +3,15 @@
 from langchain_ctxbudget.sentences.likeness import likeness
 from langchain_ctxbudget.sentences.reader import Label
 from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
+from langchain_ctxbudget.sentences.wording import Wording, wording_of
 
-__all__ = ["Label", "Said", "likeness", "read", "reader_version", "statement_certainties"]
+__all__ = [
+    "Label",
+    "Said",
+    "Wording",
+    "likeness",
+    "read",
+    "reader_version",
+    "statement_certainties",
+    "wording_of",
+]
