@@ -112,11 +112,8 @@ def test_a_state_of_a_graph_tells_why_it_was_rebuilt(cause: str | None, told: Ca
     assert channel.taken(plan, data).growth.cause is told
 
 
-@pytest.mark.parametrize(
-    "settings", [{"emphasis": "recall"}, {"cache_lifetime_seconds": 0}], ids=["recall", "no cache"]
-)
-def test_with_some_settings_every_prompt_is_chosen_anew(settings: dict[str, Any]) -> None:
-    pipeline = ContextPipeline(settings)
+def test_without_a_cache_every_prompt_is_chosen_anew() -> None:
+    pipeline = ContextPipeline({"cache_lifetime_seconds": 0})
     talk(pipeline, "My bike is blue.")
 
     assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "not_growing")
