@@ -25,7 +25,10 @@ Columns:
     recall   mean share of evidence turns that stand in the prompt word by word, %
     all      questions with all their evidence in the prompt, %
     soft     share of the evidence's sentences in the prompt, by length, %
-    answered quoted questions (older than the last 8 turns) of which a sentence of the reply is quoted too, %
+    touched  share of evidence turns of which a sentence stands in the prompt, %
+    words    words of the answer, without those of the question, that stand in the prompt, %
+    replied  quoted questions (older than the last 8 turns) with a sentence of their reply that shares a
+             word with them or has a number, %
     dated    evidence turns found whose date (YYYY-MM-DD) is in the prompt too, %
     recent   prompts with the last 6 messages word by word, %
     tokens   mean tokens of a prompt

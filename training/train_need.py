@@ -31,9 +31,9 @@ from langchain_ctxbudget.history import OpenConversation, editing
 from langchain_ctxbudget.retrieval import Searched, gather
 from langchain_ctxbudget.search.need import (
     NEWEST_IN_PROMPT,
+    SIGNS,
     WEIGHTS_FILE,
     NeedInputs,
-    SIGNS,
     NeedWeights,
     probabilities_of,
     signs_of,
@@ -117,7 +117,10 @@ def _asked_in(name: str, general: Sequence[str]) -> Iterator[Asked]:
     open_conversation = OpenConversation(Scope("author", name))
     embeddings = LocalEmbeddings()
     counter = TiktokenCounter()
-    queries = [*_queries(rows, is_chat_of_people), *_general_queries(len(messages), general)]
+    queries = [
+        *_queries(rows, is_chat_of_people=is_chat_of_people),
+        *_general_queries(len(messages), general),
+    ]
     queries.sort(key=lambda query: query[0])
     for position, group in groupby(queries, key=lambda query: query[0]):
         if position <= NEWEST_IN_PROMPT:
@@ -147,7 +150,7 @@ Query = tuple[int, str, Sequence[int], int]
 """How many messages were said before, the text, the numbers of those that it needs, its part."""
 
 
-def _queries(rows: Sequence[dict[str, Any]], is_chat_of_people: bool) -> Iterator[Query]:
+def _queries(rows: Sequence[dict[str, Any]], *, is_chat_of_people: bool) -> Iterator[Query]:
     """Yields the messages of the user, and the questions about the conversation."""
     position = 0
     for row in rows:

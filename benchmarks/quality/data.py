@@ -60,6 +60,7 @@ class Question(NamedTuple):
     text: str
     history: int
     evidence: tuple[Turn, ...]
+    answer: str = ""
 
 
 class Conversation(NamedTuple):
@@ -110,6 +111,7 @@ def read(path: Path, *, limit: int | None, skip: frozenset[str]) -> DataSet:
                     question["question"],
                     question["history"],
                     tuple(by_id[key] for key in question["evidence"]),
+                    str(question.get("answer") or ""),
                 )
                 for question in spread(asked, limit)
                 if question["evidence"]

@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
+from langchain_ctxbudget.messages import STOP_WORDS
 from quality.data import Question, Turn
 
 RECENT = 6
@@ -23,6 +24,10 @@ SENTENCE_OF_REPLY = 20
 NEWEST = 8
 """Characters of a question that asks something, and of a sentence that replies; the newest turns
 are not looked at."""
+LONG_WORD = 4
+NUMBER = re.compile(r"\d")
+WORD = re.compile(r"[^\W_]{3,}")
+COMMON = STOP_WORDS
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -32,11 +37,13 @@ class Score(NamedTuple):
     recall: float
     all: float
     soft: float
+    touched: float
+    words: float | None
     recent: float
     found: int
     dated: int
     quoted: int
-    answered: int
+    replied: int
     tokens: int
     over: bool
     ms: float
@@ -52,7 +59,9 @@ class Row(NamedTuple):
     recall: float
     all: float
     soft: float
-    answered: float | None
+    touched: float
+    words: float | None
+    replied: float | None
     dated: float | None
     recent: float
     tokens: int
@@ -84,20 +93,20 @@ def score(
     found = [turn for turn in evidence if squeezed(turn.text) in text]
     parts = [part for turn in evidence for part in _sentences(turn)]
     tokens = count(prompt)
-    replies = [reply for turn, reply in pairwise(before[: 1 - NEWEST]) if _asks(turn, reply, text)]
-    answered = [
-        any(len(part) > SENTENCE_OF_REPLY and part in text for part in _sentences(reply))
-        for reply in replies
-    ]
+    older = pairwise(before[: 1 - NEWEST])
+    asked = [(turn, reply) for turn, reply in older if _asks(turn, reply, text)]
+    touched = [turn for turn in evidence if _is_touched(turn, text)]
     return Score(
         recall=len(found) / len(evidence),
         all=float(len(found) == len(evidence)),
         soft=sum(len(part) for part in parts if part in text) / max(1, sum(map(len, parts))),
+        touched=len(touched) / len(evidence),
+        words=_share_of_words(question, text),
         recent=float(all(squeezed(turn.text) in text for turn in before[-RECENT:])),
         found=len(found),
         dated=sum(bool(turn.time) and turn.time[:10] in text for turn in found),
-        quoted=len(replies),
-        answered=sum(answered),
+        quoted=len(asked),
+        replied=sum(_replies(turn, reply, text) for turn, reply in asked),
         tokens=tokens,
         over=tokens > budget,
         ms=ms,
@@ -114,6 +123,39 @@ def _sentences(turn: Turn) -> list[str]:
     return [squeezed(part) for part in SENTENCE.split(turn.text) if part.strip()]
 
 
+def _is_touched(turn: Turn, prompt: str) -> bool:
+    """Tell whether a sentence of a turn stands in a prompt, or all of it."""
+    if squeezed(turn.text) in prompt:
+        return True
+    return any(len(part) > SENTENCE_OF_REPLY and part in prompt for part in _sentences(turn))
+
+
+def _replies(question: Turn, reply: Turn, prompt: str) -> bool:
+    """Tell whether a sentence of a reply stands in a prompt that may answer the question.
+
+    It shares a word of four letters or more with the question, or has a number.
+    """
+    asked = {word for word in _content_words(question.text) if len(word) >= LONG_WORD}
+    for part in _sentences(reply):
+        if len(part) <= SENTENCE_OF_REPLY or part not in prompt:
+            continue
+        if asked & _content_words(part) or NUMBER.search(part):
+            return True
+    return False
+
+
+def _share_of_words(question: Question, prompt: str) -> float | None:
+    """The share of the answer's words, besides the question's, that a prompt has; None without."""
+    wanted = _content_words(question.answer) - _content_words(question.text)
+    if not wanted:
+        return None
+    return len(wanted & _content_words(prompt)) / len(wanted)
+
+
+def _content_words(text: str) -> set[str]:
+    return {word for word in WORD.findall(text.lower()) if word not in COMMON}
+
+
 def _asks(turn: Turn, reply: Turn, prompt: str) -> bool:
     """Tell whether a turn stands in a prompt and is a question to somebody else."""
     text = squeezed(turn.text)
@@ -124,6 +166,8 @@ def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Ro
     """The row of a table."""
     found, quoted = (sum(getattr(score, name) for score in scores) for name in ("found", "quoted"))
     times = sorted(score.ms for score in scores)
+
+    words = [score.words for score in scores if score.words is not None]
 
     def percent(values: Sequence[float]) -> float:
         return round(100 * statistics.fmean(values), 1)
@@ -136,9 +180,9 @@ def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Ro
         recall=percent([score.recall for score in scores]),
         all=percent([score.all for score in scores]),
         soft=percent([score.soft for score in scores]),
-        answered=round(100 * sum(score.answered for score in scores) / quoted, 1)
-        if quoted
-        else None,
+        touched=percent([score.touched for score in scores]),
+        words=percent(words) if words else None,
+        replied=round(100 * sum(score.replied for score in scores) / quoted, 1) if quoted else None,
         dated=round(100 * sum(score.dated for score in scores) / found, 1) if found else None,
         recent=percent([score.recent for score in scores]),
         tokens=round(statistics.fmean(score.tokens for score in scores)),

@@ -134,7 +134,7 @@ class NeedPolicy:
     """The share of the budget for quotes of a message that hardly needs any."""
 
     def share(self, probability: float) -> float:
-        """Returns the share of the budget that quotes may take, which rises with the probability."""
+        """Returns the share of the budget that quotes may take: it rises with the probability."""
         rise = (probability - self.nothing_below) / (self.all_from - self.nothing_below)
         rise = min(1.0, max(0.0, rise))
         return self.least_share + (1 - self.least_share) * rise**2
@@ -210,7 +210,10 @@ def signs_of(inputs: NeedInputs, wording: Wording) -> NDArray[np.float32]:
 
 
 def _best(scores: Scores, most: int) -> Sequence[float]:
-    """Returns the highest scores, the highest first; the lowest of these stands for missing ones."""
+    """Returns the highest scores, the highest first.
+
+    The lowest of them stands for missing ones.
+    """
     best = np.sort(scores)[::-1][:most].tolist() or [0.0]
     return [*best, *[best[-1]] * (most - len(best))]
 
