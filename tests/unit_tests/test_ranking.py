@@ -338,50 +338,29 @@ def test_a_long_message_is_no_small_talk():
     assert not is_small_talk("Thank you! " * 60)
 
 
-@pytest.mark.parametrize("text", ["How are you?", "Vielen Dank!", "Noted.", "..."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How are you?",
+        "Vielen Dank!",
+        "Noted.",
+        "...",
+        "Hello Kate. How are you today?",
+        "Hi Tom, how's it going?",
+        "Thanks Bob! What do you think?",
+    ],
+)
 def test_what_says_nothing_is_not_worth_quoting(text):
     assert says_nothing(text)
 
 
-@pytest.mark.parametrize("text", ["Which hotel?", "Thanks, I have booked the hotel Miramar."])
+@pytest.mark.parametrize(
+    "text",
+    ["Which hotel?", "Thanks, I have booked the hotel Miramar.", "Hi Kate, the bike is here."],
+)
 def test_what_says_something_is_worth_quoting(text):
     assert not says_nothing(text)
 
 
-KNOWN_THINGS = {"hopper", "price"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Which day do I fly out?",
-        "What did you suggest?",
-        "Is it in the hopper?",
-        "Where do we eat?",
-        "What is my job?",
-    ],
-)
-def test_a_question_about_the_speakers_refers_to_what_was_said(text):
-    assert Question.of(text).refers_to(KNOWN_THINGS)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "How do I boil an egg?",
-        "Can you tell me the price of oil?",
-        "Who wrote the Iliad?",
-        "I clean the hopper daily",
-        "Why do we yawn?",
-        "Did you sleep well?",
-        "What is the hopper car?",
-        "How do they make glass?",
-        "Write to my boss, ok?",
-    ],
-)
-def test_a_question_about_the_world_does_not_refer_to_what_was_said(text):
-    assert not Question.of(text).refers_to(KNOWN_THINGS)
-
-
 def test_a_text_of_signs_alone_is_read_at_once():
-    assert not Question.of(".\n," * 40_000).refers_to(())
+    assert not Question.of(".\n," * 40_000).asks
