@@ -1,12 +1,13 @@
-"""Trains the network that tells how likely a message needs anything said earlier.
+"""Trains what tells how likely a message needs anything said earlier.
 
     python training/train_need.py [--held-out CONVERSATION ...] [--write]
 
 Each file in `training/conversations` is a conversation that one author wrote; each message of the
 user, and each question about it, names the older messages that it needs. The messages in
-`training/general.txt` need none, wherever they are asked. The network is trained from all
-conversations but those that are held out, and judged by these. With `--write`, its weights also go
-into the package. Needs scipy; the same data give the same bytes.
+`training/general.txt` need none, wherever they are asked; those in `training/wordings` are worded
+as messages that need something or nothing. It is trained from all conversations but those that are
+held out, and judged by these. With `--write`, its weights also go into the package. Needs scipy;
+the same data give the same bytes.
 """
 
 import argparse
@@ -45,6 +46,7 @@ from langchain_ctxbudget.tokens import TiktokenCounter
 
 HERE = Path(__file__).parent
 CONVERSATIONS = HERE / "conversations"
+WORDINGS = HERE / "wordings"
 GENERAL = HERE / "general.txt"
 PACKAGE = HERE.parent / "langchain_ctxbudget"
 STEPS_OF_WEIGHTS = 127
@@ -55,13 +57,9 @@ STEPS_OF_WEIGHTS = 127
 class TrainingPolicy:
     """What is learned from messages, and how long."""
 
-    units: int = 12
-    """Units of the hidden layer."""
-    networks: int = 4
-    """Networks, of which the best fitted one is kept: where they begin is drawn at random."""
-    penalty: float = 3e-3
-    """How much large weights of the network cost (L2)."""
-    wording_penalty: float = 3e-4
+    penalty: float = 1e-3
+    """How much large weights of signs cost (L2)."""
+    wording_penalty: float = 3e-5
     """The same for the weights of words."""
     most_steps: int = 300
     """Steps of an optimisation (L-BFGS)."""
@@ -72,8 +70,8 @@ class TrainingPolicy:
     general_share: float = 0.5
     """How much a general message counts."""
     parts: int = 3
-    """The general messages are divided into so many parts: the weights of words are judged by
-    general messages that they were not made from."""
+    """Messages of no conversation are divided into so many parts: each is judged by weights of
+    words that were made without it."""
 
 
 POLICY = TrainingPolicy()
@@ -106,6 +104,16 @@ def read(names: Sequence[str]) -> list[Asked]:
     for name in names:
         asked += _asked_in(name, [general[number] for number in order])
     return asked
+
+
+def read_worded() -> list[tuple[str, bool]]:
+    """Returns messages without a conversation, and whether they are worded as if needing any."""
+    worded: list[tuple[str, bool]] = []
+    for path in sorted(WORDINGS.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            worded.append((row["text"], row["needs"]))
+    return worded
 
 
 def _asked_in(name: str, general: Sequence[str]) -> Iterator[Asked]:
@@ -177,36 +185,77 @@ def _general_queries(messages: int, general: Sequence[str]) -> Iterator[Query]:
 # Training
 
 
-def trained(asked: Sequence[Asked]) -> NeedWeights:
-    """Returns the weights of a network that has learned from messages."""
-    words = _words_of(asked)
-    needs = np.array([one.needs for one in asked])
-    shares = np.array([1.0 if one.part < 0 else POLICY.general_share for one in asked])
-    wording = _fitted_wording(words, needs, shares)
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages by their words, and whether they need anything."""
+
+    words: csr_matrix
+    """The features of the mean sentence of each, shape (messages, buckets)."""
+    needs: NDArray[np.bool_]
+    shares: NDArray[np.float64]
+    """How much each counts."""
+    groups: NDArray[np.int64]
+    """Messages of one group are judged by weights that were made without them."""
+
+    def chosen(self, is_chosen: NDArray[np.bool_]) -> "Messages":
+        """Returns some of them."""
+        return Messages(
+            self.words[is_chosen],
+            self.needs[is_chosen],
+            self.shares[is_chosen],
+            self.groups[is_chosen],
+        )
+
+
+def trained(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> NeedWeights:
+    """Returns the weights of signs and words.
+
+    Args:
+        asked: What is asked in conversations, from which the weights of signs are made.
+        worded: Messages that need something or nothing, for the weights of words.
+    """
+    messages = _messages_of(asked, worded)
+    wording = _fitted_wording(messages)
     signs = np.array([signs_of(one.inputs, wording) for one in asked], np.float64)
-    signs[:, WORDING] = _judged_by_others(asked, words, needs, shares)
-    lows = signs.min(axis=0)
-    highs = signs.max(axis=0)
+    signs[:, WORDING] = _judged_by_others(messages)[: len(asked)]
     means = signs.mean(axis=0)
-    scales = np.maximum(signs.std(axis=0), 1e-3)
-    scaled = (signs - means) / scales
-    fits = [_fitted_network(scaled, needs, shares, seed) for seed in range(POLICY.networks)]
-    _, hidden, hidden_bias, output, output_bias = min(fits, key=lambda fit: fit[0])
-    arrays = (lows, highs, means, scales, hidden, hidden_bias, output, output_bias)
+    scales = np.maximum(signs.std(axis=0), LEAST_SCALE)
+    scaled = csr_matrix(np.column_stack(((signs - means) / scales, np.ones(len(signs)))))
+    needs = messages.needs[: len(asked)]
+    fitted = _fitted(scaled, needs, messages.shares[: len(asked)], POLICY.penalty)
+    weights = fitted[:-1] / scales
+    bias = fitted[-1:] - means @ weights
+    arrays = (signs.min(axis=0), signs.max(axis=0), means, weights, bias)
     return NeedWeights(wording, *(array.astype(np.float32) for array in arrays))
 
 
 WORDING = SIGNS.index("wording")
-"""The place of the score of the words among the signs."""
+LEAST_SCALE = 1e-3
+"""A sign that deviates less is the same everywhere."""
 
 
-def _words_of(asked: Sequence[Asked]) -> csr_matrix:
-    """Returns the features of the mean sentence of each message, shape (messages, buckets)."""
+def _messages_of(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> Messages:
+    """Returns what is asked in conversations, and behind it the messages without any."""
+    texts = [one.inputs.text for one in asked] + [text for text, _ in worded]
+    names = sorted({one.conversation for one in asked})
+    groups = [names.index(one.conversation) if one.part < 0 else -1 - one.part for one in asked]
+    of_worded = [len(names) + number % POLICY.parts for number in range(len(worded))]
+    shares = [1.0 if one.part < 0 else POLICY.general_share for one in asked]
+    return Messages(
+        words=_words_of(texts),
+        needs=np.array([one.needs for one in asked] + [needs for _, needs in worded]),
+        shares=np.array(shares + [1.0] * len(worded)),
+        groups=np.array(groups + of_worded),
+    )
+
+
+def _words_of(texts: Sequence[str]) -> csr_matrix:
+    """Returns the features of the mean sentence of each text, shape (texts, buckets)."""
     owners: list[NDArray[np.int64]] = []
     buckets: list[NDArray[np.int64]] = []
     scales: list[NDArray[np.float32]] = []
-    for number, one in enumerate(asked):
-        sentences = last_sentences(one.inputs.text)
+    for number, text in enumerate(texts):
+        sentences = last_sentences(text)
         if not sentences:
             continue
         buckets_of_one, scales_of_one = buckets_of(sentences)
@@ -214,15 +263,37 @@ def _words_of(asked: Sequence[Asked]) -> csr_matrix:
         buckets.append(buckets_of_one)
         scales.append(scales_of_one / len(sentences))
     places = (np.concatenate(owners), np.concatenate(buckets))
-    return csr_matrix((np.concatenate(scales).astype(np.float64), places), (len(asked), BUCKETS))
+    return csr_matrix((np.concatenate(scales).astype(np.float64), places), (len(texts), BUCKETS))
 
 
-def _fitted_wording(
-    words: csr_matrix, needs: NDArray[np.bool_], shares: NDArray[np.float64]
-) -> Wording:
-    """Returns the weights of words, by a logistic regression without a bias."""
-    used = np.flatnonzero(np.asarray((words != 0).sum(axis=0)).ravel())
-    matrix = words[:, used]
+def _fitted_wording(messages: Messages) -> Wording:
+    """Returns the weights of words."""
+    used = np.flatnonzero(np.asarray((messages.words != 0).sum(axis=0)).ravel())
+    matrix = messages.words[:, used]
+    fitted = _fitted(matrix, messages.needs, messages.shares, POLICY.wording_penalty)
+    step = float(np.abs(fitted).max()) / STEPS_OF_WEIGHTS
+    by_bucket = np.zeros(BUCKETS, np.int8)
+    by_bucket[used] = np.rint(fitted / step).astype(np.int8)
+    return Wording(by_bucket, step)
+
+
+def _judged_by_others(messages: Messages) -> NDArray[np.float64]:
+    """Returns the score of each message's words, by weights that were made without its group."""
+    scores = np.zeros(len(messages.needs))
+    for group in np.unique(messages.groups).tolist():
+        is_judged = messages.groups == group
+        wording = _fitted_wording(messages.chosen(~is_judged))
+        scores[is_judged] = messages.words[is_judged] @ wording.by_bucket * wording.step
+    return scores
+
+
+def _fitted(
+    matrix: csr_matrix,
+    needs: NDArray[np.bool_],
+    shares: NDArray[np.float64],
+    penalty: float,
+) -> NDArray[np.float64]:
+    """Returns the weights of a logistic regression, one for each column."""
     share_of_each = shares / shares.sum()
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -230,79 +301,14 @@ def _fitted_wording(
         found = 1 / (1 + np.exp(-(matrix @ weights)))
         error = (found - needs) * share_of_each
         surprise = -(share_of_each * np.log(np.where(needs, found, 1 - found) + 1e-12)).sum()
-        gradient = matrix.T @ error + 2 * POLICY.wording_penalty * weights
-        return float(surprise + POLICY.wording_penalty * (weights * weights).sum()), gradient
+        gradient = matrix.T @ error + 2 * penalty * weights
+        return float(surprise + penalty * (weights * weights).sum()), gradient
 
     options = {"maxiter": POLICY.most_steps}
-    result = minimize(loss, np.zeros(len(used)), jac=True, method="L-BFGS-B", options=options)
-    step = float(np.abs(result.x).max()) / STEPS_OF_WEIGHTS
-    by_bucket = np.zeros(BUCKETS, np.int8)
-    by_bucket[used] = np.rint(result.x / step).astype(np.int8)
-    return Wording(by_bucket, step)
-
-
-def _judged_by_others(
-    asked: Sequence[Asked],
-    words: csr_matrix,
-    needs: NDArray[np.bool_],
-    shares: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Returns the score of each message's words by weights that were made without it.
-
-    They were made without its conversation and, of a general message, without its part.
-    """
-    names = np.array([one.conversation for one in asked])
-    parts = np.array([one.part for one in asked])
-    scores = np.zeros(len(asked))
-    for number, name in enumerate(sorted(set(names))):
-        is_judged = names == name
-        is_known = ~is_judged & (parts != number % POLICY.parts)
-        wording = _fitted_wording(words[is_known], needs[is_known], shares[is_known])
-        scores[is_judged] = words[is_judged] @ wording.by_bucket * wording.step
-    return scores
-
-
-Network = tuple[float, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
-"""What a network costs, the weights and biases of its units, the weights and bias of its output."""
-
-
-def _fitted_network(
-    signs: NDArray[np.float64], needs: NDArray[np.bool_], shares: NDArray[np.float64], seed: int
-) -> Network:
-    """Returns a network with one hidden layer that has learned from scaled signs."""
-    random = np.random.default_rng(seed)
-    count = signs.shape[1]
-    shapes = ((count, POLICY.units), (POLICY.units,), (POLICY.units,), (1,))
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    begin = random.normal(0, 0.3, ends[-1])
-    share_of_each = shares / shares.sum()
-
-    def split(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        parts = np.split(values, ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-    def loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Returns what a network costs, and the gradient of that."""
-        hidden, hidden_bias, output, output_bias = split(values)
-        units = signs @ hidden + hidden_bias
-        active = np.maximum(units, 0)
-        found = 1 / (1 + np.exp(-(active @ output + output_bias)))
-        surprise = -(share_of_each * np.log(np.where(needs, found, 1 - found) + 1e-12)).sum()
-        size = (hidden * hidden).sum() + (output * output).sum()
-        error = (found - needs) * share_of_each
-        back = np.outer(error, output) * (units > 0)
-        gradients = (
-            signs.T @ back + 2 * POLICY.penalty * hidden,
-            back.sum(axis=0),
-            active.T @ error + 2 * POLICY.penalty * output,
-            error.sum(keepdims=True),
-        )
-        gradient = np.concatenate([part.ravel() for part in gradients])
-        return float(surprise + POLICY.penalty * size), gradient
-
-    options = {"maxiter": POLICY.most_steps}
+    begin = np.zeros(matrix.shape[1])
     result = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
-    return (float(result.fun), *split(result.x))  # type: ignore[return-value]
+    weights: NDArray[np.float64] = result.x
+    return weights
 
 
 # Judging
@@ -333,13 +339,13 @@ def run_in_one_thread() -> None:
 
 
 def main() -> None:
-    """Trains a network, and judges it or writes its weights."""
+    """Trains, and judges what was learned or writes it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--held-out", nargs="*", default=[], metavar="CONVERSATION")
     parser.add_argument("--write", action="store_true", help="write the weights into the package")
     options = parser.parse_args()
     names = [name for name in conversations() if name not in options.held_out]
-    weights = trained(read(names))
+    weights = trained(read(names), read_worded())
     if options.write:
         (PACKAGE / WEIGHTS_FILE).write_bytes(weights.to_bytes())
     if options.held_out:

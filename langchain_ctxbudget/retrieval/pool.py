@@ -608,17 +608,14 @@ def _need_inputs(
         text=question.text,
         terms=len(matches.terms),
         rarity=matches.weight,
+        unknown_share=corpus.unknown_share(),
         shares=matches.covered,
         words=matches.words,
         cosines=matches.cosines,
         is_older=may_be_quoted & ~is_newest,
         is_newest=is_newest,
-        texts=corpus.size_with_unlisted or len(ranked.numbers),
-        is_broad=question.is_broad,
-        has_dates=bool(question.dates),
         asks=question.asks,
-        names_speaker=bool(question.speakers),
-        unknown_share=corpus.unknown_share(),
+        is_broad=question.is_broad,
     )
 
 

@@ -1,6 +1,6 @@
 """How likely a message needs anything older than the newest messages.
 
-A small network decides, from signs of the message: how it is worded, and what older texts have in
+A logistic regression over signs of the message: how it is worded, and what older texts have in
 common with it. It is trained on conversations that were written for this, in which each message of
 the user names the older ones that it needs (`training/` in the repository).
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.search.scores import Scores
-from langchain_ctxbudget.sentences import Wording, wording_of
+from langchain_ctxbudget.sentences import Wording, score_of_wording
 
 NEWEST_IN_PROMPT = 10
 """The newest messages, which stand in the prompt anyway."""
@@ -24,10 +24,8 @@ WEIGHTS_FILE = "search/need.npz"
 SIGNS = (
     "terms",
     "rarity",
-    "rarity of a term",
     "best share",
     "second share",
-    "fifth share",
     "best rarity",
     "second rarity",
     "best cosine",
@@ -35,22 +33,15 @@ SIGNS = (
     "tenth cosine",
     "deviations of the best cosine",
     "cosine of the newest",
-    "share of the newest",
-    "rarity of the newest",
-    "change of subject",
     "best words",
     "fifth words",
     "words above the newest",
-    "texts",
-    "characters",
-    "asks for everything",
-    "asks for days",
-    "asks",
-    "names a speaker",
     "share of unknown terms",
+    "asks",
+    "asks for everything",
     "wording",
 )
-"""What the network knows of a message, besides how likely its sentences have each label."""
+"""What is known of a message, in this order."""
 
 
 class NeedInputs(NamedTuple):
@@ -61,8 +52,10 @@ class NeedInputs(NamedTuple):
     """The number of terms that the message is about."""
     rarity: float
     """How rare they are, added up."""
+    unknown_share: float
+    """The share of the terms that no text has, by how rare they are."""
     shares: Scores
-    """The share of the terms that each text has, by how rare they are."""
+    """The share of the terms that each text has."""
     words: Scores
     """BM25 scores."""
     cosines: Scores | None
@@ -71,31 +64,23 @@ class NeedInputs(NamedTuple):
     """True for texts that may be quoted, and are older than the newest messages."""
     is_newest: NDArray[np.bool_]
     """True for the newest messages."""
-    texts: int
-    """The number of all texts that were searched."""
-    is_broad: bool
-    has_dates: bool
     asks: bool
-    names_speaker: bool
-    unknown_share: float
-    """The share of its terms that no text has, by how rare they are."""
+    is_broad: bool
 
 
 class NeedWeights(NamedTuple):
-    """The weights of the network, and those of the words of messages."""
+    """The weights of the signs, and those of the words of messages."""
 
     wording: Wording
     lows: NDArray[np.float32]
     """The lowest value of each sign in the training data; shape (signs,)."""
     highs: NDArray[np.float32]
+    """The highest value of each."""
     means: NDArray[np.float32]
-    scales: NDArray[np.float32]
-    hidden: NDArray[np.float32]
-    """Shape (signs, units)."""
-    hidden_bias: NDArray[np.float32]
-    output: NDArray[np.float32]
-    """Shape (units,)."""
-    output_bias: NDArray[np.float32]
+    """The mean of each, which counts where a sign is not known."""
+    weights: NDArray[np.float32]
+    """What each sign counts."""
+    bias: NDArray[np.float32]
     """Shape (1,)."""
 
     def to_bytes(self) -> bytes:
@@ -122,13 +107,17 @@ def packaged_need() -> NeedWeights:
     return NeedWeights.of_bytes(file.read_bytes())
 
 
+LEAST_DEVIATION = 0.01
+"""Cosines that deviate less from their mean are all alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class NeedPolicy:
     """How much a message may draw, by how likely it needs anything."""
 
-    nothing_below: float = 0.3
+    nothing_below: float = 0.4
     """Below this probability, only texts that stand out are quoted, and few others."""
-    all_from: float = 0.5
+    all_from: float = 0.6
     """From this probability on, quotes may take all the room that they have."""
     least_share: float = 0.015
     """The share of the budget for quotes of a message that hardly needs any."""
@@ -155,58 +144,44 @@ def probability_of_need(inputs: NeedInputs) -> float:
 def probabilities_of(signs: NDArray[np.float32], weights: NeedWeights) -> NDArray[np.float32]:
     """Returns the probabilities of messages with some signs, shape (messages, signs).
 
-    For a sign that is not known (NaN), its mean counts.
+    A sign beyond those of the training data counts as the furthest of these. For one that is not
+    known (NaN), its mean counts.
     """
     known = np.where(np.isnan(signs), weights.means, signs)
-    clipped = np.clip(known, weights.lows, weights.highs)
-    scaled = (clipped - weights.means) / weights.scales
-    units = np.maximum(scaled @ weights.hidden + weights.hidden_bias, 0)
-    odds = units @ weights.output + weights.output_bias
+    odds = np.clip(known, weights.lows, weights.highs) @ weights.weights + weights.bias
     found: NDArray[np.float32] = 1 / (1 + np.exp(-odds))
     return found
 
 
 def signs_of(inputs: NeedInputs, wording: Wording) -> NDArray[np.float32]:
     """Returns the signs of a message, shape (signs,)."""
-    shares = _best(inputs.shares[inputs.is_older], 5)
+    shares = _best(inputs.shares[inputs.is_older], 2)
     words = _best(inputs.words[inputs.is_older], 5)
+    newest_words = float(inputs.words[inputs.is_newest].max(initial=0.0))
     all_cosines = np.full(len(inputs.words), np.nan) if inputs.cosines is None else inputs.cosines
     cosines = _best(all_cosines[inputs.is_older], 10)
-    mean, deviation = _spread(all_cosines)
-    newest_cosine = float(np.mean(_best(all_cosines[inputs.is_newest], 2)))
-    newest_share = _highest(inputs.shares[inputs.is_newest])
-    newest_words = _highest(inputs.words[inputs.is_newest])
-    by_label, wording_score = wording_of(inputs.text, wording)
-    own = (
+    deviation = max(float(all_cosines.std()), LEAST_DEVIATION)
+    signs = (
         np.log1p(inputs.terms),
         np.log1p(inputs.rarity),
-        inputs.rarity / max(1, inputs.terms),
         shares[0],
         shares[1],
-        shares[4],
-        shares[0] * inputs.rarity / 10,
-        shares[1] * inputs.rarity / 10,
+        shares[0] * inputs.rarity,
+        shares[1] * inputs.rarity,
         cosines[0],
         cosines[1],
         cosines[9],
-        (cosines[0] - mean) / max(deviation, 0.01),
-        newest_cosine,
-        newest_share,
-        newest_share * inputs.rarity / 10,
-        cosines[0] - newest_cosine,
+        (cosines[0] - float(all_cosines.mean())) / deviation,
+        float(np.mean(_best(all_cosines[inputs.is_newest], 2))),
         np.log1p(words[0]),
         np.log1p(words[4]),
         np.log1p(words[0]) - np.log1p(newest_words),
-        np.log1p(inputs.texts),
-        np.log1p(len(inputs.text)),
-        inputs.is_broad,
-        inputs.has_dates,
-        inputs.asks,
-        inputs.names_speaker,
         inputs.unknown_share,
-        wording_score,
+        inputs.asks,
+        inputs.is_broad,
+        score_of_wording(inputs.text, wording),
     )
-    return np.concatenate((np.array(own, np.float32), by_label))
+    return np.array(signs, np.float32)
 
 
 def _best(scores: Scores, most: int) -> Sequence[float]:
@@ -216,14 +191,3 @@ def _best(scores: Scores, most: int) -> Sequence[float]:
     """
     best = np.sort(scores)[::-1][:most].tolist() or [0.0]
     return [*best, *[best[-1]] * (most - len(best))]
-
-
-def _highest(scores: Scores) -> float:
-    return float(scores.max(initial=0.0))
-
-
-def _spread(scores: Scores) -> tuple[float, float]:
-    """Returns mean and standard deviation of scores, 0 of none."""
-    if not len(scores):
-        return 0.0, 0.0
-    return float(scores.mean()), float(scores.std())

@@ -3,7 +3,7 @@
 from langchain_ctxbudget.sentences.likeness import likeness
 from langchain_ctxbudget.sentences.reader import Label
 from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
-from langchain_ctxbudget.sentences.wording import Wording, wording_of
+from langchain_ctxbudget.sentences.wording import Wording, score_of_wording
 
 __all__ = [
     "Label",
@@ -12,6 +12,6 @@ __all__ = [
     "likeness",
     "read",
     "reader_version",
+    "score_of_wording",
     "statement_certainties",
-    "wording_of",
 ]

@@ -1,4 +1,4 @@
-"""How a message is worded: the labels of its sentences, and a score by other weights."""
+"""How a message is worded: a score by weights of the reader's features."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.messages import prose_spans
 from langchain_ctxbudget.sentences.features import features_of, placed
-from langchain_ctxbudget.sentences.reader import (
-    LABELS,
-    RARITY_STEP,
-    Probabilities,
-    packaged_weights,
-    probabilities,
-)
+from langchain_ctxbudget.sentences.reader import RARITY_STEP, packaged_weights
 
 MOST_SENTENCES = 12
 """Of a message, so many of its last sentences are read."""
@@ -27,18 +21,13 @@ class Wording(NamedTuple):
     step: float
 
 
-def wording_of(text: str, wording: Wording) -> tuple[Probabilities, float]:
-    """Returns the highest probability of each label among a message's sentences, and its score.
-
-    The score is that of its mean sentence.
-    """
+def score_of_wording(text: str, wording: Wording) -> float:
+    """Returns the score of a message's mean sentence; 0 for a message without sentences."""
     sentences = last_sentences(text)
     if not sentences:
-        return np.zeros(len(LABELS), np.float32), 0.0
-    by_label = probabilities(placed(sentences), packaged_weights()).max(axis=0)
+        return 0.0
     buckets, scales = buckets_of(sentences)
-    score = float((wording.by_bucket[buckets] * scales).sum() * wording.step / len(sentences))
-    return by_label, score
+    return float((wording.by_bucket[buckets] * scales).sum() * wording.step / len(sentences))
 
 
 def last_sentences(text: str) -> list[str]:
