@@ -115,6 +115,11 @@ class Entry:
         """Its words."""
         return messages.plain_text(self.message)
 
+    @cached_property
+    def own_words(self) -> str:
+        """What somebody says in it themselves."""
+        return messages.own_words(self.message)
+
     def quoted(self, reference: str = "") -> str:
         """Returns the line that quotes the message."""
         return messages.fences.item(self.speaker, self.text, reference)
@@ -129,14 +134,13 @@ class Entry:
         from_user = messages.is_user(self.message)
         if self.preservation == "drop":
             return Line(position, self.speaker, self.date, "", from_user)
-        own_words = messages.own_words(self.message) if from_user else ""
         return Line(
             position=position,
             speaker=self.speaker,
             date=self.date,
             text=self.text,
             from_user=from_user,
-            own_words=own_words,
+            own_words=self.own_words if from_user else "",
             said=said,
             calls_tools=bool(listed_calls(self.message)),
         )

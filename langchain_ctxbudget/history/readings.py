@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.messages import own_words
 from langchain_ctxbudget.sentences import Label, Said, read, reader_version
 
 READ_AT_ONCE = 256
@@ -39,7 +38,7 @@ class Readings:
         unread = np.flatnonzero(is_human[self.read_until :]) + self.read_until
         for first in range(0, len(unread), READ_AT_ONCE):
             positions = unread[first : first + READ_AT_ONCE].tolist()
-            texts = [own_words(entries[position].message) for position in positions]
+            texts = [entries[position].own_words for position in positions]
             for position, said in zip(positions, read(texts), strict=True):
                 if said:
                     self.by_position[position] = said

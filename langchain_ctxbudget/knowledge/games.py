@@ -8,7 +8,6 @@ Berlin") concerns its own message only.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -18,6 +17,7 @@ from langchain_ctxbudget.history import Entry, MessageTable
 from langchain_ctxbudget.knowledge.own_messages import all_own_messages
 from langchain_ctxbudget.knowledge.presence import NEW_SESSION_AFTER
 from langchain_ctxbudget.messages import (
+    cached_until_forgotten,
     prose_spans,
     terms,
     time_of,
@@ -49,7 +49,7 @@ _PLAYED = re.compile(r"^[ \t]*\*(?![\s*])[^*\n]{2,}(?<!\s)\*(?!\*)", re.MULTILIN
 
 def is_played(text: str) -> bool:
     """Tells whether a message has a line of role play."""
-    return _PLAYED.search(text) is not None
+    return "*" in text and _PLAYED.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def suspended_in(table: MessageTable, scope: Scope, first: int, end: int) -> tup
         if text is None:
             game = _shown_again(game, entry)
             continue
-        game = _going_on(game, text, time_of(entry.message))
+        game = _going_on(game, text, entry)
         if game is None and begins_game(text, _reply_to(table, position, end)):
             game = _Game(signs=_signs_in(text), at=time_of(entry.message))
         if game is not None or supposes(text):
@@ -118,11 +118,12 @@ def _shown_again(game: _Game | None, entry: Entry) -> _Game | None:
     return replace(game, without_sign=0)
 
 
-def _going_on(game: _Game | None, text: str, at: datetime | None) -> _Game | None:
+def _going_on(game: _Game | None, text: str, entry: Entry) -> _Game | None:
     """Returns a game after a message of the user; None where it has ended."""
-    if game is None or game.has_ended(text, at):
+    if game is None:
         return None
-    return game.after(text, at)
+    at = time_of(entry.message)
+    return None if game.has_ended(text, at) else game.after(text, at)
 
 
 def _reply_to(table: MessageTable, position: int, end: int) -> str:
@@ -139,25 +140,25 @@ def begins_game(text: str, reply: str) -> bool:
         text: What the user says in it.
         reply: What the assistant replies.
     """
-    if is_played(text) and is_played(reply):
-        return True
+    return _announces_game(text) or (is_played(text) and is_played(reply))
+
+
+@cached_until_forgotten(4_096)
+def _announces_game(text: str) -> bool:
+    """Tells whether the user announces a game in a message, and takes a part in it."""
     sentences = _sentences_of(text)
-    if any(
-        _PHRASES.pretends.search(one) and _PHRASES.user_has_part.search(one) for one in sentences
-    ):
+    with_user = list(filter(_PHRASES.user_has_part.search, sentences))
+    if not with_user:  # as in most messages
+        return False
+    if any(map(_PHRASES.pretends.search, with_user)):
         return True
-    is_announced = any(
-        _PHRASES.invites.search(one) or _PHRASES.pretends.search(one) for one in sentences
-    )
-    return is_announced and _has_both_parts(sentences)
+    if not any(map(_PHRASES.assistant_has_part.search, sentences)):
+        return False
+    is_invitation = any(map(_PHRASES.invites.search, sentences))
+    return is_invitation or any(map(_PHRASES.pretends.search, sentences))
 
 
-def _has_both_parts(sentences: Sequence[str]) -> bool:
-    """Tells whether some sentences give a part to the assistant and one to the user."""
-    has_assistant = any(map(_PHRASES.assistant_has_part.search, sentences))
-    return has_assistant and any(map(_PHRASES.user_has_part.search, sentences))
-
-
+@cached_until_forgotten(4_096)
 def supposes(text: str) -> bool:
     """Tells whether a message supposes something about the user."""
     return any(map(_PHRASES.supposes.match, _sentences_of(text)))

@@ -1,10 +1,10 @@
 """The messages that a conversation's user says, with what the reader takes their sentences for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from langchain_ctxbudget.history import Entry, MessageTable
-from langchain_ctxbudget.messages import fold, is_user, own_words
+from langchain_ctxbudget.messages import fold, is_user
 from langchain_ctxbudget.sentences import Label, Said
 from langchain_ctxbudget.stores import Scope
 
@@ -35,13 +35,14 @@ def own_messages(
         labels: The labels.
     """
     readings = table.readings.by_position
+    names = _names_of_user(table, scope)
     for position in positions:
         sentences = readings.get(position, ())
         if labels.isdisjoint(said.label for said in sentences):
             continue
         entry = table[position]
-        if _is_of_user(entry, table, scope):
-            yield OwnMessage(position, entry, own_words(entry.message), sentences)
+        if _is_of_user(entry, names):
+            yield OwnMessage(position, entry, entry.own_words, sentences)
 
 
 def all_own_messages(
@@ -55,21 +56,30 @@ def all_own_messages(
         positions: The positions that are looked at.
     """
     readings = table.readings.by_position
+    names = _names_of_user(table, scope)
     for position in positions:
         entry = table[position]
-        if is_user(entry.message) and _is_of_user(entry, table, scope):
+        if is_user(entry.message) and _is_of_user(entry, names):
             sentences = readings.get(position, ())
-            yield OwnMessage(position, entry, own_words(entry.message), sentences)
+            yield OwnMessage(position, entry, entry.own_words, sentences)
 
 
-def _is_of_user(entry: Entry, table: MessageTable, scope: Scope) -> bool:
+def _names_of_user(table: MessageTable, scope: Scope) -> frozenset[str]:
+    """Returns the names under which the user writes, folded: the user's id, or the only name."""
+    names = {fold(scope.user_id)}
+    if table.only_speaker is not None:
+        names.add(fold(table.only_speaker))
+    return frozenset(names)
+
+
+def _is_of_user(entry: Entry, names: Container[str]) -> bool:
     """Tells whether the user says a message that is kept, and nobody else in the conversation.
 
-    The user writes without a name, under the user's id, or under the one name that all have.
+    Args:
+        entry: The message.
+        names: The names under which the user writes; without a name, it is the user.
     """
     if entry.preservation == "drop":
         return False
     name = entry.message.name
-    if not name or fold(name) == fold(scope.user_id):
-        return True
-    return table.only_speaker == name
+    return not name or fold(name) in names

@@ -17,6 +17,7 @@ from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, Learned
 from langchain_ctxbudget.messages import (
     QUESTION_MARKS,
     begins_in_the_middle,
+    cached_until_forgotten,
     ends_as_statement,
     one_line,
     prose_spans,
@@ -100,11 +101,13 @@ def statements_in(message_id: str, text: str, read: Iterable[Said]) -> list[Lear
     return facts
 
 
-def sentences_in(text: str) -> list[str]:
+@cached_until_forgotten(4_096)
+def sentences_in(text: str) -> tuple[str, ...]:
     """Returns the sentences of one message that could be kept, whatever they are."""
     if not _is_own_prose(text):
-        return []
-    return [text[begin:end] for begin, end in prose_spans(text) if _can_be_kept(text, begin, end)]
+        return ()
+    spans = [span for span in prose_spans(text) if _can_be_kept(text, *span)]
+    return tuple(text[begin:end] for begin, end in spans)
 
 
 def category_of(sentence: str) -> FactCategory:

@@ -166,19 +166,27 @@ class StandingRules:
         events = self.events
         if until is not None:
             events = tuple(event for event in events if event.is_before(until))
-        standing = _outcome_of(events, (*learned, *self.by_hand)).standing
-        not_lifted = [rule for rule in standing if rule.id not in self.lifted_ids]
+        return self._in_force_of(_outcome_of(events, (*learned, *self.by_hand)))
+
+    def _in_force_of(self, outcome: "_Outcome") -> list[StandingRule]:
+        """Returns the rules in force once some sentences were read."""
+        not_lifted = [rule for rule in outcome.standing if rule.id not in self.lifted_ids]
         return [*self.given, *_that_count(not_lifted)]
+
+    @cached_property
+    def _outcome(self) -> "_Outcome":
+        """What has become of the rules after all messages."""
+        return _outcome_of(self.events, (*self.elsewhere, *self.by_hand))
 
     @cached_property
     def all_in_force(self) -> tuple[StandingRule, ...]:
         """The rules in force after all messages."""
-        return tuple(self.in_force())
+        return tuple(self._in_force_of(self._outcome))
 
     @cached_property
     def liftings(self) -> tuple[Lifting, ...]:
         """What this conversation takes back, also of rules from elsewhere, in order of time."""
-        return _outcome_of(self.events, (*self.elsewhere, *self.by_hand)).liftings
+        return self._outcome.liftings
 
     @cached_property
     def taken_back_here(self) -> frozenset[str]:
@@ -192,8 +200,7 @@ class StandingRules:
         They were lifted by hand, or taken back or replaced in another conversation, and no message
         of this one says so.
         """
-        learned = (*self.elsewhere, *self.by_hand)
-        standing = _outcome_of(self.events, learned).standing
+        standing = self._outcome.standing
         holding = [rule for rule in standing if rule.id not in self.lifted_ids]
         lifted = [rule for rule in standing if rule.id in self.lifted_ids]
         return tuple(
@@ -306,6 +313,8 @@ def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRu
 
     It is the rule that is most like the sentence or its whole message; of equals, the newest.
     """
+    if event.said.lifting < RULE_POLICY.lifted_at:  # no likeness is over 1
+        return None
     best: StandingRule | None = None
     best_likeness = RULE_POLICY.least_alike
     for rule in standing:

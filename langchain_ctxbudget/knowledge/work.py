@@ -16,7 +16,7 @@ from langchain_ctxbudget.history import Beginning, Entry, OpenConversation
 from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.records import ENGLISH
 from langchain_ctxbudget.knowledge.standing_rules import RuleEvent
-from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word_count
+from langchain_ctxbudget.messages import fold, is_user, time_of, word_count
 from langchain_ctxbudget.stores import Scope
 
 
@@ -242,7 +242,7 @@ def words_of(entry: Entry) -> str:
     """Returns what a message of a person or the assistant says; empty for any other."""
     if not isinstance(entry.message, HumanMessage | AIMessage):
         return ""
-    return own_words(entry.message)
+    return entry.own_words
 
 
 def still_there(conversation: OpenConversation) -> dict[str, str]:

@@ -81,6 +81,7 @@ from langchain_ctxbudget.messages.text import (
     STOP_WORDS,
     UNSPACED,
     cached_until_forgotten,
+    each_cached_until_forgotten,
     clipped,
     digest,
     encodable,

@@ -66,12 +66,17 @@ def without_reported_speech(sentence: str) -> str:
     return sentence[:begin] + sentence[end:]
 
 
+def _has_colon(text: str) -> bool:
+    """Tells whether a text has a colon, without which it has no mail and announces no text."""
+    return ":" in text or "\uff1a" in text
+
+
 # Mails
 
 
 def _mail_begin(text: str) -> int | None:
     """Returns where the head of the first mail begins; None if there is none."""
-    if ":" not in text and "\uff1a" not in text:
+    if not _has_colon(text):
         return None
     begins = [found.start() for found in LETTERS.wrote.finditer(text)]
     begins += [found.start() for found in LETTERS.headers.finditer(text) if _is_head(found[0])]
@@ -131,6 +136,8 @@ def _given_span(text: str) -> tuple[int, int] | None:
     It is announced with a colon. One that goes on in the same line, and is no letter, ends with its
     paragraph.
     """
+    if not _has_colon(text):
+        return None
     for request in LETTERS.works_on.finditer(text):
         if LETTERS.works_always.search(request[0]):
             continue

@@ -8,6 +8,7 @@ from langchain_ctxbudget.messages.letters import LEFT_OUT
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
     LINE_CHARACTERS,
+    cached_until_forgotten,
     one_line,
     sentence_spans,
     sentences,
@@ -19,6 +20,8 @@ MAX_SENTENCE_CHARACTERS = 400
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
 _FENCE = "```"
+_SIGNS_OF_PASTE = ("<", ">", _FENCE, "~~~", '"""', "'''")
+"""One of these is in each mark of a paste, and most messages have none."""
 _HEADS = "#>|"
 """A line that begins with one of these is a heading, a quotation or a row of a table."""
 
@@ -35,7 +38,8 @@ def units(text: str) -> list[str]:
     return list(map(cut_sentence, prose))
 
 
-def prose_spans(text: str) -> list[tuple[int, int]]:
+@cached_until_forgotten(1_024)
+def prose_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Returns where the sentences of a text begin and end.
 
     Code, tables, JSON and lines without words are no sentences; marks of lists are left out.
@@ -46,7 +50,7 @@ def prose_spans(text: str) -> list[tuple[int, int]]:
         if number % 2 == 0:
             spans += _prose_spans_in(part, begin)
         begin += len(part) + len(_FENCE)
-    return spans
+    return tuple(spans)
 
 
 def _prose_spans_in(text: str, begin: int) -> list[tuple[int, int]]:
@@ -157,6 +161,8 @@ def without_pasted(text: str) -> str:
     All of that goes, since a paste may imitate its own end. If a mark is never closed, the end of
     the text goes, too. A text without words is empty.
     """
+    if not any(sign in text for sign in _SIGNS_OF_PASTE):
+        return text
     marks = list(ENGLISH.paste.finditer(text))
     if not marks:
         return text
@@ -185,12 +191,19 @@ def without_quotations(text: str, begin: int, end: int) -> str:
     """Returns a part of a text with an ellipsis for each part that stands in quotation marks."""
     kept: list[str] = []
     at = begin
-    for quotation in ENGLISH.quotation.finditer(_unwrapped(text)):
-        first, last = quotation.span()
+    for first, last in _quotation_spans(text):
         if last > at and first < end:
             kept += [text[at : max(at, first)], "…"]
             at = min(last, end)
     return "".join([*kept, text[at:end]])
+
+
+@cached_until_forgotten(1_024)
+def _quotation_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Returns where parts of a text stand in quotation marks."""
+    if not ENGLISH.quotation_begins.search(text):
+        return ()
+    return tuple(found.span() for found in ENGLISH.quotation.finditer(_unwrapped(text)))
 
 
 def begins_in_the_middle(sentence: str) -> bool:

@@ -3,10 +3,10 @@
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from hashlib import blake2b
 from importlib import resources
 from itertools import pairwise
@@ -90,6 +90,38 @@ def cached_until_forgotten(maxsize: int) -> Callable[[Callable[P, T]], Callable[
         cached = lru_cache(maxsize=maxsize)(function)
         _cache_clearers.append(cached.cache_clear)
         return cast("Callable[P, T]", cached)
+
+    return decorate
+
+
+def each_cached_until_forgotten(
+    maxsize: int,
+) -> Callable[[Callable[[Sequence[str]], Sequence[T]]], Callable[[Sequence[str]], list[T]]]:
+    """Returns a decorator: the same for functions that read many texts at once, each by itself.
+
+    They are called with the texts that they have not read yet. When more texts than `maxsize` would
+    be kept, those before are forgotten.
+    """
+
+    def decorate(
+        function: Callable[[Sequence[str]], Sequence[T]],
+    ) -> Callable[[Sequence[str]], list[T]]:
+        kept: dict[str, T] = {}
+        _cache_clearers.append(kept.clear)
+
+        @wraps(function)
+        def cached(texts: Sequence[str]) -> list[T]:
+            results = {text: result for text in texts if (result := kept.get(text)) is not None}
+            unread = [text for text in dict.fromkeys(texts) if text not in results]
+            if unread:
+                read = dict(zip(unread, function(unread), strict=True))
+                results |= read
+                if len(kept) + len(read) > maxsize:
+                    kept.clear()
+                kept.update(read)
+            return [results[text] for text in texts]
+
+        return cached
 
     return decorate
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from langchain_ctxbudget.messages import (
     digest,
+    each_cached_until_forgotten,
     one_line,
     prose_spans,
     somebody_elses_from,
@@ -91,10 +92,9 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     return said
 
 
+@each_cached_until_forgotten(16_384)
 def statement_certainties(sentences: Sequence[str]) -> list[float]:
     """Returns how likely each sentence, read by itself, is a lasting statement."""
-    if not sentences:
-        return []
     alone = [sentence for text in sentences for sentence in placed([text])]
     column = probabilities(alone, packaged_weights())[:, LABELS.index(Label.STATEMENT)]
     return [round(certainty, DECIMALS) for certainty in column.tolist()]

@@ -10,8 +10,10 @@ from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.messages import (
     MAX_SENTENCE_CHARACTERS,
     artifacts,
+    each_cached_until_forgotten,
     ends_as_statement,
     fences,
+    forget_texts,
     sentences,
     terms,
     units,
@@ -335,3 +337,30 @@ def test_items_cost_together_what_they_cost_one_by_one(counter, texts):
     lines.append(fences.closing("context"))
 
     assert counter.count_text("".join(lines)) == sum(map(counter.count_text, lines))
+
+
+# What is kept of texts that were read at once
+
+
+def test_texts_read_at_once_are_read_once_until_forgotten():
+    asked = []
+
+    @each_cached_until_forgotten(3)
+    def lengths(texts):
+        asked.append(list(texts))
+        return [len(text) for text in texts]
+
+    assert lengths(["a", "bb", "a"]) == [1, 2, 1]
+    assert lengths(["bb", "ccc"]) == [2, 3]
+    forget_texts()
+    assert lengths(["ccc"]) == [3]
+    assert asked == [["a", "bb"], ["ccc"], ["ccc"]]
+
+
+def test_more_texts_than_are_kept_are_still_read():
+    @each_cached_until_forgotten(1)
+    def lengths(texts):
+        return [len(text) for text in texts]
+
+    assert lengths(["a", "bb"]) == [1, 2]
+    assert lengths(["a", "bb"]) == [1, 2]
