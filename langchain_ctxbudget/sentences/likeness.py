@@ -22,10 +22,12 @@ def likeness(first: str, second: str) -> float:
     """Returns how alike two sentences are, from 0 to 1: the cosine of their weighted runs."""
     buckets, weights = _runs(first)
     other_buckets, other_weights = _runs(second)
-    _, places, other_places = np.intersect1d(
-        buckets, other_buckets, assume_unique=True, return_indices=True
-    )
-    return float(weights[places] @ other_weights[other_places])
+    if not len(other_buckets):
+        return 0.0
+    places = other_buckets.searchsorted(buckets)
+    places[places == len(other_buckets)] = 0
+    in_both = other_buckets[places] == buckets
+    return float(weights[in_both] @ other_weights[places[in_both]])
 
 
 @cached_until_forgotten(1_024)
