@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -59,7 +60,7 @@ class TrainingPolicy:
 
     penalty: float = 1e-3
     """How much large weights of signs cost (L2)."""
-    wording_penalty: float = 3e-5
+    wording_penalty: float = 1e-5
     """The same for the weights of words."""
     most_steps: int = 300
     """Steps of an optimisation (L-BFGS)."""
@@ -67,7 +68,7 @@ class TrainingPolicy:
     """After so many messages, general messages are asked."""
     general_at_once: int = 8
     """How many of them."""
-    general_share: float = 0.5
+    general_share: float = 1.0
     """How much a general message counts."""
     parts: int = 3
     """Messages of no conversation are divided into so many parts: each is judged by weights of
@@ -101,8 +102,9 @@ def read(names: Sequence[str]) -> list[Asked]:
     general = GENERAL.read_text(encoding="utf-8").splitlines()
     order = np.random.default_rng(7).permutation(len(general)).tolist()
     asked: list[Asked] = []
-    for name in names:
-        asked += _asked_in(name, [general[number] for number in order])
+    for number, name in enumerate(names):
+        begin = number * len(general) // len(names)
+        asked += _asked_in(name, [general[place] for place in order[begin:] + order[:begin]])
     return asked
 
 
@@ -178,8 +180,13 @@ def _general_queries(messages: int, general: Sequence[str]) -> Iterator[Query]:
     for position in range(POLICY.general_every, messages, POLICY.general_every):
         for _ in range(POLICY.general_at_once):
             place = number % len(general)
-            yield position, general[place], (), place % POLICY.parts
+            yield position, general[place], (), _part_of(general[place])
             number += 1
+
+
+def _part_of(text: str) -> int:
+    """Returns the number of the part that a message of no conversation belongs to."""
+    return zlib.crc32(text.encode()) % POLICY.parts
 
 
 # Training
@@ -239,7 +246,7 @@ def _messages_of(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> 
     texts = [one.inputs.text for one in asked] + [text for text, _ in worded]
     names = sorted({one.conversation for one in asked})
     groups = [names.index(one.conversation) if one.part < 0 else -1 - one.part for one in asked]
-    of_worded = [len(names) + number % POLICY.parts for number in range(len(worded))]
+    of_worded = [-1 - _part_of(text) for text, _ in worded]
     shares = [1.0 if one.part < 0 else POLICY.general_share for one in asked]
     return Messages(
         words=_words_of(texts),

@@ -33,8 +33,9 @@ class QuotingPolicy:
     )
     """The probability with which a text must be needed that takes the whole budget. For a text that
     takes a tenth of the budget, a tenth of this is enough."""
-    most_standing_out_tokens: int = 400
-    """The most tokens of texts that stand out, for a message that otherwise hardly needs any."""
+    most_standing_out_tokens: int = 600
+    """The most tokens of texts that stand out, and of documents that have to do with the message,
+    if the message hardly needs anything that was said."""
 
 
 QUOTING_POLICY = QuotingPolicy()
@@ -164,15 +165,18 @@ def _most_tokens(view: View, pool: Pool, tokens: int) -> int:
 def _tokens_by_need(view: View, pool: Pool) -> int:
     """Returns how many tokens quotes may take by what speaks for the message needing any.
 
-    They rise with the probability that it needs anything older, and with the texts that stand out.
-    Documents that it names are not counted.
+    They rise with the probability that it needs anything that was said, with the texts that stand
+    out, and with the documents that have to do with it. There is no limit if it names a document.
     """
     evidence = pool.evidence
     if pool.named_documents:
         return view.limit_tokens
     tokens = int(view.limit_tokens * NEED_POLICY.share(evidence.need))
-    standing_out = int(pool.costs[evidence.stands_out | evidence.asked_for].sum())
-    return tokens + min(standing_out, QUOTING_POLICY.most_standing_out_tokens)
+    may_come = evidence.stands_out | evidence.asked_for
+    for number, other in enumerate(pool.others):
+        may_come[number] |= other.source == "documents" and evidence.are_related[number]
+    standing_out_tokens = int(pool.costs[may_come].sum())
+    return tokens + min(standing_out_tokens, QUOTING_POLICY.most_standing_out_tokens)
 
 
 def _prices(view: View, pool: Pool) -> tuple[float, float]:

@@ -172,8 +172,10 @@ def _are_relevant(
         return np.ones(texts, np.bool_)
     is_relevant = _are_near_best(pool.ranking.relevance) | pool.evidence.asked_for
     is_relevant &= _are_worth_their_price(pool, prices, min_relevance)
-    if pool.evidence.is_weak:
-        is_relevant &= pool.evidence.are_related & ~_are_of_other_conversations(pool)
+    evidence = pool.evidence
+    if evidence.is_weak:
+        is_related_here = evidence.are_related & ~_are_of_other_conversations(pool)
+        is_relevant &= evidence.stands_out | evidence.asked_for | is_related_here
     return is_relevant
 
 

@@ -55,9 +55,12 @@ class StandingOutPolicy:
     """Share of a message's words, by their rarity, with which a document is what it is about; with
     rare words, any text is."""
     almost_all: float = 0.9
-    """Share of a message's words with which any text is what it is about."""
+    """Share of a message's words, not all of them frequent, with which any text is what it is
+    about."""
     rare_weight: float = 8.0
     """Added rarity of about two words that few texts have."""
+    one_rare_word: float = 4.0
+    """Rarity of about one such word."""
     near_deviations: float = 1.5
     """Standard deviations above the mean from which the cosine of a text is unusually high."""
 
@@ -141,7 +144,7 @@ class Evidence:
             ),
             distinctness=_distinctness(matches, share),
             need=need,
-            stands_out=has_rare | _are_named(matches, share),
+            stands_out=has_rare | _are_named(matches, share, per_word),
             asked_for=matches.are_of_days,
             are_related=_are_related(matches),
         )
@@ -210,10 +213,12 @@ def _share_of_message(matches: Matches, has_rare: NDArray[np.bool_]) -> Scores:
     return np.where(has_rare, np.maximum(matches.covered, share), share)
 
 
-def _are_named(matches: Matches, share: Scores) -> NDArray[np.bool_]:
+def _are_named(matches: Matches, share: Scores, per_word: float) -> NDArray[np.bool_]:
     """Returns which texts a message names: parts of its document, and texts with all its words."""
     are_of_document = matches.documents & (share >= STANDING_OUT.half)
     have_all_words: NDArray[np.bool_] = matches.covered >= STANDING_OUT.almost_all
+    if matches.weight * per_word < STANDING_OUT.one_rare_word:
+        return are_of_document
     return are_of_document | have_all_words
 
 

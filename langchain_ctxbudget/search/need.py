@@ -115,9 +115,9 @@ LEAST_DEVIATION = 0.01
 class NeedPolicy:
     """How much a message may draw, by how likely it needs anything."""
 
-    nothing_below: float = 0.4
+    nothing_below: float = 0.45
     """Below this probability, only texts that stand out are quoted, and few others."""
-    all_from: float = 0.6
+    all_from: float = 0.62
     """From this probability on, quotes may take all the room that they have."""
     least_share: float = 0.015
     """The share of the budget for quotes of a message that hardly needs any."""

@@ -382,7 +382,7 @@ def test_who_asks_for_a_range_of_numbers_is_shown_all_of_it(items_chat: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "question", ["Which items after item 12 are red?", "Name 12 items that are red"]
+    "question", ["Which items after item 12 are red?", "Tell me 12 of my red items"]
 )
 def test_a_number_that_is_no_name_narrows_nothing(items_chat: Any, question: str) -> None:
     assert len(items_shown(items_chat, question)) > 12

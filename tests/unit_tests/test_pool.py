@@ -291,18 +291,6 @@ def test_the_most_relevant_messages_are_hardly_ever_left_unranked(
     assert len(whole & most_relevant(long_conversation.narrowed)) >= 40
 
 
-@pytest.mark.parametrize(
-    ("question", "is_weak"),
-    [("Which day do I fly out?", False), ("How do I boil an egg?", True)],
-)
-def test_a_question_about_the_speakers_is_about_the_conversation(
-    question: str, is_weak: bool
-) -> None:
-    view = conversation(["It rained.", "The bike is here.", "Fine."] * 20)
-
-    assert pooled(Searched.of(view), question).evidence.is_weak is is_weak
-
-
 # The search
 
 
