@@ -36,7 +36,7 @@ from langchain_ctxbudget.search.need import (
     SIGNS,
     WEIGHTS_FILE,
     NeedInputs,
-    NeedWeights,
+    TrainedNeed,
     probabilities_of,
     signs_of,
 )
@@ -214,7 +214,7 @@ class Messages:
         )
 
 
-def trained(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> NeedWeights:
+def trained(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> TrainedNeed:
     """Returns the weights of signs and words.
 
     Args:
@@ -233,7 +233,7 @@ def trained(asked: Sequence[Asked], worded: Sequence[tuple[str, bool]]) -> NeedW
     weights = fitted[:-1] / scales
     bias = fitted[-1:] - means @ weights
     arrays = (signs.min(axis=0), signs.max(axis=0), means, weights, bias)
-    return NeedWeights(wording, *(array.astype(np.float32) for array in arrays))
+    return TrainedNeed(wording, *(array.astype(np.float32) for array in arrays))
 
 
 WORDING = SIGNS.index("wording")
@@ -321,7 +321,7 @@ def _fitted(
 # Judging
 
 
-def table(weights: NeedWeights, asked: Sequence[Asked]) -> Iterator[str]:
+def table(weights: TrainedNeed, asked: Sequence[Asked]) -> Iterator[str]:
     """Yields lines that say how well messages that need something are told from others."""
     signs = np.array([signs_of(one.inputs, weights.wording) for one in asked])
     found = probabilities_of(signs, weights)

@@ -68,8 +68,8 @@ class NeedInputs(NamedTuple):
     is_broad: bool
 
 
-class NeedWeights(NamedTuple):
-    """The weights of the signs, and those of the words of messages."""
+class TrainedNeed(NamedTuple):
+    """What was learned: the weights of the signs, and those of the words of messages."""
 
     wording: Wording
     lows: NDArray[np.float32]
@@ -92,7 +92,7 @@ class NeedWeights(NamedTuple):
         return stored.getvalue()
 
     @classmethod
-    def of_bytes(cls, stored: bytes) -> "NeedWeights":
+    def of_bytes(cls, stored: bytes) -> "TrainedNeed":
         """Returns the weights in the content of a file."""
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             wording = Wording(arrays["by_bucket"], float(arrays["step"]))
@@ -101,10 +101,10 @@ class NeedWeights(NamedTuple):
 
 
 @cache
-def packaged_need() -> NeedWeights:
+def packaged_need() -> TrainedNeed:
     """Returns the weights of the package, loaded when they are first used."""
     file = resources.files("langchain_ctxbudget").joinpath(WEIGHTS_FILE)
-    return NeedWeights.of_bytes(file.read_bytes())
+    return TrainedNeed.of_bytes(file.read_bytes())
 
 
 LEAST_DEVIATION = 0.01
@@ -141,7 +141,7 @@ def probability_of_need(inputs: NeedInputs) -> float:
     return float(probabilities_of(signs[np.newaxis], weights)[0])
 
 
-def probabilities_of(signs: NDArray[np.float32], weights: NeedWeights) -> NDArray[np.float32]:
+def probabilities_of(signs: NDArray[np.float32], weights: TrainedNeed) -> NDArray[np.float32]:
     """Returns the probabilities of messages with some signs, shape (messages, signs).
 
     A sign beyond those of the training data counts as the furthest of these. For one that is not

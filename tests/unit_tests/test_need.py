@@ -9,7 +9,7 @@ from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.search.need import (
     NEED_POLICY,
     SIGNS,
-    NeedWeights,
+    TrainedNeed,
     packaged_need,
     probabilities_of,
     signs_of,
@@ -91,7 +91,7 @@ def test_signs_beyond_those_of_training_count_as_the_furthest_of_these() -> None
 def test_weights_are_read_as_they_were_written() -> None:
     weights = packaged_need()
 
-    again = NeedWeights.of_bytes(weights.to_bytes())
+    again = TrainedNeed.of_bytes(weights.to_bytes())
 
     assert again.to_bytes() == weights.to_bytes()
 
