@@ -15,8 +15,9 @@ class ExcerptPolicy:
 
     least_characters: int = 20
     """A shorter sentence says too little by itself."""
-    most_characters: int = 240
-    """The longest sentence that is quoted, and the longest excerpt."""
+    most_characters: int = 110
+    """The longest sentence that is quoted, and the longest excerpt: shorter ones leave room for the
+    replies of other questions."""
     line_characters: int = 100
     """A sentence that is not longer stands whole in a line of an index."""
     line_share: float = 0.5
