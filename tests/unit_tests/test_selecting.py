@@ -468,6 +468,37 @@ def test_a_message_about_everything_gets_all_evidence_of_one_day(query):
     assert [visit for visit in VISITS if visit not in text] == []
 
 
+WEATHER = "The weather was fine this week and we had a lot of time. "
+GARDEN = [
+    message
+    for number in range(40)
+    for message in (
+        HumanMessage(f"{WEATHER * 3}In the garden we planted bed {number} with beans."),
+        AIMessage(f"{WEATHER * 3}For bed {number} of the garden you could put up a net."),
+    )
+]
+
+
+def lines_of(query):
+    return [part.text for part in retrieved(GARDEN, 700, query=query).fragments]
+
+
+def test_a_message_about_everything_gets_an_index_of_short_lines():
+    lines = lines_of("Summarise what we planted in the garden.")
+
+    short = [line for line in lines if line.endswith("…\n")]
+    assert len(short) > 15
+    assert all("planted bed" in line for line in short if line.startswith("- user"))
+    assert all(COUNTER.count_text(line) <= 26 for line in short)
+
+
+def test_an_index_of_an_order_has_what_the_user_said():
+    lines = lines_of("In which order did we plant the beds of the garden?")
+
+    assert len(lines) > 15
+    assert {line.partition(":")[0] for line in lines if line.endswith("…\n")} == {"- user"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
