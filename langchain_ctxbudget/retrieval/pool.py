@@ -16,7 +16,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import search
-from langchain_ctxbudget.flow import Flow, with_fallback
+from langchain_ctxbudget.flow import Flow, in_thread, with_fallback
 from langchain_ctxbudget.history import NOWHERE, Elsewhere, Entry, OtherMessage
 from langchain_ctxbudget.retrieval.searched import (
     Other,
@@ -125,6 +125,8 @@ def gather(
         found: The search through other conversations that has found some of them.
     """
     elsewhere = _each_once(others, searched.index.text_digests)
+    if not search.is_need_loaded():
+        yield in_thread(search.load_need)
     similar = None
     if embeddings is not None and (elsewhere or searched.entries):
         comparing = similarities(searched, query, embeddings, failures, elsewhere)

@@ -31,6 +31,8 @@ from langchain_ctxbudget.search.need import (
     NEED_POLICY,
     NEWEST_IN_PROMPT,
     NeedInputs,
+    is_need_loaded,
+    load_need,
     probability_of_need,
 )
 from langchain_ctxbudget.search.question import (

@@ -111,6 +111,16 @@ LEAST_DEVIATION = 0.01
 """Cosines that deviate less from their mean are all alike."""
 
 
+def load_need() -> None:
+    """Reads the files of the weights, if they were not read yet."""
+    score_of_wording("Where?", packaged_need().wording)
+
+
+def is_need_loaded() -> bool:
+    """Tells whether the files of the weights were read."""
+    return packaged_need.cache_info().currsize > 0
+
+
 @dataclass(frozen=True, slots=True)
 class NeedPolicy:
     """How much a message may draw, by how likely it needs anything."""

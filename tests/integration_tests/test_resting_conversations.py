@@ -288,7 +288,7 @@ def test_who_searches_writes_nothing_for_the_reader_of_sentences(
 
 @pytest.fixture
 def _few_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_listing, "LISTED", 8)  # two records of each of four conversations
+    monkeypatch.setattr(other_listing, "PAGE", 8)  # two records of each of four conversations
 
 
 @pytest.mark.usefixtures("_few_listed")
