@@ -15,7 +15,7 @@ class ExcerptPolicy:
 
     least_characters: int = 20
     """A shorter sentence says too little by itself."""
-    most_characters: int = 110
+    most_characters: int = 140
     """The longest sentence that is quoted, and the longest excerpt: shorter ones leave room for the
     replies of other questions."""
     line_characters: int = 100
@@ -29,6 +29,9 @@ class ExcerptPolicy:
     it is rare. A term that one message in fifty has is worth 4, one that every third has 1."""
     quoted_question: float = 0.5
     """What a term of the quoted question counts, beside one of the message itself."""
+    most_of_short_reply: int = 2
+    """The first sentence of a reply with more sentences is not quoted: as a rule it repeats the
+    question ("I'm glad that your back is better.")."""
     texts_remembered: int = 1_024
     """The texts whose sentences are kept, so that no turn splits them again."""
 
@@ -59,6 +62,8 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
     worths = {term: EXCERPTS.quoted_question * worth for term, worth in question.items()}
     worths |= message
     sentences = _sentences_of(reply[: EXCERPTS.looked_through_characters])
+    if len(sentences) > EXCERPTS.most_of_short_reply:
+        sentences = sentences[1:]
     first = _most_worth(sentences, worths)
     if first is None:
         return ""
