@@ -62,7 +62,7 @@ def answering(reply: str, message: Worths, question: Worths) -> str:
     worths = {term: EXCERPTS.quoted_question * worth for term, worth in question.items()}
     worths |= message
     sentences = _sentences_of(reply[: EXCERPTS.looked_through_characters])
-    if len(sentences) > EXCERPTS.most_of_short_reply:
+    if len(sentences) > EXCERPTS.most_of_short_reply and reply.startswith(sentences[0].text):
         sentences = sentences[1:]
     first = _most_worth(sentences, worths)
     if first is None:

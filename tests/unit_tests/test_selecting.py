@@ -302,6 +302,20 @@ def test_a_quoted_question_brings_the_sentence_that_answers(beginning):
     ]
 
 
+MORE = "Nobody else has the time for that. She does it in the shed behind the house. "
+
+
+@pytest.mark.parametrize(
+    ("beginning", "is_quoted"), [("", False), ("Yes, Ines. ", True)], ids=["first", "second"]
+)
+def test_the_first_sentence_of_a_longer_reply_repeats_the_question(beginning, is_quoted):
+    messages = [*RAIN, HumanMessage(TANDEM), AIMessage(f"{beginning}{ANSWER} {MORE}{FILLER}")]
+
+    found = retrieved(messages, 400, query="The old tandem?")
+
+    assert (ANSWER in found.fragments[-1].text) is is_quoted
+
+
 def test_a_reply_that_shares_nothing_with_the_message_is_not_quoted():
     messages = [*RAIN, HumanMessage(TANDEM), AIMessage("That's a great question! " + FILLER)]
 
