@@ -23,7 +23,12 @@ from langchain_ctxbudget.tokens.prices import (
     total,
     usage_of,
 )
-from langchain_ctxbudget.tokens.schemas import require_schemas, schemas_text
+from langchain_ctxbudget.tokens.schemas import (
+    compact_json,
+    require_schemas,
+    schemas_text,
+    tool_schema,
+)
 from langchain_ctxbudget.tokens.target import ModelTarget, target_key
 from langchain_ctxbudget.tokens.window import Window, token_count
 
@@ -42,6 +47,7 @@ __all__ = [
     "ToolsInWindow",
     "Usage",
     "Window",
+    "compact_json",
     "counter_for",
     "estimate_tokens",
     "has_deferred_part",
@@ -53,6 +59,7 @@ __all__ = [
     "target_key",
     "terms_at",
     "token_count",
+    "tool_schema",
     "total",
     "usage_of",
 ]

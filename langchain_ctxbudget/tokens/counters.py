@@ -184,6 +184,10 @@ class TokenCounter(ABC):
         """Returns the tokens of tools (LangChain's, functions, classes, dicts) as they are sent."""
         return schemas.tools_tokens(tools, self.count_text, self.framing.function_tokens)
 
+    def count_tool(self, tool: Any) -> int:  # noqa: ANN401 - tools come in any type
+        """Returns the tokens of one tool as it is sent, without the frame that all share."""
+        return schemas.tool_tokens(tool, self.count_text, self.framing.function_tokens)
+
     def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
         """Returns the tokens of a response format (a dict, a class) as it is sent; 0 for None."""
         return schemas.response_format_tokens(response_format, self.count_text)
@@ -409,6 +413,10 @@ class CalibratedCounter(TokenCounter):
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas as they are sent; 0 for none."""
         return self._corrected(self.inner.count_tools(tools))
+
+    def count_tool(self, tool: Any) -> int:  # noqa: ANN401 - tools come in any type
+        """Returns the tokens of one tool as it is sent, without the frame that all share."""
+        return self._corrected(self.inner.count_tool(tool))
 
     def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
         """Returns the tokens of a response format as it is sent; 0 for None."""

@@ -50,7 +50,7 @@ def require_schemas(tools: object, response_format: object) -> None:
 def schemas_text(tools: Sequence[Any], response_format: object) -> str:
     """Returns tools and response format as one text, which differs where one of them does."""
     formats = [] if response_format is None else _sent_formats(response_format)
-    return compact_json([*map(_tool_schema, tools), *formats]) if tools or formats else ""
+    return compact_json([*map(tool_schema, tools), *formats]) if tools or formats else ""
 
 
 def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> int:
@@ -63,10 +63,10 @@ def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> in
     """
     if not tools:
         return 0
-    return TOOLS_END_TOKENS + sum(_tool_tokens(tool, count, function_tokens) for tool in tools)
+    return TOOLS_END_TOKENS + sum(tool_tokens(tool, count, function_tokens) for tool in tools)
 
 
-def _tool_schema(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
+def tool_schema(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
     """Returns a tool as a model reads it, without what tells its provider how to send it."""
     try:
         schema: Any = convert_to_openai_tool(tool)
@@ -77,8 +77,9 @@ def _tool_schema(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
     return schema
 
 
-def _tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa: ANN401
-    schema = _tool_schema(tool)
+def tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa: ANN401
+    """Returns the tokens of one tool as it is sent, without the frame of all of them."""
+    schema = tool_schema(tool)
     by_json = count(compact_json(schema))
     function = schema.get("function") if isinstance(schema, Mapping) else None
     if not isinstance(function, Mapping):

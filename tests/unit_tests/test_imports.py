@@ -45,7 +45,7 @@ FLOORS = [
     {"layers"},
     {"retrieval"},
     {"knowledge", "documents"},
-    {"history"},
+    {"history", "tools"},
     {"stores"},
     {"report", "search"},
     {"settings", "llm"},
@@ -71,6 +71,7 @@ PURE = (
     "history",
     "knowledge",
     "retrieval",
+    "tools",
 )
 NO_IO = {"asyncio", "chromadb", "os", "random", "sqlite3", "threading", "time", "uuid"}
 
@@ -260,6 +261,7 @@ OTHER_TYPES = {
     "documents/reading.py": "metadata of documents",
     "knowledge/control_flows.py": "kinds of entities",
     "tokens/schemas.py": "JSON schemas",
+    "tools/signatures.py": "JSON schemas",
     "tokens/window.py": "a server's list of models",
 }
 """Files that look at a `type` which is no content block's."""

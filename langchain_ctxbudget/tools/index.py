@@ -1,0 +1,143 @@
+"""What is searched of a set of tools: words by BM25, and vectors of any embeddings."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+
+from langchain_ctxbudget import search
+from langchain_ctxbudget.flow import Flow, embed
+from langchain_ctxbudget.messages import terms
+from langchain_ctxbudget.tools.known import KnownTool
+from langchain_ctxbudget.tools.signatures import resolved
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSearchPolicy:
+    """How tools are ranked for a question or a search."""
+
+    name_weight: int = 3
+    """How often the words of a name, and of its server, count among those of its tool."""
+    description_weight: int = 2
+    parameters_weight: int = 1
+    vectors: float = 1.0
+    """Standard deviations of the cosines count so much beside those of the words' scores."""
+    server_in_use: float = 0.5
+    """Added to the tools of a server of which a tool was used, in standard deviations."""
+
+
+TOOL_SEARCH = ToolSearchPolicy()
+_WORDS_IN_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_\-./:]+")
+"""Where a name in camel case or snake case is cut into words."""
+MOST_DEPTH = 3
+"""How deep parameters of parameters are read."""
+EMBEDDED_CHARACTERS = 2_000
+"""Characters of a tool that are embedded, from its name on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWords:
+    """The words of every tool."""
+
+    servers: tuple[str, ...]
+    """The server of every tool."""
+    index: search.LexicalIndex
+
+    @classmethod
+    def of(cls, tools: Sequence[KnownTool]) -> "ToolWords":
+        """Reads the words of tools: those of names count more than those of parameters."""
+        index = search.LexicalIndex()
+        for tool in tools:
+            counts: Counter[str] = Counter()
+            for text, weight in _weighted_texts(tool):
+                for term in terms(text):
+                    counts[term] += weight
+            index.extend([counts])
+        return cls(tuple(tool.server for tool in tools), index)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolIndex:
+    """What is searched of a set of tools."""
+
+    words: ToolWords
+    vectors: search.CentredVectors | None = None
+    """A vector for every tool; None where words alone are searched."""
+
+    def ranked(
+        self,
+        query: str,
+        vector: Sequence[float] | None = None,
+        servers: Collection[str] = (),
+    ) -> search.Scores:
+        """Returns how well every tool fits, the higher the better, about 0 on average.
+
+        Args:
+            query: A question, or the words of a search.
+            vector: The vector of the query, by the embeddings of this index.
+            servers: Servers of which tools were used in this conversation.
+        """
+        scores = search.z_scores(self.words.index.scores(terms(words_of_name(query))))
+        if vector is not None and self.vectors is not None:
+            target = search.as_query(vector, self.vectors.width)
+            cosines = self.vectors.compared().cosines(target)
+            scores = scores + TOOL_SEARCH.vectors * search.z_scores(cosines)
+        if servers:
+            in_use = np.array([server in servers for server in self.words.servers])
+            scores = scores + TOOL_SEARCH.server_in_use * in_use
+        return scores
+
+
+def order_of(scores: search.Scores) -> list[int]:
+    """Returns the places of tools, the best first; of equal ones the first given."""
+    return [int(place) for place in np.argsort(-scores, kind="stable")]
+
+
+def vectors_of_tools(
+    tools: Sequence[KnownTool], embeddings: Embeddings
+) -> Flow[search.CentredVectors]:
+    """Embeds tools, each as one text."""
+    rows = yield from embed(embeddings, [text_of(tool) for tool in tools])
+    vectors = search.CentredVectors()
+    if rows:
+        vectors.extend(search.comparable(rows, len(rows[0])))
+    return vectors
+
+
+def text_of(tool: KnownTool) -> str:
+    """Returns a tool as one text, what matters most first."""
+    texts = [text for text, _ in _weighted_texts(tool)]
+    return "\n".join(texts)[:EMBEDDED_CHARACTERS]
+
+
+def words_of_name(name: str) -> str:
+    """Returns a name as words: `searchPapers` and `search_papers` are both "search Papers"."""
+    return _WORDS_IN_NAME.sub(" ", name)
+
+
+def _weighted_texts(tool: KnownTool) -> Iterator[tuple[str, int]]:
+    """Yields the texts of a tool, each with how often its words count."""
+    yield words_of_name(tool.name), TOOL_SEARCH.name_weight
+    yield words_of_name(tool.server), TOOL_SEARCH.name_weight
+    yield tool.description, TOOL_SEARCH.description_weight
+    parameters = _parameter_texts(tool.parameters, tool.parameters, MOST_DEPTH)
+    yield "\n".join(parameters), TOOL_SEARCH.parameters_weight
+
+
+def _parameter_texts(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
+) -> Iterator[str]:
+    """Yields the name and the description of every parameter, and of those within it."""
+    properties = schema.get("properties")
+    if depth and isinstance(properties, Mapping):
+        for name, value in properties.items():
+            parameter = resolved(value, root)
+            yield f"{words_of_name(str(name))} {parameter.get('description') or ''}"
+            yield from _parameter_texts(parameter, root, depth - 1)
+    items = schema.get("items")
+    if depth and isinstance(items, Mapping):
+        yield from _parameter_texts(resolved(items, root), root, depth - 1)

@@ -1,0 +1,88 @@
+"""One tool of a call, as a model reads it: its name, its server, its schema."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_ctxbudget.tokens import tool_schema
+
+SERVER_KEYS = ("server", "mcp_server")
+"""Keys of a tool's `metadata` or `extras` under which an application may name its server."""
+_PREFIX_END = "__"
+_MCP_PREFIX = "mcp__"
+"""Some clients put it in front of `server__tool`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownTool:
+    """One tool, read once."""
+
+    name: str
+    """Empty for a tool that only its provider knows, unless this has a name."""
+    server: str
+    """The MCP server that it comes from, "" where none is known."""
+    description: str
+    parameters: Mapping[str, Any]
+    """The JSON schema of its arguments, {} where there is none."""
+    given: Any
+    """The tool as the application gave it."""
+    is_function: bool = True
+    """False for a tool that its provider runs: it can be bound, and not be called by name."""
+
+
+def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
+    """Returns a LangChain tool, function, class or schema as a model reads it."""
+    schema = tool_schema(given)
+    function = function_of(schema)
+    if function is None:
+        name = schema.get("name") if isinstance(schema, Mapping) else None
+        return KnownTool(str(name or ""), "", "", {}, given, is_function=False)
+    name = str(function["name"])
+    parameters = function.get("parameters")
+    return KnownTool(
+        name=name,
+        server=_server_of(given, name),
+        description=str(function.get("description") or ""),
+        parameters=parameters if isinstance(parameters, Mapping) else {},
+        given=given,
+    )
+
+
+def function_of(schema: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
+    """Returns the function of a schema, in the form of chats or of responses; None without one."""
+    if not isinstance(schema, Mapping):
+        return None
+    function = schema.get("function", schema)
+    if not isinstance(function, Mapping) or not function.get("name"):
+        return None
+    has_parameters = function is not schema or "parameters" in schema
+    return function if has_parameters else None
+
+
+def _server_of(given: Any, name: str) -> str:  # noqa: ANN401
+    """Returns the server that a tool names, or that stands in front of its name."""
+    for notes in _notes_of(given):
+        for key in SERVER_KEYS:
+            if isinstance(notes.get(key), str):
+                return str(notes[key])
+        server = _server_of_connection(notes)
+        if server:
+            return server
+    server, end, _ = name.removeprefix(_MCP_PREFIX).partition(_PREFIX_END)
+    return server if end else ""
+
+
+def _notes_of(given: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
+    """Yields what an application has noted beside a tool's schema."""
+    for name in ("metadata", "extras"):
+        notes = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+        if isinstance(notes, Mapping):
+            yield notes
+
+
+def _server_of_connection(notes: Mapping[str, Any]) -> str:
+    """Returns the name of the server that `langchain.mcp` notes of its connection."""
+    connection = notes.get("mcp")
+    server = connection.get("server") if isinstance(connection, Mapping) else None
+    name = server.get("name") if isinstance(server, Mapping) else None
+    return name if isinstance(name, str) else ""

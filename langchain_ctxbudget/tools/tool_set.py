@@ -1,0 +1,141 @@
+"""The tools of a call, read once and shared by all calls that give the same ones."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+from langchain_core.embeddings import Embeddings
+
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.messages import digest
+from langchain_ctxbudget.tokens import TokenCounter, compact_json
+from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, vectors_of_tools
+from langchain_ctxbudget.tools.known import KnownTool, read_tool
+from langchain_ctxbudget.worker import new_mutex
+
+REMEMBERED_SETS = 16
+"""Sets of tools that are kept; each is what one agent has, or one of its steps."""
+_CHANGEABLE = ("name", "description", "args_schema", "metadata", "extras")
+"""What an application may change of a tool object that it has given before."""
+
+
+class ToolSet:
+    """The tools of a call in the order given; calls with the same tools share one.
+
+    Example:
+        >>> tools = ToolSet.of([{"name": "add", "description": "Adds.", "parameters": {}}])
+        >>> tools.named("add").description
+        'Adds.'
+    """
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self.tools: tuple[KnownTool, ...] = tuple(map(read_tool, given))
+        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._indexes: dict[str, ToolIndex] = {}
+
+    @classmethod
+    def of(cls, given: Sequence[Any]) -> "ToolSet":
+        """Returns the set of some tools, the one of an earlier call where nothing has changed.
+
+        Args:
+            given: LangChain tools, functions, classes or schemas.
+        """
+        return _REMEMBERED.set_of(given)
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that differs where names, descriptions or schemas differ, or their order."""
+        told = [(tool.name, tool.description, tool.parameters) for tool in self.tools]
+        return digest(compact_json(told)).hex()
+
+    @cached_property
+    def servers(self) -> tuple[str, ...]:
+        """The servers of the tools, each once, in the order given; "" where none is known."""
+        return tuple(dict.fromkeys(tool.server for tool in self.tools))
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for place, tool in enumerate(self.tools):
+            places.setdefault(tool.name, place)
+        return places
+
+    def named(self, name: str) -> KnownTool | None:
+        """Returns the first tool of a name."""
+        place = self.place_of(name)
+        return None if place is None else self.tools[place]
+
+    def place_of(self, name: str) -> int | None:
+        """Returns the place of the first tool of a name among all."""
+        return self._by_name.get(name)
+
+    def tokens(self, counter: TokenCounter) -> tuple[int, ...]:
+        """Returns the tokens of every tool as it is sent, without the frame that all share."""
+        name = counter.identity
+        if name not in self._tokens:
+            self._tokens[name] = tuple(counter.count_tool(tool.given) for tool in self.tools)
+        return self._tokens[name]
+
+    @cached_property
+    def words(self) -> ToolWords:
+        """The words of all tools, to be searched without vectors."""
+        return ToolWords.of(self.tools)
+
+    def index(self, embeddings: Embeddings | None, name: str = "") -> Flow[ToolIndex]:
+        """Returns what is searched of the tools: their words, and their vectors.
+
+        Args:
+            embeddings: Make the vectors; without any, words alone are searched.
+            name: The name of the embeddings, by which their vectors are kept.
+
+        Raises:
+            Exception: What the embeddings raise; `ToolIndex(words)` is what is left then.
+        """
+        if embeddings is None:
+            return ToolIndex(self.words)
+        if name not in self._indexes:
+            vectors = yield from vectors_of_tools(self.tools, embeddings)
+            self._indexes[name] = ToolIndex(self.words, vectors)
+        return self._indexes[name]
+
+
+class _RememberedSets:
+    """The newest sets, found by the identity of their tools; a tool that has changed is noticed."""
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._sets: OrderedDict[tuple[int, ...], tuple[list[Any], ToolSet]] = OrderedDict()
+        """By the ids of the tools as they were given: copies of these, and their set. The set
+        holds the tools, so that no other object gets one of the ids."""
+
+    def set_of(self, given: Sequence[Any]) -> ToolSet:
+        key = tuple(map(id, given))
+        now = list(map(_changeable, given))
+        with self._mutex:
+            remembered = self._sets.get(key)
+            if remembered is not None and remembered[0] == now:
+                self._sets.move_to_end(key)
+                return remembered[1]
+        tool_set = ToolSet(given)
+        kept = deepcopy(now)
+        with self._mutex:
+            self._sets[key] = (kept, tool_set)
+            self._sets.move_to_end(key)
+            while len(self._sets) > REMEMBERED_SETS:
+                self._sets.popitem(last=False)
+        return tool_set
+
+
+def _changeable(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
+    """Returns what of a tool may change in place: all of a schema, a few parts of an object."""
+    if isinstance(tool, Mapping):
+        return tool
+    return [getattr(tool, name, None) for name in _CHANGEABLE]
+
+
+_REMEMBERED = _RememberedSets()
