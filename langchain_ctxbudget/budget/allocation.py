@@ -43,6 +43,7 @@ class Layer(StrEnum):
     RETRIEVAL = "L5", "Retrieval", "#E8702A"
     HISTORY = "L6", "History", "#1F4FA3"
     MESSAGE = "L7", "Message", "#8A1212"
+    TOOLS = "L8", "Tool schemas", "#2F8F8B"
 
 
 TITLES: dict[str, str] = {layer: layer.full_name for layer in Layer}
@@ -98,6 +99,14 @@ class Reason(ExplainedCode):
     NO_ROOM = "no_room", "does not fit into what its layer was given"
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
+    BOUND = "bound", "a tool that the model can call; all of them fit"
+    USED_BEFORE = "used_before", "a tool that this conversation has used, so it stays bound"
+    FITS_QUESTION = "fits_question", "a tool that fits the message"
+    FINDS_TOOLS = "finds_tools", "by it the model gets at the tools that are not bound"
+    NAMES_TOOLS = "names_tools", "names the tools that are not bound, so that the model knows them"
+    LOADED_BY_PROVIDER = "loaded_by_provider", "a deferred tool: the provider loads it when asked"
+    TO_BE_FOUND = "to_be_found", "a tool that is not bound: `find_tools` finds it"
+    NOT_NEEDED_YET = "not_needed_yet", "offered once the prompt leaves something out"
     STANDING_RULE = "standing_rule", "a rule that holds until the user takes it back"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
     NEXT_SNAPSHOT = (
@@ -218,7 +227,7 @@ class Situation:
 
     total_tokens: int
     overhead_tokens: int
-    """Tool schemas, response format, reply priming, fences: what no layer owns."""
+    """Response format, reply priming, fences: what no layer owns."""
     identity_tokens: int
     preferences_tokens: int
     message_tokens: int
@@ -246,18 +255,22 @@ class Situation:
     emphasis: Emphasis = "balanced"
     grown_tokens: int = 0
     """What the prompt may grow to before it is rebuilt, where that is more than the total."""
+    tools_tokens: int = 0
+    """The schemas of the tools that are bound, and the names of those that are not."""
 
     @property
     def required(self) -> dict[str, int]:
         """The tokens of the layers that are sent whole, whatever a strategy says."""
-        return {Layer.IDENTITY: self.identity_tokens, Layer.MESSAGE: self.message_tokens}
+        return {
+            Layer.IDENTITY: self.identity_tokens,
+            Layer.MESSAGE: self.message_tokens,
+            Layer.TOOLS: self.tools_tokens,
+        }
 
     @property
     def free_tokens(self) -> int:
         """The tokens left for layers that can give way."""
-        return max(
-            0, self.total_tokens - self.overhead_tokens - self.identity_tokens - self.message_tokens
-        )
+        return max(0, self.total_tokens - self.overhead_tokens - sum(self.required.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,8 @@ class SentWith:
     system_prompt: str
     tools: tuple[tuple[str, int], ...]
     """The tokens of the tools and of the response format, by their names."""
+    names_of_tools: tuple[str, ...] = ()
+    """The names of the tools, where the prompt chose them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

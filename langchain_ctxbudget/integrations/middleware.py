@@ -49,8 +49,8 @@ from langchain_ctxbudget.pipeline import (
     run_of,
 )
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.retrieval import recall_tool
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tools import OwnTool, own_kind
 
 try:
     from langchain.agents.middleware import types
@@ -262,9 +262,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         """
         model_type = type(request.model)
         binds_tools = model_type.bind_tools is not BaseChatModel.bind_tools
-        if binds_tools or not recall_tool(request.tools):
+        others = [tool for tool in request.tools if own_kind(tool) is not OwnTool.RECALL]
+        if binds_tools or len(others) == len(request.tools):
             return request, []
-        others = [tool for tool in request.tools if not recall_tool([tool])]
         failure = (
             f"{model_type.__name__} cannot bind tools, so the agent has no recall tool: "
             "set recall_tool=False"

@@ -24,13 +24,13 @@ from langchain_ctxbudget.pipeline import (
     run_of,
 )
 from langchain_ctxbudget.retrieval import (
-    IS_RECALL,
     USAGE,
     Transcript,
     by_query,
     by_reference,
     media_again,
 )
+from langchain_ctxbudget.tools import OwnTool
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""
@@ -150,7 +150,7 @@ def create_recall_tool(
         name=name,
         description=_ENGLISH["recall"],
         args_schema=RecallInput,
-        metadata=dict(IS_RECALL),
+        metadata=OwnTool.RECALL.mark,
     )
 
 
@@ -185,7 +185,11 @@ def create_compaction_tool(
         return await adrive(ask(config, runtime))
 
     return StructuredTool.from_function(
-        func=compact, coroutine=acompact, name=name, description=_ENGLISH["compact"]
+        func=compact,
+        coroutine=acompact,
+        name=name,
+        description=_ENGLISH["compact"],
+        metadata=OwnTool.COMPACT.mark,
     )
 
 

@@ -28,6 +28,7 @@ from langchain_ctxbudget.report import CoverageRange, ReportItem, preview
 from langchain_ctxbudget.retrieval import Pool
 from langchain_ctxbudget.settings import ContextSettings, LayerRequest
 from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tools import NO_TOOLS, ChosenTools, OwnTool
 
 Groups = tuple[Group, ...]
 
@@ -115,8 +116,15 @@ class View:
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     pool: Pool | None = None
     """The ranked texts that may be quoted; None if nothing has been searched."""
-    recall_tool: str | None = None
-    """The name of the tool that quotes messages, where the request has it."""
+    tools: ChosenTools = NO_TOOLS
+    """The tools of the call: which are bound, and which are left to be found."""
+    tools_tokens: int = 0
+    """What the bound ones cost together."""
+
+    @property
+    def recall_tool(self) -> str:
+        """The name of the tool that quotes messages; empty where it is not bound."""
+        return self.tools.name_of(OwnTool.RECALL)
 
 
 # What it answers
@@ -279,6 +287,10 @@ class PromptLayer:
     def compiled(self, _view: View, _chosen: Chosen) -> Mapping[str, bool]:
         """Returns the compiled texts that it uses, by id; True if a text is as it should be."""
         return {}
+
+    def tokens_beside(self, _view: View) -> int:
+        """Returns what it costs outside of the messages, beside its items."""
+        return 0
 
     # How it gives way
 

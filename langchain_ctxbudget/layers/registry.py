@@ -15,6 +15,7 @@ from langchain_ctxbudget.layers.message import MessageLayer
 from langchain_ctxbudget.layers.own import OwnLayer
 from langchain_ctxbudget.layers.preferences import PreferencesLayer
 from langchain_ctxbudget.layers.retrieval import RetrievalLayer
+from langchain_ctxbudget.layers.tools import ToolsLayer
 from langchain_ctxbudget.layers.topics import TopicsLayer
 from langchain_ctxbudget.settings import CustomLayer
 
@@ -27,6 +28,7 @@ LAYERS: list[PromptLayer] = [
     RetrievalLayer(),
     HistoryLayer(),
     MessageLayer(),
+    ToolsLayer(),
 ]
 
 

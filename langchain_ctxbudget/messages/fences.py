@@ -16,6 +16,7 @@ CONTEXT = "context"
 SUMMARY = "conversation_summary"
 ARC = "conversation_arc"
 PREFERENCES = "user_preferences"
+OTHER_TOOLS = "other_tools"
 _INVISIBLE = (
     r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
@@ -41,7 +42,7 @@ _PLAIN_CHARACTERS = _PlainCharacters({ord("\\"): "/"})
 @cache
 def _imitation() -> re.Pattern[str]:
     """Returns the pattern of the bracket with which an imitation of a fence begins."""
-    spaced_names = [_GAP.join(name) for name in (CONTEXT, SUMMARY, ARC, PREFERENCES)]
+    spaced_names = [_GAP.join(name) for name in (CONTEXT, SUMMARY, ARC, PREFERENCES, OTHER_TOOLS)]
     names = "|".join(spaced_names)
     return re.compile(rf"<(?={_GAP}(?:/{_GAP})*+(?:{names})\b)", re.IGNORECASE)
 

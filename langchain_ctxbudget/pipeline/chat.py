@@ -5,17 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget import history, stores
+from langchain_ctxbudget import history, stores, tokens
 from langchain_ctxbudget.errors import checks_names
-from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.knowledge import StandingRule
 from langchain_ctxbudget.messages import Preservation
 from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.rules import ConversationRules
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
+from langchain_ctxbudget.pipeline.tool_search import found_tools
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tools import ToolSet
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
@@ -219,6 +221,29 @@ class Chat:
     async def acompactions(self) -> list[history.ConversationCompaction]:
         """Returns the summaries of spans not shown whole; the async form of `compactions`."""
         return await adrive(self._stored.compactions())
+
+    def find_tools(self, query: str, *, tools: Sequence[Any]) -> str:
+        """Looks for tools that fit, and returns what a model is told of them.
+
+        It is the answer of the tool `find_tools` that prompts with the setting `tool_tokens` offer.
+
+        Args:
+            query: what is to be done.
+            tools: all tools, as they are given to `assemble`.
+        """
+        return drive(self._found_tools(query, tools))
+
+    async def afind_tools(self, query: str, *, tools: Sequence[Any]) -> str:
+        """Looks for tools that fit; the async form of `find_tools`."""
+        return await adrive(self._found_tools(query, tools))
+
+    def _found_tools(self, query: str, tools: Sequence[Any]) -> Flow[str]:
+        yield from self.pipeline.engine.ready()
+        tokens.require_schemas(tools, None)
+        counter = self.pipeline.engine.target.counter
+        return (
+            yield from found_tools(ToolSet.of(tools), query, self._workspace.embeddings, counter)
+        )
 
     def rules(self) -> list[StandingRule]:
         """Returns the standing rules in force, those of the application first.

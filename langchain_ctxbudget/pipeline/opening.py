@@ -32,6 +32,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.threads import conversation_holding, ids_of_users_messages
+from langchain_ctxbudget.pipeline.tool_search import with_search
 from langchain_ctxbudget.pipeline.turn_background import with_turn_background
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import (
@@ -44,7 +45,7 @@ from langchain_ctxbudget.prompt import (
     Request,
 )
 from langchain_ctxbudget.providers import request_mark_of, system_mark_of
-from langchain_ctxbudget.retrieval import Sources, recall_tool
+from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import SharedThread
@@ -208,7 +209,9 @@ class SessionOpener:
         encoder = self._encoder(conversation, settings, failures)
 
         rules = yield from rules_in(workspace, conversation, stored, failures)
-
+        tools = request.tools
+        if settings.tool_tokens is not None:
+            tools = with_search(tools, workspace.embeddings, self.target.counter)
         system_texts = [text for text in (self.system_prompt, *request.instructions) if text]
         prompt_request = PromptRequest(
             turn=turn,
@@ -218,7 +221,8 @@ class SessionOpener:
             settings_from=stored.settings_from,
             call=ModelCall(
                 model=self.target.model_name or "",
-                tools=request.tools,
+                tools=tools,
+                binds_chosen=request.binds_chosen_tools,
                 response_format=request.response_format,
                 cache=self.target.cache,
                 cache_mark=request.cache_mark or request_mark_of(self.target.model),
@@ -247,8 +251,6 @@ class SessionOpener:
         profile = self.target.profile_for(request.tools)
         seen = conversation.seen_with(self.target.counter, profile)
         _require_calls(seen, turn)
-        if recall_tool(request.tools):
-            seen = seen.with_parts(has_recall_tool=True)
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
         return Session(workspace, conversation, plan, access)

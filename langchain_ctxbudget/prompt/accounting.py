@@ -98,7 +98,7 @@ def _report(
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
         layers=_Outcome(plan, content, measured, coverage).layers(),
-        overhead_tokens={**plan.extras, "framing": measured.framing_tokens},
+        overhead_tokens={**plan.extras_beside_tools, "framing": measured.framing_tokens},
         coverage=coverage,
         stability=stability,
         repairs=_repairs(plan, content, last_repairs),
@@ -172,7 +172,7 @@ class _Outcome:
             title=layer.title,
             allocated=self.plan.allocated.tokens.get(layer.name, 0),
             items=layer.explained(view, sent, chosen),
-            overhead=self.measured.layer_overhead_tokens[layer.name],
+            overhead=self.measured.layer_overhead_tokens[layer.name] + layer.tokens_beside(view),
             more=layer.counted(view, sent, chosen),
         )
 

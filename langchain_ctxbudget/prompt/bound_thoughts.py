@@ -101,7 +101,7 @@ def with_bound_thoughts(settled: Settled) -> tuple[Settled, str]:
     if not plan.conversation.profile.binds_thoughts:
         return settled, ""
     call = plan.request.call
-    before = _Before(schemas_text(call.tools, call.response_format))
+    before = _Before(schemas_text(plan.tools.given, call.response_format))
     noted = _noted_digests(settled)
     lost: dict[int, BaseMessage] = {}
     for message in settled.built.messages:

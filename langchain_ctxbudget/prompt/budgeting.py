@@ -40,7 +40,6 @@ from langchain_ctxbudget.providers import (
     opening_before,
     regrouped,
 )
-from langchain_ctxbudget.retrieval import recall_tool
 
 SUMMARY_SHARE = 0.04
 """The share of the budget that the summary may take at a rebuild, whatever else wants room."""
@@ -129,7 +128,7 @@ def _situation(
     frame_tokens = sum(map(plan.counter.count_text, CONTEXT_FRAME))
     situation = Situation(
         total_tokens=plan.growth.level_tokens or plan.limit_tokens,
-        overhead_tokens=framing_tokens + frame_tokens + sum(plan.extras.values()),
+        overhead_tokens=framing_tokens + frame_tokens + sum(plan.extras_beside_tools.values()),
         identity_tokens=0,
         preferences_tokens=0,
         message_tokens=0,
@@ -266,7 +265,7 @@ def history_plan(plan: Plan) -> history.HistoryPlan:
         ),
         continuation=plan.continuation,
         cut_key=plan.cut_key,
-        recall_tool=recall_tool(plan.request.call.tools),
+        recall_tool=plan.recall_tool,
     )
 
 

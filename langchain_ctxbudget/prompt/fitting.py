@@ -20,8 +20,8 @@ from langchain_ctxbudget.layers import (
 from langchain_ctxbudget.messages import fold, one_line, without_media
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
-from langchain_ctxbudget.prompt.plan import LOADED_TOOLS, Plan
-from langchain_ctxbudget.prompt.tools import tools_in_window
+from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.tools import costs_of_tools
 from langchain_ctxbudget.providers import media_left_out, repair_of, with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -186,20 +186,11 @@ def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, .
 
 
 def counted_extras(plan: Plan) -> dict[str, int]:
-    """Returns what tools and response format cost, if anything, by their names in errors.
-
-    Deferred tools are always among them, so that the report tells of them.
-    """
-    call = plan.request.call
-    tools = tools_in_window(plan)
-    costs = {
-        "tool schemas": plan.counter.count_tools(tools.whole),
-        "response format": plan.counter.count_response_format(call.response_format),
-        LOADED_TOOLS: plan.counter.count_tools(tools.loaded),
-    }
-    extras = {name: tokens for name, tokens in costs.items() if tokens}
-    if tools.has_deferred:
-        extras["deferred tools"] = plan.counter.count_tools(tools.named)
+    """Returns what tools and response format cost, if anything, by their names in errors."""
+    extras = costs_of_tools(plan)
+    format_tokens = plan.counter.count_response_format(plan.request.call.response_format)
+    if format_tokens:
+        extras["response format"] = format_tokens
     return extras
 
 

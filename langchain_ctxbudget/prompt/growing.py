@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import ToolMessage
 
-from langchain_ctxbudget.history import as_compacted
+from langchain_ctxbudget.history import as_compacted, choose_cut
 from langchain_ctxbudget.layers import Place, says_rules_since, tokens_at
 from langchain_ctxbudget.prompt.bound_thoughts import read_to_extend, read_to_rebuild
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, with_history
@@ -21,6 +21,11 @@ from langchain_ctxbudget.prompt.middle import without_middle
 from langchain_ctxbudget.prompt.mode import Case, Growth, Room, decide
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens
+from langchain_ctxbudget.prompt.tools import (
+    lacks_tools_for_left_out,
+    with_new_tools,
+    with_tools_of_last,
+)
 from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.stores import CutRecord
 
@@ -34,13 +39,13 @@ def divide_budget(plan: Plan) -> Plan:
     conversation = as_compacted(plan.conversation, plan.limit_tokens, plan.request.turn)
     plan = replace(plan, conversation=conversation)
     if plan.growth.is_given and not plan.growth.mode.extends_last:
-        return _rebuilt(allocate(read_to_rebuild(plan)))
+        return _rebuilt(read_to_rebuild(plan))
 
     attempt = _attempt_to_extend(read_to_extend(plan))
     mode, cause = decide(attempt.case)
     if mode is Mode.REBUILT:
         growth = _growth_of_rebuild(plan.growth, attempt, cause)
-        return _rebuilt(allocate(read_to_rebuild(replace(plan, growth=growth))))
+        return _rebuilt(read_to_rebuild(replace(plan, growth=growth)))
     extended = attempt.plans[mode]
     return replace(extended, growth=replace(extended.growth, mode=mode, cause=cause))
 
@@ -89,8 +94,7 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
 
     is_given = plan.growth.is_given
     growth = replace(plan.growth, mode=Mode.EXTENDED, is_cold=is_given and plan.growth.is_cold)
-    without_history = allocate(replace(plan, growth=growth))
-    record = history_plan(without_history).record
+    without_history, record = _with_tools_of_last(replace(plan, growth=growth))
     if record is None:
         return _Attempt(replace(case, without_last=_cause_without_record(plan)))
     case = replace(
@@ -113,6 +117,25 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
     if not case.was_something_said:
         return _Attempt(case, {Mode.REPEATED: _repeated_rebuild(extended, record)})
     return _with_measured_room(case, without_history, Extension.of(extended, record))
+
+
+def _with_tools_of_last(plan: Plan) -> tuple[Plan, CutRecord | None]:
+    """Divides the budget of a prompt with the tools of the last one; also returns the cut of that.
+
+    Which cut that is depends on the room of the turn, which depends on the tools.
+    """
+    expected = _last_cut(plan)
+    allocated = allocate(with_tools_of_last(plan, expected))
+    record = history_plan(allocated).record
+    if record is not None and expected is not None and record.tools != expected.tools:
+        allocated = allocate(with_tools_of_last(plan, record))
+        record = history_plan(allocated).record
+    return allocated, record
+
+
+def _last_cut(plan: Plan) -> CutRecord | None:
+    """Returns the cut of the last prompt, as far as it can be told before the turn is measured."""
+    return next((cut for cut in plan.cuts if cut is not None), None)
 
 
 def _cause_without_cuts(plan: Plan) -> Cause | None:
@@ -147,9 +170,13 @@ def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
     """Tells whether the turn can be sent as the last prompt has sent it, and more at its end.
 
     It can while it has not outgrown its usual room. In the turn of the rebuild, it also can while
-    it has the larger room that was planned for it there.
+    it has the larger room that was planned for it there. It cannot once something of it is left out
+    that the model has no tool to look up.
     """
     turn = plan.turn
+    is_something_left_out = bool(turn.fitted.left_out or turn.fitted.clipped)
+    if is_something_left_out and lacks_tools_for_left_out(plan):
+        return False
     has_usual_room = turn.stage == 0
     is_turn_of_rebuild = record.begun == len(plan.conversation.entries)
     if is_turn_of_rebuild:
@@ -172,6 +199,8 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
     if cause is Cause.HAS_ROOM:
         return _Attempt(case, plans)
 
+    # What the model has no tool to look up is left out by a rebuild alone, which binds the tool.
+    may_leave_out = not lacks_tools_for_left_out(without_history)
     afforded_tokens = None
     if not case.is_in_loop:
         affordable = full.affordable
@@ -181,13 +210,13 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
         pays = is_for_recall or affordable.new_tokens >= rebuilt_tokens
         is_due = pays or _is_full_again(full)
         shortened = None
-        if not is_for_recall:
+        if may_leave_out and not is_for_recall:
             shortened = without_middle(full, affordable, is_due=is_due)
         case = replace(case, pays_for_rebuild=pays, can_lose_middle=shortened is not None)
         if shortened is not None:
             plans[Mode.SHORTENED] = shortened
 
-    if case.room is Room.OVER and not case.can_lose_middle:
+    if case.room is Room.OVER and may_leave_out and not case.can_lose_middle:
         growth = replace(without_history.growth, mode=Mode.CLIPPED)
         in_short = with_last_history(replace(without_history, growth=growth))
         clipped = Extension.of(in_short, full.record)
@@ -242,11 +271,33 @@ def _growth_of_rebuild(growth: Growth, attempt: _Attempt, cause: Cause) -> Growt
 
 
 def _rebuilt(plan: Plan) -> Plan:
-    """Returns the plan of a rebuild, with the level up to which it fills the prompt.
+    """Returns the plan of a rebuild, with tools that are chosen for its message.
+
+    Tools for what is left out are bound once the prompt leaves something out, and then stay.
+    """
+    last = _last_cut(plan)
+    rebuilt = _with_level(with_new_tools(plan, last, is_something_left_out=False))
+    if lacks_tools_for_left_out(rebuilt) and not _shows_everything(rebuilt):
+        rebuilt = _with_level(with_new_tools(plan, last, is_something_left_out=True))
+    return rebuilt
+
+
+def _shows_everything(plan: Plan) -> bool:
+    """Tells whether a rebuilt prompt shows all that was said, in full."""
+    if plan.turn.fitted.left_out or plan.turn.fitted.clipped:
+        return False
+    planned = history_plan(plan)
+    is_compacted = plan.conversation.compaction is not None
+    return choose_cut(planned).whole and not planned.clips_whole and not is_compacted
+
+
+def _with_level(plan: Plan) -> Plan:
+    """Divides the budget of a rebuild, up to the level up to which it fills the prompt.
 
     If no cache holds the last prompt, the rebuild costs nothing and fills all of it. Otherwise it
     leaves room, so that the next prompts can grow.
     """
+    plan = allocate(plan)
     if not plan.grows:
         return plan
     growth = plan.growth

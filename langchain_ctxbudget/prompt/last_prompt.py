@@ -37,7 +37,10 @@ def _last_sent_at(plan: Plan) -> datetime | None:
 def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before a prompt's messages, of its tools and of its model."""
     system = "".join(system_parts(plan.content))
-    return digest(repr((system, plan.fixed_extras, plan.request.call.model))).hex()
+    before = (system, plan.fixed_extras, plan.request.call.model)
+    if plan.names_of_chosen_tools:
+        return digest(repr((*before, plan.names_of_chosen_tools))).hex()
+    return digest(repr(before)).hex()
 
 
 def change_since(plan: Plan, record: CutRecord) -> Cause | None:
@@ -52,6 +55,7 @@ def change_since(plan: Plan, record: CutRecord) -> Cause | None:
         return Cause.EDITED
     if last.sent_with.model != plan.sent_with.model:
         return Cause.OTHER_MODEL
-    if last.sent_with.tools != plan.sent_with.tools:
+    theirs = (last.sent_with.tools, last.sent_with.names_of_tools)
+    if theirs != (plan.sent_with.tools, plan.sent_with.names_of_tools):
         return Cause.OTHER_TOOLS
     return Cause.EDITED

@@ -46,10 +46,12 @@ from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, requ
 from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.providers import CacheTerms, Mark, Repair
 from langchain_ctxbudget.report import ContextReport, UsageState
-from langchain_ctxbudget.retrieval import Pool, recall_tool
+from langchain_ctxbudget.retrieval import Pool
+from langchain_ctxbudget.search import Scores
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
+from langchain_ctxbudget.tools import LOADED_TOOLS, NO_TOOLS, TOOL_COSTS, ChosenTools, OwnTool
 
 Overrides = ContextSettings | Mapping[str, Any] | None
 """What a call says of the settings: all of them, some of them by name, or nothing."""
@@ -72,6 +74,9 @@ class AssembledContext:
 
     messages: list[BaseMessage]
     """The messages to send, ready for `model.invoke`."""
+    tools: list[Any]
+    """The tools to bind: those that were given, or, with the setting `tool_tokens`, those of them
+    that fit, and two by which the model gets at the others."""
     turn: list[BaseMessage]
     """The current turn as it was given: what to store with the answer."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
@@ -108,10 +113,10 @@ class Request:
     is stored is not looked at."""
     failures: Sequence[str] = ()
     """Problems so far, for the report."""
+    binds_chosen_tools: bool = False
+    """True if the caller binds the tools that the prompt chooses, not whatever it has given."""
 
 
-LOADED_TOOLS = "loaded tools"
-"""The name in a plan's extras of deferred tools that were loaded."""
 NO_OPTIONS = Request()
 """A call without options."""
 
@@ -123,6 +128,9 @@ class ModelCall:
     model: str = ""
     """The name of the model; empty where none is known."""
     tools: Sequence[Any] = ()
+    """All tools that were given for it."""
+    binds_chosen: bool = False
+    """True if the caller binds the tools that the prompt chooses, not whatever it has given."""
     response_format: object = None
     cache: CacheTerms = field(default_factory=CacheTerms)
     """How the model's provider caches prompts, and what it charges for that."""
@@ -195,6 +203,11 @@ class PromptRequest:
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
         return min(self.allowance.window.output_tokens or 0, window // 2)
+
+    @property
+    def binds_chosen_tools(self) -> bool:
+        """True if the prompt may leave some of the given tools out."""
+        return self.call.binds_chosen or self.settings.tool_tokens is not None
 
     @cached_property
     def cache_lifetime_seconds(self) -> float:
@@ -344,6 +357,8 @@ class Findings:
     """The items of the application's own layers, by the names of these."""
     pool: Pool | None = None
     """The ranked texts that may be quoted; None if nothing has been searched."""
+    tool_scores: Scores | None = None
+    """How well each tool fits the message; None if they were not compared with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +396,8 @@ class Plan:
 
     # What the steps have found and chosen
 
+    tools: ChosenTools = NO_TOOLS
+    """The tools of the call: which are bound, and which are left to be found."""
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of what is sent beside the messages, tools and response format, by their names in
     errors."""
@@ -489,7 +506,8 @@ class Plan:
             turn=self.turn_view,
             history=self.history,
             pool=self.findings.pool,
-            recall_tool=recall_tool(request.call.tools),
+            tools=self.tools,
+            tools_tokens=sum(self.extras.values()) - sum(self.extras_beside_tools.values()),
         )
 
     def chosen_by(self, layer: PromptLayer) -> Chosen:
@@ -566,12 +584,28 @@ class Plan:
         return sorted(item for item in self.extras.items() if item[0] != LOADED_TOOLS)
 
     @property
+    def extras_beside_tools(self) -> dict[str, int]:
+        """The extras that no layer owns."""
+        return {name: tokens for name, tokens in self.extras.items() if name not in TOOL_COSTS}
+
+    @property
+    def names_of_chosen_tools(self) -> tuple[str, ...]:
+        """The names of the bound tools, where the prompt chooses them."""
+        return self.tools.names if self.request.binds_chosen_tools else ()
+
+    @property
+    def recall_tool(self) -> str:
+        """The name of the tool by which the model may look messages up; empty without one."""
+        return self.tools.name_of(OwnTool.RECALL)
+
+    @property
     def sent_with(self) -> SentWith:
         """What a cache tells prompts apart by, besides their messages."""
         return SentWith(
             model=self.request.call.model,
             system_prompt=self.request.system_prompt,
             tools=tuple(self.fixed_extras),
+            names_of_tools=self.names_of_chosen_tools,
         )
 
     @property

@@ -22,6 +22,7 @@ from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView
 from langchain_ctxbudget.knowledge import detect, facts, within_tier
 from langchain_ctxbudget.layers import PromptLayer, noted_tokens
+from langchain_ctxbudget.messages import plain_text
 from langchain_ctxbudget.prompt import budgeting, leftovers
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
@@ -38,6 +39,7 @@ from langchain_ctxbudget.prompt.recount import (
     without_caches,
 )
 from langchain_ctxbudget.prompt.savings import whole_tokens
+from langchain_ctxbudget.prompt.tools import has_tools_to_choose_from, servers_in_use
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
 from langchain_ctxbudget.providers import (
     Repair,
@@ -50,6 +52,7 @@ from langchain_ctxbudget.report import ContextReport, Mode
 from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
+from langchain_ctxbudget.tools import ToolSet, ranked, ranked_by_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +130,34 @@ def _recent(plan: Plan) -> tuple[str, ...]:
     return tuple(entry.text for entry in plan.conversation.entries[-RECENT_MESSAGES:])
 
 
-def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:
+def compute_budget(plan: Plan, access: Access) -> Flow[Plan]:
     """Measures what must be sent, refuses what cannot fit, and divides the rest."""
-    yield from ()
+    plan = yield from _with_ranked_tools(plan, access)
     return divide_budget(plan)
+
+
+def _with_ranked_tools(plan: Plan, access: Access) -> Flow[Plan]:
+    """Compares the tools of the call with its message, where not all of them may be bound."""
+    if not has_tools_to_choose_from(plan):
+        return plan
+    tools = ToolSet.of(plan.request.call.tools)
+    problems: list[str] = []
+    query = _asked_for(plan)
+    servers = servers_in_use(plan)
+    name = embeddings_name(access.embeddings) if access.embeddings else ""
+    ranking = ranked(tools, query, access.embeddings, name, servers)
+    scores = yield from with_fallback(ranking, None, "tools found by words alone", problems)
+    if scores is None:
+        scores = ranked_by_words(tools, query, servers)
+    findings = replace(plan.findings, tool_scores=scores)
+    return replace(plan, findings=findings).with_failures(*problems)
+
+
+def _asked_for(plan: Plan) -> str:
+    """Returns what tools are looked for by: the message, else the texts of the turn."""
+    if plan.query:
+        return plan.query
+    return "\n".join(plain_text(message) for message in plan.request.turn[-RECENT_MESSAGES:])
 
 
 def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
@@ -342,7 +369,12 @@ def assemble(plan: Plan) -> Prompt:
     if problem:
         settled = replace(settled, plan=settled.plan.with_failures(problem))
     report = account(settled, last_repairs)
-    context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
+    context = AssembledContext(
+        messages=sent,
+        tools=[*settled.plan.tools.given],
+        turn=[*request.turn],
+        account=report,
+    )
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
 
 
@@ -358,7 +390,7 @@ def _as_sent(
     """
     request = plan.request
     profile = plan.conversation.profile
-    beside = marks_beside(request.call.tools, request.call.cache_mark)
+    beside = marks_beside(plan.tools.given, request.call.cache_mark)
     marked, repairs = with_system_mark(messages, request.system_mark, profile)
     if request.settings.cache_markers == "anthropic" and profile.cache.most_marks:
         marks_left = profile.cache.most_marks - beside.count
@@ -415,6 +447,7 @@ def _noted_cut(settled: Settled) -> CutRecord | None:
     return cut.model_copy(
         update={
             "prefix": prefix_of(plan),
+            "tools": plan.names_of_chosen_tools,
             "at": plan.request.now,
             "saved_tokens": (plan.growth.afforded_tokens or 0) - spent_tokens,
             "level_tokens": plan.growth.level_tokens,

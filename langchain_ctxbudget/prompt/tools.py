@@ -1,53 +1,316 @@
-"""The tools of a call, as far as they stand in the model's window."""
+"""The tools of a call: which are bound, which are left to be found, and what they cost.
 
-from dataclasses import dataclass
+Tools stand in front of everything in a provider's cache, so every change of their list rewrites the
+whole prompt. While the last prompt is extended, its list stays; it is chosen anew with a rebuild.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
-from langchain_ctxbudget.content import referenced_tools
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.content import listed_calls, referenced_tools
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.providers import DeferredTools
+from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.tokens import ToolsInWindow, has_deferred_part
+from langchain_ctxbudget.tools import (
+    BOUND_TOOLS,
+    DEFERRED_TOOLS,
+    LOADED_TOOLS,
+    ChosenTools,
+    OwnTool,
+    ToolSet,
+    choose,
+)
+
+# Which tools are bound
+
+
+def with_tools_of_last(plan: Plan, last: CutRecord | None) -> Plan:
+    """Returns the plan with the tools that the last prompt had, as far as they are still given."""
+    given = _Given.of(plan)
+    names = frozenset(last.tools) if last else frozenset()
+    return _with_tools(
+        plan,
+        given,
+        given.named(names),
+        offers_for_left_out=given.offers_for_left_out(names),
+    )
+
+
+def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out: bool) -> Plan:
+    """Returns the plan with tools that are chosen for its message.
+
+    Args:
+        plan: the plan of a prompt that is rebuilt.
+        last: the cut of the prompt before it, whose tools for what is left out stay.
+        is_something_left_out: True if the prompt does not show everything that was said.
+    """
+    given = _Given.of(plan)
+    names = frozenset(last.tools) if last else frozenset()
+    offers_for_left_out = is_something_left_out or given.offers_for_left_out(names)
+    chosen = _chosen_for_message(plan, given)
+    return _with_tools(plan, given, chosen, offers_for_left_out=offers_for_left_out)
+
+
+def lacks_tools_for_left_out(plan: Plan) -> bool:
+    """Tells whether tools are given that the prompt will need once it leaves something out."""
+    given = _Given.of(plan)
+    return any(position in plan.tools.left_out for position in given.for_left_out)
+
+
+def has_tools_to_choose_from(plan: Plan) -> bool:
+    """Tells whether the tools of a call cost more than may be bound."""
+    return plan.request.settings.tool_tokens is not None and not _Given.of(plan).fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """The tools of a call, sorted by what decides on them; each by its position."""
+
+    known: ToolSet
+    window_tokens: Sequence[int]
+    """What each costs in the model's window."""
+    most_tokens: int | None
+    """What all that are bound may cost; None for any number."""
+    choosable: tuple[int, ...]
+    """Those among which the package chooses, where not all of them fit."""
+    for_search: tuple[int, ...]
+    """The package's tools by which the model gets at those that are not bound."""
+    for_left_out: tuple[int, ...]
+    """The package's tools that are of use once something is left out."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "_Given":
+        """Sorts the tools of a plan's call.
+
+        Tools that their provider runs or loads are none of these: they are always bound. So are the
+        package's own where the caller binds whatever it has given.
+        """
+        known = ToolSet.of(plan.request.call.tools)
+        is_deferred_here = plan.conversation.profile.deferred_tools is not DeferredTools.SENT
+        choosable: list[int] = []
+        for_search: list[int] = []
+        for_left_out: list[int] = []
+        for position, tool in enumerate(known.tools):
+            if tool.own is None:
+                if tool.is_function and not (tool.is_deferred and is_deferred_here):
+                    choosable.append(position)
+            elif not tool.own.is_for_what_is_left_out:
+                for_search.append(position)
+            elif plan.request.binds_chosen_tools:
+                for_left_out.append(position)
+        return cls(
+            known=known,
+            window_tokens=_window_tokens(plan, known),
+            most_tokens=plan.request.settings.tool_tokens,
+            choosable=tuple(choosable),
+            for_search=tuple(for_search),
+            for_left_out=tuple(for_left_out),
+        )
+
+    @property
+    def fits(self) -> bool:
+        """True if all tools may be bound, so that none has to be found."""
+        if self.most_tokens is None:
+            return True
+        for_search = sum(self.window_tokens[position] for position in self.for_search)
+        return sum(self.window_tokens) - for_search <= self.most_tokens
+
+    def named(self, names: Collection[str]) -> list[int]:
+        """Returns those to choose from that have some names."""
+        return [at for at in self.choosable if self.known.tools[at].name in names]
+
+    def offers_for_left_out(self, names: Collection[str]) -> bool:
+        """Tells whether names include those of tools for what is left out."""
+        return any(self.known.tools[at].name in names for at in self.for_left_out)
+
+
+def _chosen_for_message(plan: Plan, given: _Given) -> list[int]:
+    """Returns the tools that were used before, then those that fit the message best."""
+    if given.most_tokens is None or given.fits:
+        return []
+    scores = plan.findings.tool_scores
+    if scores is None or len(scores) != len(given.known):
+        scores = given.known.unranked
+    choosable = frozenset(given.choosable)
+    always = [at for at in range(len(given.known)) if at not in choosable]
+    positions = choose(
+        given.known,
+        given.window_tokens,
+        scores,
+        used=used_tools(plan),
+        most_tokens=given.most_tokens,
+        always=[given.known.tools[at].name for at in always],
+    )
+    return [position for position in positions if position in choosable]
+
+
+def _with_tools(
+    plan: Plan, given: _Given, chosen: Collection[int], *, offers_for_left_out: bool
+) -> Plan:
+    """Returns the plan with its tools, and what they cost.
+
+    Args:
+        plan: the plan.
+        given: the tools of its call.
+        chosen: the positions of those that are bound where not all fit.
+        offers_for_left_out: True if the tools for what is left out are bound.
+    """
+    bound = dict.fromkeys(range(len(given.known)), Reason.BOUND)
+    left_out: dict[int, Reason] = {}
+    if given.fits:
+        left_out |= dict.fromkeys(given.for_search, Reason.NOT_NEEDED_YET)
+    else:
+        used = frozenset(used_tools(plan))
+        left_out |= dict.fromkeys(given.choosable, Reason.TO_BE_FOUND)
+        for position in chosen:
+            del left_out[position]
+            is_used = given.known.tools[position].name in used
+            bound[position] = Reason.USED_BEFORE if is_used else Reason.FITS_QUESTION
+        bound |= dict.fromkeys(given.for_search, Reason.FINDS_TOOLS)
+    if not offers_for_left_out:
+        left_out |= dict.fromkeys(given.for_left_out, Reason.NOT_NEEDED_YET)
+    for position in left_out:
+        del bound[position]
+    tools = ChosenTools(
+        known=given.known,
+        bound=bound,
+        left_out=left_out,
+        window_tokens=given.window_tokens,
+    )
+    conversation = plan.conversation
+    has_recall_tool = bool(tools.name_of(OwnTool.RECALL))
+    if conversation.has_recall_tool is not has_recall_tool:
+        conversation = conversation.with_parts(has_recall_tool=has_recall_tool)
+    return replace(plan, conversation=conversation, tools=tools)
+
+
+# What was used
 
 
 @dataclass(frozen=True, slots=True)
-class _References:
-    """The tools that the first messages of a conversation refer to."""
+class _Mentioned:
+    """The tools that the first messages of a conversation call or refer to."""
 
-    names: frozenset[str] = frozenset()
+    used: dict[str, None] = field(default_factory=dict)
+    """The names of called tools; the one that was called last stands last."""
+    referenced: frozenset[str] = frozenset()
+    """The names of tools that results of a provider's tool search refer to."""
     messages: int = 0
     """The number of these messages."""
 
+    def and_in(self, messages: Sequence[BaseMessage]) -> "_Mentioned":
+        """Returns it with what further messages call and refer to."""
+        used = dict(self.used)
+        for message in messages:
+            for name in _called_in(message):
+                used.pop(name, None)
+                used[name] = None
+        referenced = self.referenced.union(*map(referenced_tools, messages))
+        return _Mentioned(used, referenced, self.messages + len(messages))
 
-NO_REFERENCES = _References()
-_REFERENCES: WeakKeyDictionary[object, _References] = WeakKeyDictionary()
+
+_NOTHING_MENTIONED = _Mentioned()
+_MENTIONED: WeakKeyDictionary[object, _Mentioned] = WeakKeyDictionary()
 """By the tables of the messages. These only grow, so each message is searched once."""
 
 
-def tools_in_window(plan: Plan) -> ToolsInWindow:
-    """Returns what of the tools of a call stands in the window.
+def used_tools(plan: Plan) -> list[str]:
+    """Returns the names of the tools that were called, the one that was called last first."""
+    return [*reversed(_mentioned(plan).used)]
+
+
+def servers_in_use(plan: Plan) -> frozenset[str]:
+    """Returns the servers of the tools that were called."""
+    known = ToolSet.of(plan.request.call.tools)
+    used = [known.named(name) for name in used_tools(plan)]
+    return frozenset(tool.server for tool in used if tool is not None and tool.server)
+
+
+def _mentioned(plan: Plan) -> _Mentioned:
+    """Returns the tools that the conversation and the turn call and refer to."""
+    return _mentioned_in(plan.conversation).and_in(plan.request.turn)
+
+
+def _mentioned_in(conversation: Conversation) -> _Mentioned:
+    entries = conversation.entries
+    known = _MENTIONED.get(conversation.table, _NOTHING_MENTIONED)
+    if known.messages > len(entries):
+        known = _NOTHING_MENTIONED
+    unread = [entries[position].message for position in range(known.messages, len(entries))]
+    if unread:
+        known = known.and_in(unread)
+        _MENTIONED[conversation.table] = known
+    return known
+
+
+def _called_in(message: BaseMessage) -> list[str]:
+    """Returns the names of the tools that a message calls, also by way of `call_tool`."""
+    names: list[str] = []
+    for call in listed_calls(message):
+        name = call.get("name")
+        arguments = call.get("args")
+        if name == OwnTool.CALL and isinstance(arguments, Mapping):
+            name = arguments.get("name")
+        if isinstance(name, str):
+            names.append(name)
+    return names
+
+
+# What they cost
+
+
+def _window_tokens(plan: Plan, known: ToolSet) -> Sequence[int]:
+    """Returns what each tool costs in the window, where it is bound; 0 while it is not loaded.
 
     A deferred tool that was loaded earlier in the conversation counts, also where the message that
     has loaded it may be left out: it is not known yet when tools are counted.
     """
-    tools = plan.request.call.tools
+    tokens = known.tokens(plan.counter)
     kind = plan.conversation.profile.deferred_tools
-    if kind is not DeferredTools.HIDDEN:
-        return ToolsInWindow.of(tools, kind)
-    if not any(map(has_deferred_part, tools)):
-        return ToolsInWindow(tools)
-    referenced = _referenced_in(plan.conversation)
-    in_turn = map(referenced_tools, plan.request.turn)
-    return ToolsInWindow.of(tools, kind, referenced.union(*in_turn))
+    if kind is DeferredTools.SENT or not known.has_deferred:
+        return tokens
+    loaded = _loaded_tools(plan)
+    in_window: list[int] = []
+    for tool, whole_tokens in zip(known.tools, tokens, strict=True):
+        if not has_deferred_part(tool.given):
+            in_window.append(whole_tokens)
+            continue
+        window = ToolsInWindow.of([tool.given], kind, loaded)
+        shown = [*window.whole, *window.named, *window.loaded]
+        in_window.append(sum(map(plan.counter.count_tool, shown)))
+    return in_window
 
 
-def _referenced_in(conversation: Conversation) -> frozenset[str]:
-    """Returns the names of the tools that the messages of a conversation refer to."""
-    entries = conversation.entries
-    known = _REFERENCES.get(conversation.table, NO_REFERENCES)
-    if known.messages > len(entries):
-        known = NO_REFERENCES
-    unread = [entries[position].message for position in range(known.messages, len(entries))]
-    names = known.names.union(*map(referenced_tools, unread))
-    _REFERENCES[conversation.table] = _References(names, len(entries))
-    return names
+def costs_of_tools(plan: Plan) -> dict[str, int]:
+    """Returns what the bound tools cost together, their frames included, by their names in errors.
+
+    Deferred tools are always among them, so that the report tells of them.
+    """
+    tools = plan.tools
+    counter = plan.counter
+    kind = plan.conversation.profile.deferred_tools
+    if kind is DeferredTools.SENT or not tools.known.has_deferred:
+        tokens = tools.known.total_tokens(tuple(tools.bound), counter)
+        return {BOUND_TOOLS: tokens} if tokens else {}
+    window = ToolsInWindow.of(tools.given, kind, _loaded_tools(plan))
+    costs = {
+        BOUND_TOOLS: counter.count_tools(window.whole),
+        LOADED_TOOLS: counter.count_tools(window.loaded),
+    }
+    costs = {name: tokens for name, tokens in costs.items() if tokens}
+    if window.has_deferred:
+        costs[DEFERRED_TOOLS] = counter.count_tools(window.named)
+    return costs
+
+
+def _loaded_tools(plan: Plan) -> frozenset[str]:
+    """Returns the names of the deferred tools that the provider's search has loaded."""
+    if plan.conversation.profile.deferred_tools is not DeferredTools.HIDDEN:
+        return frozenset()
+    return _mentioned(plan).referenced

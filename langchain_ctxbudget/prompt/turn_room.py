@@ -206,7 +206,7 @@ def _room_of_cut(plan: Plan, cut: CutRecord | None) -> TurnRoom | None:
 def _reserve_tokens(plan: Plan, prompt_tokens: int) -> int:
     """Returns the tokens that are kept free for calls and results; 0 where none are expected."""
     expects_calls = (
-        bool(plan.request.call.tools)
+        bool(plan.tools.given)
         or bool(plan.turn.given.round_costs)
         or estimated_calls(plan.conversation, RECENT_MESSAGES) > 0
     )

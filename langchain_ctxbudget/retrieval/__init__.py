@@ -4,12 +4,10 @@ from langchain_ctxbudget.retrieval.filling import MIXED_SECTION, OWN_SECTION
 from langchain_ctxbudget.retrieval.ordering import Ordering, boosted, in_order, weighted
 from langchain_ctxbudget.retrieval.pool import NamedDocument, Pool, gather, pooled
 from langchain_ctxbudget.retrieval.recall import (
-    IS_RECALL,
     USAGE,
     by_query,
     by_reference,
     media_again,
-    recall_tool,
 )
 from langchain_ctxbudget.retrieval.references import Transcript
 from langchain_ctxbudget.retrieval.reranking import rerank

@@ -126,6 +126,9 @@ class BudgetSettings(SettingsGroup):
     tool_reserve: ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what
     system prompt, tools and message leave."""
+    tool_tokens: Positive | None = None
+    """The most that the schemas of bound tools may cost, in tokens; the model finds the others with
+    `find_tools`. None: all are bound."""
     allocation: Annotated[AllocationStrategy, PlainValidator(strategy_of)] = ElasticAllocation()
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
     `"prioritized"`, a mapping such as `{"strategy": "ratio", "memory": 0.35, "history": 0.35,

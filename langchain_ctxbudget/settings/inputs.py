@@ -44,6 +44,7 @@ class BudgetInputs(TypedDict, total=False):
     max_system_share: float
     oversized_message: Literal["error", "clip"]
     tool_reserve: float
+    tool_tokens: int | None
     allocation: AllocationStrategy | str | Fields
     emphasis: Emphasis
     depth: Depth

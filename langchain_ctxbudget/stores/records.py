@@ -241,6 +241,8 @@ class CutRecord(Record):
     """The room of the turn when it was made."""
     turn_groups: int = 0
     """The number of the turn's groups of messages when it was made."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that were bound, where the prompt chose them."""
 
 
 class CutsRecord(Record):

@@ -12,7 +12,11 @@ from langchain_ctxbudget.tokens.counters import (
     counter_for,
     estimate_tokens,
 )
-from langchain_ctxbudget.tokens.deferred_tools import ToolsInWindow, has_deferred_part
+from langchain_ctxbudget.tokens.deferred_tools import (
+    ToolsInWindow,
+    has_deferred_part,
+    is_deferred,
+)
 from langchain_ctxbudget.tokens.prices import (
     PRICES,
     Price,
@@ -24,6 +28,7 @@ from langchain_ctxbudget.tokens.prices import (
     usage_of,
 )
 from langchain_ctxbudget.tokens.schemas import (
+    TOOLS_END_TOKENS,
     compact_json,
     require_schemas,
     schemas_text,
@@ -34,6 +39,7 @@ from langchain_ctxbudget.tokens.window import Window, token_count
 
 __all__ = [
     "PRICES",
+    "TOOLS_END_TOKENS",
     "CalibratedCounter",
     "Calibration",
     "ChatModel",
@@ -51,6 +57,7 @@ __all__ = [
     "counter_for",
     "estimate_tokens",
     "has_deferred_part",
+    "is_deferred",
     "is_of_one_call",
     "load_prices",
     "price_of",

@@ -403,29 +403,30 @@ class CalibratedCounter(TokenCounter):
             if text is not None:
                 rest -= self.inner.count_text(text)
                 tokens += self.count_text(text)
-        return self._corrected(rest) + tokens
+        return self.corrected(rest) + tokens
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the reply's priming included."""
-        priming = self._corrected(self.inner.count_messages([]))
+        priming = self.corrected(self.inner.count_messages([]))
         return sum(map(self.count_message, messages)) + priming
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas as they are sent; 0 for none."""
-        return self._corrected(self.inner.count_tools(tools))
+        return self.corrected(self.inner.count_tools(tools))
 
     def count_tool(self, tool: Any) -> int:  # noqa: ANN401 - tools come in any type
         """Returns the tokens of one tool as it is sent, without the frame that all share."""
-        return self._corrected(self.inner.count_tool(tool))
+        return self.corrected(self.inner.count_tool(tool))
 
     def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
         """Returns the tokens of a response format as it is sent; 0 for None."""
-        return self._corrected(self.inner.count_response_format(response_format))
+        return self.corrected(self.inner.count_response_format(response_format))
 
     def _count(self, text: str) -> int:
-        return sum(self._corrected(self.inner.count_text(piece)) for piece in text_pieces(text))
+        return sum(self.corrected(self.inner.count_text(piece)) for piece in text_pieces(text))
 
-    def _corrected(self, tokens: int) -> int:
+    def corrected(self, tokens: int) -> int:
+        """Returns tokens of the other counter as this one counts them."""
         return ceil(tokens * self._ratio)
 
 

@@ -1,10 +1,12 @@
 """What a model is told of tools that are not bound: an answer to its search, and their names."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.tools.known import KnownTool
+from langchain_ctxbudget.tools.own import OwnTool
 from langchain_ctxbudget.tools.signatures import full_signature, short_signature
 from langchain_ctxbudget.tools.tool_set import ToolSet
 
@@ -17,6 +19,8 @@ class FoundToolsPolicy:
     """Tools that are shown with every parameter."""
     in_short: int = 17
     """Further ones, each in one line."""
+    most_tokens: int = 4_000
+    """The most tokens of an answer."""
 
 
 FOUND_TOOLS = FoundToolsPolicy()
@@ -69,6 +73,11 @@ def nothing_found(tool_set: ToolSet) -> str:
     return f"{NOTHING} {ON_SERVERS.format(', '.join(servers))}"
 
 
+def not_found(name: str) -> str:
+    """Returns what a model is told that has called a tool which there is not."""
+    return f"There is no tool {name!r}. {OwnTool.FIND.value}(query) tells which tools there are."
+
+
 def _signatures(tools: Sequence[KnownTool], counter: TokenCounter, tokens: int) -> Iterator[str]:
     """Yields the best tools in full and the others in one line, as far as there is room."""
     short: list[str] = []
@@ -107,3 +116,16 @@ def names_by_server(tool_set: ToolSet, without: Collection[str]) -> str:
         start = f"{server}: " if server else ""
         lines.append(start + ", ".join(of_server))
     return "\n".join(lines)
+
+
+def servers_with_counts(tool_set: ToolSet, without: Collection[str]) -> str:
+    """Returns the servers of tools, one a line with the number of its tools; "" for no server.
+
+    Args:
+        tool_set: All tools.
+        without: The names of those that are left out, such as those that are bound.
+    """
+    names = Counter(
+        tool.server for tool in tool_set.tools if tool.is_function and tool.name not in without
+    )
+    return "\n".join(f"{server}: {number} tools" for server, number in names.items() if server)

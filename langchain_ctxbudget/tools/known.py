@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_ctxbudget.tokens import tool_schema
+from langchain_ctxbudget.tokens import has_deferred_part, is_deferred, tool_schema
+from langchain_ctxbudget.tools.own import OwnTool, own_kind
 
 SERVER_KEYS = ("server", "mcp_server")
 """Keys of a tool's `metadata` or `extras` under which an application may name its server."""
@@ -28,6 +29,12 @@ class KnownTool:
     """The tool as the application gave it."""
     is_function: bool = True
     """False for a tool that its provider runs: it can be bound, and not be called by name."""
+    own: OwnTool | None = None
+    """Which of the package's tools it is."""
+    is_deferred: bool = False
+    """True if it is marked for its provider to load when it is asked for."""
+    has_deferred_part: bool = False
+    """True if it is deferred, or one in a namespace of tools that it is."""
 
 
 def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
@@ -36,7 +43,16 @@ def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
     function = function_of(schema)
     if function is None:
         name = schema.get("name") if isinstance(schema, Mapping) else None
-        return KnownTool(str(name or ""), "", "", {}, given, is_function=False)
+        return KnownTool(
+            name=str(name or ""),
+            server="",
+            description="",
+            parameters={},
+            given=given,
+            is_function=False,
+            is_deferred=is_deferred(given),
+            has_deferred_part=has_deferred_part(given),
+        )
     name = str(function["name"])
     parameters = function.get("parameters")
     return KnownTool(
@@ -45,6 +61,9 @@ def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
         description=str(function.get("description") or ""),
         parameters=parameters if isinstance(parameters, Mapping) else {},
         given=given,
+        own=own_kind(given),
+        is_deferred=is_deferred(given),
+        has_deferred_part=has_deferred_part(given),
     )
 
 

@@ -1,16 +1,23 @@
 """The tools of a call, read once and shared by all calls that give the same ones."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.flow import Flow, embed_query
 from langchain_ctxbudget.messages import digest
-from langchain_ctxbudget.tokens import TokenCounter, compact_json
+from langchain_ctxbudget.search import Scores
+from langchain_ctxbudget.tokens import (
+    TOOLS_END_TOKENS,
+    CalibratedCounter,
+    TokenCounter,
+    compact_json,
+)
 from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, vectors_of_tools
 from langchain_ctxbudget.tools.known import KnownTool, read_tool
 from langchain_ctxbudget.worker import new_mutex
@@ -54,6 +61,16 @@ class ToolSet:
         return digest(compact_json(told)).hex()
 
     @cached_property
+    def has_deferred(self) -> bool:
+        """True if a tool, or one in a namespace of tools, is deferred."""
+        return any(tool.has_deferred_part for tool in self.tools)
+
+    @cached_property
+    def unranked(self) -> Scores:
+        """Scores where nothing is known of what tools are for: all of them are equal."""
+        return np.zeros(len(self.tools))
+
+    @cached_property
     def servers(self) -> tuple[str, ...]:
         """The servers of the tools, each once, in the order given; "" where none is known."""
         return tuple(dict.fromkeys(tool.server for tool in self.tools))
@@ -76,10 +93,21 @@ class ToolSet:
 
     def tokens(self, counter: TokenCounter) -> tuple[int, ...]:
         """Returns the tokens of every tool as it is sent, without the frame that all share."""
+        if isinstance(counter, CalibratedCounter):  # corrections change with every answer
+            return tuple(map(counter.corrected, self.tokens(counter.inner)))
         name = counter.identity
         if name not in self._tokens:
             self._tokens[name] = tuple(counter.count_tool(tool.given) for tool in self.tools)
         return self._tokens[name]
+
+    def total_tokens(self, places: Sequence[int], counter: TokenCounter) -> int:
+        """Returns the tokens of some of the tools together, the frame that they share included."""
+        if not places:
+            return 0
+        if isinstance(counter, CalibratedCounter):
+            return counter.corrected(self.total_tokens(places, counter.inner))
+        tokens = self.tokens(counter)
+        return TOOLS_END_TOKENS + sum(tokens[place] for place in places)
 
     @cached_property
     def words(self) -> ToolWords:
@@ -139,3 +167,34 @@ def _changeable(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
 
 
 _REMEMBERED = _RememberedSets()
+
+
+def ranked(
+    tool_set: ToolSet,
+    query: str,
+    embeddings: Embeddings | None,
+    name: str = "",
+    servers: Collection[str] = (),
+) -> Flow[Scores]:
+    """Returns how well every tool of a set fits a question or a search.
+
+    Args:
+        tool_set: the tools.
+        query: what is looked for.
+        embeddings: make vectors; without any, words alone are compared.
+        name: the name of the embeddings.
+        servers: servers of which tools were used already.
+
+    Raises:
+        Exception: what the embeddings raise; `ranked_by_words` is what is left then.
+    """
+    index = yield from tool_set.index(embeddings, name)
+    vector = None
+    if embeddings is not None:
+        vector = yield from embed_query(embeddings, query)
+    return index.ranked(query, vector, servers)
+
+
+def ranked_by_words(tool_set: ToolSet, query: str, servers: Collection[str] = ()) -> Scores:
+    """Returns how well the words of every tool of a set fit a question or a search."""
+    return ToolIndex(tool_set.words).ranked(query, servers=servers)

@@ -1,0 +1,90 @@
+"""The layer of the tools: the schemas of those that are bound, and the names of all others.
+
+Schemas stand beside the messages, in front of everything in a provider's cache. The names stand in
+the system message, so that the model knows what it may look for.
+"""
+
+from dataclasses import replace
+
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Situation, Status
+from langchain_ctxbudget.layers.base import NOTHING_CHOSEN, Chosen, Place, PromptLayer, Sent, View
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.report import ReportItem, preview
+from langchain_ctxbudget.tools import OwnTool, names_by_server, servers_with_counts
+
+MOST_NAMES_SHARE = 0.1
+"""The names of tools that are not bound stand in a prompt where they take at most this share."""
+NAMES = "names of other tools"
+"""The id of the item that these names are."""
+INTRO = "[More tools than you see; `{find}` shows how to call them.]\n"
+
+
+class ToolsLayer(PromptLayer):
+    """The tools that the model may call."""
+
+    name = Layer.TOOLS
+    title = Layer.TOOLS.full_name
+    place = Place.STABLE
+    fence = fences.OTHER_TOOLS
+    is_required = True
+
+    def measured(self, situation: Situation, view: View) -> Situation:
+        """Returns a situation with what the schemas cost, and the names of the other tools."""
+        tokens = view.tools_tokens
+        for part in self.items(view, 0).fragments:
+            frame = (fences.opening(self.fence), fences.closing(self.fence))
+            tokens += part.tokens + sum(map(view.counter.count_text, frame))
+        return replace(situation, tools_tokens=tokens)
+
+    def items(self, view: View, _tokens: int) -> Chosen:
+        """Returns the names of the tools that are not bound, or as much of them as has room."""
+        to_be_found = view.tools.to_be_found
+        if not to_be_found:
+            return NOTHING_CHOSEN
+        most_tokens = view.limit_tokens * MOST_NAMES_SHARE
+        for listed in (names_by_server, servers_with_counts):
+            text = INTRO.format(find=view.tools.name_of(OwnTool.FIND))
+            text += _lines(listed(view.tools.known, view.tools.names))
+            tokens = view.counter.count_text(text)
+            if tokens <= most_tokens:
+                names = Fragment(
+                    layer=self.name,
+                    id=NAMES,
+                    text=text,
+                    tokens=tokens,
+                    reason=Reason.NAMES_TOOLS,
+                )
+                return Chosen(fragments=(names,))
+        return NOTHING_CHOSEN
+
+    def tokens_beside(self, view: View) -> int:
+        """Returns what the tools cost together beside the schema of each."""
+        tools = view.tools
+        return view.tools_tokens - sum(tools.window_tokens[position] for position in tools.bound)
+
+    def explained_messages(self, view: View, _sent: Sent) -> list[ReportItem]:
+        """Returns every tool: bound, or left to be found."""
+        tools = view.tools
+        items = [_item(view, at, Status.INCLUDED, reason) for at, reason in tools.bound.items()]
+        items += [_item(view, at, Status.OMITTED, reason) for at, reason in tools.left_out.items()]
+        return items
+
+
+def _lines(text: str) -> str:
+    """Returns lines of names as lines of a fence."""
+    return "".join(f"- {line}\n" for line in fences.as_data(text).splitlines() if line)
+
+
+def _item(view: View, position: int, status: Status, reason: Reason) -> ReportItem:
+    tool = view.tools.known.tools[position]
+    tokens = view.tools.window_tokens[position]
+    if status is Status.INCLUDED and not tokens:
+        reason = Reason.LOADED_BY_PROVIDER
+    return ReportItem(
+        id=tool.name or f"tool {position + 1}",
+        tokens=tokens,
+        status=status,
+        reason=reason,
+        preview=preview(tool.description),
+        source=tool.server,
+    )

@@ -1,0 +1,131 @@
+"""The tools by which a model gets at tools that are not bound to it."""
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import BaseModel, Field
+
+from langchain_ctxbudget.flow import Flow, adrive, drive, with_fallback
+from langchain_ctxbudget.messages import vocabulary
+from langchain_ctxbudget.stores import embeddings_name
+from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tools import (
+    FOUND_TOOLS,
+    OwnTool,
+    ToolSet,
+    find_text,
+    not_found,
+    order_of,
+    own_kind,
+    problem_of_arguments,
+    ranked,
+    ranked_by_words,
+)
+
+_ENGLISH = vocabulary("pipeline")
+
+
+class FindInput(BaseModel):
+    """The arguments that a model gives to `find_tools`."""
+
+    query: str = Field(description=_ENGLISH["find_query"])
+
+
+class CallInput(BaseModel):
+    """The arguments that a model gives to `call_tool`."""
+
+    name: str = Field(description=_ENGLISH["call_name"])
+    arguments: dict[str, Any] = Field(default_factory=dict, description=_ENGLISH["call_arguments"])
+
+
+_SEARCH_TOOLS: WeakKeyDictionary[ToolSet, dict[tuple[str, str], list[BaseTool]]] = (
+    WeakKeyDictionary()
+)
+"""By the set that they search, embeddings and counter: a list of tools stays the same objects."""
+
+
+def with_search(
+    given: Sequence[Any], embeddings: Embeddings | None, counter: TokenCounter
+) -> Sequence[Any]:
+    """Returns tools with those by which a model finds and calls the ones that are not bound.
+
+    Where the application has given these itself, nothing is added.
+    """
+    if any(own_kind(tool) is OwnTool.FIND for tool in given):
+        return given
+    tool_set = ToolSet.of(given)
+    by_key = _SEARCH_TOOLS.setdefault(tool_set, {})
+    key = (embeddings_name(embeddings) if embeddings else "", counter.identity)
+    if key not in by_key:
+        by_key[key] = search_tools(tool_set, embeddings, counter)
+    return [*given, *by_key[key]]
+
+
+def search_tools(
+    tool_set: ToolSet, embeddings: Embeddings | None, counter: TokenCounter
+) -> list[BaseTool]:
+    """Returns the tools by which a model finds tools of a set, and calls what it has found."""
+
+    def find_tools(query: str) -> str:
+        return drive(found_tools(tool_set, query, embeddings, counter))
+
+    async def afind_tools(query: str) -> str:
+        return await adrive(found_tools(tool_set, query, embeddings, counter))
+
+    def call_tool(name: str, config: RunnableConfig, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        tool = runnable_tool(tool_set, name, arguments)
+        return tool if isinstance(tool, str) else tool.invoke(arguments, config)
+
+    async def acall_tool(name: str, config: RunnableConfig, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        tool = runnable_tool(tool_set, name, arguments)
+        return tool if isinstance(tool, str) else await tool.ainvoke(arguments, config)
+
+    return [
+        StructuredTool.from_function(
+            func=find_tools,
+            coroutine=afind_tools,
+            name=OwnTool.FIND.value,
+            description=_ENGLISH["find_tools"],
+            args_schema=FindInput,
+            metadata=OwnTool.FIND.mark,
+        ),
+        StructuredTool.from_function(
+            func=call_tool,
+            coroutine=acall_tool,
+            name=OwnTool.CALL.value,
+            description=_ENGLISH["call_tool"],
+            args_schema=CallInput,
+            metadata=OwnTool.CALL.mark,
+        ),
+    ]
+
+
+def found_tools(
+    tool_set: ToolSet, query: str, embeddings: Embeddings | None, counter: TokenCounter
+) -> Flow[str]:
+    """Returns what a model is told that looks for tools."""
+    name = embeddings_name(embeddings) if embeddings else ""
+    ranking = ranked(tool_set, query, embeddings, name)
+    scores = yield from with_fallback(ranking, None, "", [])
+    if scores is None:
+        scores = ranked_by_words(tool_set, query)
+    return find_text(tool_set, order_of(scores), counter, FOUND_TOOLS.most_tokens)
+
+
+def runnable_tool(tool_set: ToolSet, name: str, arguments: dict[str, Any]) -> BaseTool | str:
+    """Returns the tool of a name, or what a model is told where it cannot be called like that."""
+    tool = tool_set.named(name)
+    if tool is None or not tool.is_function:
+        return not_found(name)
+    problem = problem_of_arguments(tool, arguments)
+    if problem is not None:
+        return problem
+    if isinstance(tool.given, BaseTool):
+        return tool.given
+    if callable(tool.given) and not isinstance(tool.given, type):
+        return StructuredTool.from_function(tool.given)
+    return f"{name} is known by its schema alone: the application that gave it has to run it."
