@@ -4,13 +4,16 @@ Schemas stand beside the messages, in front of everything in a provider's cache.
 the system message, so that the model knows what it may look for.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Situation, Status
 from langchain_ctxbudget.layers.base import NOTHING_CHOSEN, Chosen, Place, PromptLayer, Sent, View
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.report import ReportItem, preview
-from langchain_ctxbudget.tools import OwnTool, names_by_server, servers_with_counts
+from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.tools import ChosenTools, OwnTool, names_by_server, servers_with_counts
 
 MOST_NAMES_SHARE = 0.1
 """The names of tools that are not bound stand in a prompt where they take at most this share."""
@@ -66,8 +69,20 @@ class ToolsLayer(PromptLayer):
         """Returns every tool: bound, or left to be found."""
         tools = view.tools
         items = [_item(view, at, Status.INCLUDED, reason) for at, reason in tools.bound.items()]
-        items += [_item(view, at, Status.OMITTED, reason) for at, reason in tools.left_out.items()]
+        for position, reason in _listed(tools):
+            items.append(_item(view, position, Status.OMITTED, reason))
         return items
+
+    def counted(self, view: View, _sent: Sent, _chosen: Chosen) -> Mapping[Reason, int]:
+        """Returns how many tools that are not bound are counted rather than listed, by reason."""
+        counts = Counter(view.tools.left_out.values())
+        counts.subtract(reason for _, reason in _listed(view.tools))
+        return +counts
+
+
+def _listed(tools: ChosenTools) -> Iterator[tuple[int, Reason]]:
+    """Yields the tools that are not bound, as far as a report lists them."""
+    return islice(tools.left_out.items(), LISTED_OMISSIONS)
 
 
 def _lines(text: str) -> str:

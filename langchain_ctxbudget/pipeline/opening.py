@@ -50,6 +50,7 @@ from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import SharedThread
 from langchain_ctxbudget.tokens import ModelTarget, require_schemas
+from langchain_ctxbudget.tools import ToolSet
 
 NO_THREAD = (
     "the run names no conversation (thread_id): it is one of its own, in memory only, and ends "
@@ -209,7 +210,7 @@ class SessionOpener:
         encoder = self._encoder(conversation, settings, failures)
 
         rules = yield from rules_in(workspace, conversation, stored, failures)
-        tools = request.tools
+        tools = ToolSet.of(request.tools)
         if settings.tool_tokens is not None:
             tools = with_search(tools, workspace.embeddings, self.target.counter)
         system_texts = [text for text in (self.system_prompt, *request.instructions) if text]

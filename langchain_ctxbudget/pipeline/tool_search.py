@@ -1,8 +1,6 @@
 """The tools by which a model gets at tools that are not bound to it."""
 
-from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableConfig
@@ -20,7 +18,6 @@ from langchain_ctxbudget.tools import (
     find_text,
     not_found,
     order_of,
-    own_kind,
     problem_of_arguments,
     ranked,
     ranked_by_words,
@@ -42,27 +39,19 @@ class CallInput(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict, description=_ENGLISH["call_arguments"])
 
 
-_SEARCH_TOOLS: WeakKeyDictionary[ToolSet, dict[tuple[str, str], list[BaseTool]]] = (
-    WeakKeyDictionary()
-)
-"""By the set that they search, embeddings and counter: a list of tools stays the same objects."""
-
-
-def with_search(
-    given: Sequence[Any], embeddings: Embeddings | None, counter: TokenCounter
-) -> Sequence[Any]:
+def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCounter) -> ToolSet:
     """Returns tools with those by which a model finds and calls the ones that are not bound.
 
     Where the application has given these itself, nothing is added.
     """
-    if any(own_kind(tool) is OwnTool.FIND for tool in given):
+    if any(tool.own is OwnTool.FIND for tool in given.tools):
         return given
-    tool_set = ToolSet.of(given)
-    by_key = _SEARCH_TOOLS.setdefault(tool_set, {})
+    by_key = given.with_search
     key = (embeddings_name(embeddings) if embeddings else "", counter.identity)
     if key not in by_key:
-        by_key[key] = search_tools(tool_set, embeddings, counter)
-    return [*given, *by_key[key]]
+        own = search_tools(given, embeddings, counter)
+        by_key[key] = ToolSet.of([*(tool.given for tool in given.tools), *own])
+    return by_key[key]
 
 
 def search_tools(

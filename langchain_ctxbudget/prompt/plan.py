@@ -51,7 +51,14 @@ from langchain_ctxbudget.search import Scores
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
-from langchain_ctxbudget.tools import LOADED_TOOLS, NO_TOOLS, TOOL_COSTS, ChosenTools, OwnTool
+from langchain_ctxbudget.tools import (
+    LOADED_TOOLS,
+    NO_TOOLS,
+    TOOL_COSTS,
+    ChosenTools,
+    OwnTool,
+    ToolSet,
+)
 
 Overrides = ContextSettings | Mapping[str, Any] | None
 """What a call says of the settings: all of them, some of them by name, or nothing."""
@@ -127,7 +134,7 @@ class ModelCall:
 
     model: str = ""
     """The name of the model; empty where none is known."""
-    tools: Sequence[Any] = ()
+    tools: ToolSet = NO_TOOLS.known
     """All tools that were given for it."""
     binds_chosen: bool = False
     """True if the caller binds the tools that the prompt chooses, not whatever it has given."""

@@ -52,7 +52,7 @@ from langchain_ctxbudget.report import ContextReport, Mode
 from langchain_ctxbudget.search import Encoder
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
-from langchain_ctxbudget.tools import ToolSet, ranked, ranked_by_words
+from langchain_ctxbudget.tools import ranked, ranked_by_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def _with_ranked_tools(plan: Plan, access: Access) -> Flow[Plan]:
     """Compares the tools of the call with its message, where not all of them may be bound."""
     if not has_tools_to_choose_from(plan):
         return plan
-    tools = ToolSet.of(plan.request.call.tools)
+    tools = plan.request.call.tools
     problems: list[str] = []
     query = _asked_for(plan)
     servers = servers_in_use(plan)

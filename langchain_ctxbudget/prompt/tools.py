@@ -6,6 +6,7 @@ whole prompt. While the last prompt is extended, its list stays; it is chosen an
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage
@@ -69,14 +70,12 @@ def has_tools_to_choose_from(plan: Plan) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """The tools of a call, sorted by what decides on them; each by its position."""
+class _Sorted:
+    """The tools of a call, sorted by what decides on them; each by its position.
 
-    known: ToolSet
-    window_tokens: Sequence[int]
-    """What each costs in the model's window."""
-    most_tokens: int | None
-    """What all that are bound may cost; None for any number."""
+    Tools that their provider runs or loads are none of these: they are always bound.
+    """
+
     choosable: tuple[int, ...]
     """Those among which the package chooses, where not all of them fit."""
     for_search: tuple[int, ...]
@@ -84,33 +83,53 @@ class _Given:
     for_left_out: tuple[int, ...]
     """The package's tools that are of use once something is left out."""
 
+
+@lru_cache(maxsize=32)
+def _sorted(known: ToolSet, kind: DeferredTools) -> _Sorted:
+    choosable: list[int] = []
+    for_search: list[int] = []
+    for_left_out: list[int] = []
+    for position, tool in enumerate(known.tools):
+        match tool.own:
+            case None:
+                is_loaded_by_provider = tool.is_deferred and kind is not DeferredTools.SENT
+                if tool.is_function and not is_loaded_by_provider:
+                    choosable.append(position)
+            case OwnTool.FIND | OwnTool.CALL:
+                for_search.append(position)
+            case OwnTool.RECALL | OwnTool.COMPACT:
+                for_left_out.append(position)
+    return _Sorted(
+        choosable=tuple(choosable), for_search=tuple(for_search), for_left_out=tuple(for_left_out)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """The tools of a call, and what of the call decides on them."""
+
+    known: ToolSet
+    window_tokens: Sequence[int]
+    """What each costs in the model's window."""
+    most_tokens: int | None
+    """What all that are bound may cost; None for any number."""
+    choosable: tuple[int, ...]
+    for_search: tuple[int, ...]
+    for_left_out: tuple[int, ...]
+    """Empty where the caller binds whatever it has given."""
+
     @classmethod
     def of(cls, plan: Plan) -> "_Given":
-        """Sorts the tools of a plan's call.
-
-        Tools that their provider runs or loads are none of these: they are always bound. So are the
-        package's own where the caller binds whatever it has given.
-        """
-        known = ToolSet.of(plan.request.call.tools)
-        is_deferred_here = plan.conversation.profile.deferred_tools is not DeferredTools.SENT
-        choosable: list[int] = []
-        for_search: list[int] = []
-        for_left_out: list[int] = []
-        for position, tool in enumerate(known.tools):
-            if tool.own is None:
-                if tool.is_function and not (tool.is_deferred and is_deferred_here):
-                    choosable.append(position)
-            elif not tool.own.is_for_what_is_left_out:
-                for_search.append(position)
-            elif plan.request.binds_chosen_tools:
-                for_left_out.append(position)
+        """Returns the tools of a plan's call."""
+        known = plan.request.call.tools
+        parts = _sorted(known, plan.conversation.profile.deferred_tools)
         return cls(
             known=known,
             window_tokens=_window_tokens(plan, known),
             most_tokens=plan.request.settings.tool_tokens,
-            choosable=tuple(choosable),
-            for_search=tuple(for_search),
-            for_left_out=tuple(for_left_out),
+            choosable=parts.choosable,
+            for_search=parts.for_search,
+            for_left_out=parts.for_left_out if plan.request.binds_chosen_tools else (),
         )
 
     @property
@@ -227,7 +246,7 @@ def used_tools(plan: Plan) -> list[str]:
 
 def servers_in_use(plan: Plan) -> frozenset[str]:
     """Returns the servers of the tools that were called."""
-    known = ToolSet.of(plan.request.call.tools)
+    known = plan.request.call.tools
     used = [known.named(name) for name in used_tools(plan)]
     return frozenset(tool.server for tool in used if tool is not None and tool.server)
 

@@ -41,6 +41,9 @@ class ToolSet:
         self.tools: tuple[KnownTool, ...] = tuple(map(read_tool, given))
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._indexes: dict[str, ToolIndex] = {}
+        self.with_search: dict[tuple[str, str], ToolSet] = {}
+        """By the names of embeddings and counter: these tools, and those by which a model finds
+        and calls them. They are kept so that a list of tools stays the same."""
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> "ToolSet":
