@@ -7,13 +7,20 @@ the system message, so that the model knows what it may look for.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Situation, Status
 from langchain_ctxbudget.layers.base import NOTHING_CHOSEN, Chosen, Place, PromptLayer, Sent, View
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.tools import ChosenTools, OwnTool, names_by_server, servers_with_counts
+from langchain_ctxbudget.tools import (
+    ChosenTools,
+    OwnTool,
+    ToolSet,
+    names_by_server,
+    servers_with_counts,
+)
 
 MOST_NAMES_SHARE = 0.1
 """The names of tools that are not bound stand in a prompt where they take at most this share."""
@@ -41,13 +48,11 @@ class ToolsLayer(PromptLayer):
 
     def items(self, view: View, _tokens: int) -> Chosen:
         """Returns the names of the tools that are not bound, or as much of them as has room."""
-        to_be_found = view.tools.to_be_found
-        if not to_be_found:
+        tools = view.tools
+        if not tools.to_be_found:
             return NOTHING_CHOSEN
         most_tokens = view.limit_tokens * MOST_NAMES_SHARE
-        for listed in (names_by_server, servers_with_counts):
-            text = INTRO.format(find=view.tools.name_of(OwnTool.FIND))
-            text += _lines(listed(view.tools.known, view.tools.names))
+        for text in _texts(tools.known, tools.names, tools.name_of(OwnTool.FIND)):
             tokens = view.counter.count_text(text)
             if tokens <= most_tokens:
                 names = Fragment(
@@ -83,6 +88,14 @@ class ToolsLayer(PromptLayer):
 def _listed(tools: ChosenTools) -> Iterator[tuple[int, Reason]]:
     """Yields the tools that are not bound, as far as a report lists them."""
     return islice(tools.left_out.items(), LISTED_OMISSIONS)
+
+
+@lru_cache(maxsize=32)
+def _texts(known: ToolSet, bound: tuple[str, ...], find_tools: str) -> tuple[str, ...]:
+    """Returns what may be said of the tools that are not bound, the longest text first."""
+    intro = INTRO.format(find=find_tools)
+    listed = (names_by_server(known, bound), servers_with_counts(known, bound))
+    return tuple(intro + _lines(text) for text in listed)
 
 
 def _lines(text: str) -> str:

@@ -17,7 +17,6 @@ from langchain_ctxbudget.tools import (
     ToolSet,
     find_text,
     not_found,
-    order_of,
     problem_of_arguments,
     ranked,
     ranked_by_words,
@@ -102,7 +101,7 @@ def found_tools(
     scores = yield from with_fallback(ranking, None, "", [])
     if scores is None:
         scores = ranked_by_words(tool_set, query)
-    return find_text(tool_set, order_of(scores), counter, FOUND_TOOLS.most_tokens)
+    return find_text(tool_set, scores, counter, FOUND_TOOLS.most_tokens)
 
 
 def runnable_tool(tool_set: ToolSet, name: str, arguments: dict[str, Any]) -> BaseTool | str:

@@ -19,6 +19,7 @@ from langchain_ctxbudget.search.encoder import (
 )
 from langchain_ctxbudget.search.evidence import NEWEST, Evidence, Matches
 from langchain_ctxbudget.search.lexical import (
+    BM25_K1,
     PACKED,
     LexicalIndex,
     PackedTerms,

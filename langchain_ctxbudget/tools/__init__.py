@@ -15,7 +15,6 @@ from langchain_ctxbudget.tools.finding import (
     find_text,
     names_by_server,
     not_found,
-    nothing_found,
     servers_with_counts,
 )
 from langchain_ctxbudget.tools.index import ToolIndex, order_of

@@ -40,7 +40,7 @@ class ChosenTools:
         """The names of the bound tools, in order."""
         return tuple(self.known.tools[position].name for position in self.bound)
 
-    @property
+    @cached_property
     def to_be_found(self) -> Sequence[int]:
         """The positions of the tools that the model can only find."""
         return [at for at, reason in self.left_out.items() if reason is Reason.TO_BE_FOUND]

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from langchain_ctxbudget.search import Scores
 from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tools.index import order_of
 from langchain_ctxbudget.tools.known import KnownTool
 from langchain_ctxbudget.tools.own import OwnTool
 from langchain_ctxbudget.tools.signatures import full_signature, short_signature
@@ -15,89 +17,116 @@ from langchain_ctxbudget.tools.tool_set import ToolSet
 class FoundToolsPolicy:
     """How much the answer to a search for tools says."""
 
-    in_full: int = 3
+    in_full: int = 5
     """Tools that are shown with every parameter."""
-    in_short: int = 17
+    in_short: int = 25
     """Further ones, each in one line."""
+    full_share: float = 0.25
+    """The share of the tokens left that a tool behind the best may take in full."""
+    least_score: float = 0.4
+    """Where the best tool scores less, none fits well."""
+    share_of_best: float = 0.3
+    """Tools that score less than this share of the best are not told."""
+    nearest: int = 5
+    """Tools that are told, in one line each, where none fits well."""
     most_tokens: int = 4_000
-    """The most tokens of an answer."""
+    """About the most tokens of an answer."""
 
 
 FOUND_TOOLS = FoundToolsPolicy()
-HOW_TO_CALL = (
-    "Call any of these with call_tool(name, arguments): the name as it stands here, and the "
+_HOW_TO_CALL = (
+    f"Call any of these with {OwnTool.CALL}(name, arguments): the name as it stands here, the "
     "arguments as an object. The best come first."
 )
-BOUND = "Among your tools already, call them directly: {}"
-FURTHER = "Further ones in short (? marks what may be left out):"
-NOTHING = "No tool fits well."
-ON_SERVERS = "There are tools of: {}"
+_BOUND = "You have these already, call them directly: {}"
+_IN_SHORT = "In short, where ? marks what may be left out:"
+_NOTHING = "No tool fits well."
+_NEAREST = f"The nearest, which {OwnTool.CALL}(name, arguments) would call:"
+_SEARCH_AGAIN = "Search again in other words, such as what a tool does or what it works on."
+_SERVERS = "There are tools of these servers: {}"
 
 
 def find_text(
     tool_set: ToolSet,
-    order: Sequence[int],
+    scores: Scores,
     counter: TokenCounter,
     most_tokens: int,
     bound: Collection[str] = (),
 ) -> str:
-    """Returns the answer to a search among tools.
+    """Returns the answer to a search among tools: signatures, never bare names.
 
     Args:
         tool_set: All tools.
-        order: The places of those that were found, the best first.
+        scores: How well each fits the search.
         counter: Counts the answer.
-        most_tokens: The most tokens of the answer; the best tool is shown in one line at least.
+        most_tokens: About the most tokens of the answer; it names one tool at least.
         bound: The names of tools that the model can call directly.
     """
-    shown = list(order[: FOUND_TOOLS.in_full + FOUND_TOOLS.in_short])
-    found = [tool_set.tools[place] for place in shown]
-    direct = [tool.name for tool in found if tool.name in bound]
-    others = [tool for tool in found if tool.name not in bound and tool.is_function]
-    if not others and not direct:
-        return nothing_found(tool_set)
+    order = _found(tool_set, scores)
+    if not order or scores[order[0]] < FOUND_TOOLS.least_score:
+        return _nothing_text(tool_set, order, counter, most_tokens)
+    most = FOUND_TOOLS.in_full + FOUND_TOOLS.in_short
+    found = [tool_set.tools[place] for place in order]
+    direct = [tool.name for tool in found[:most] if tool.name in bound]
+    others = [tool for tool in found if tool.name not in bound][:most]
     parts: list[str] = []
     if direct:
-        parts.append(BOUND.format(", ".join(direct)))
+        parts.append(_BOUND.format(", ".join(direct)))
     if others:
-        parts.append(HOW_TO_CALL)
-        parts += _signatures(others, counter, most_tokens - counter.count_text("\n".join(parts)))
+        parts.append(_HOW_TO_CALL)
+        tokens_left = most_tokens - counter.count_text("\n\n".join(parts))
+        parts += _signatures(others, counter, tokens_left)
     return "\n\n".join(parts)
-
-
-def nothing_found(tool_set: ToolSet) -> str:
-    """Returns what a model is told whose search finds nothing."""
-    servers = [server for server in tool_set.servers if server]
-    if not servers:
-        return NOTHING
-    return f"{NOTHING} {ON_SERVERS.format(', '.join(servers))}"
 
 
 def not_found(name: str) -> str:
     """Returns what a model is told that has called a tool which there is not."""
-    return f"There is no tool {name!r}. {OwnTool.FIND.value}(query) tells which tools there are."
+    return f"There is no tool {name!r}. {OwnTool.FIND}(query) tells which tools there are."
+
+
+def _found(tool_set: ToolSet, scores: Scores) -> list[int]:
+    """Returns the places of the tools that fit, compared with the best, the best first."""
+    order = [place for place in order_of(scores) if tool_set.tools[place].is_function]
+    if not order:
+        return []
+    least = max(0.0, FOUND_TOOLS.share_of_best * float(scores[order[0]]))
+    return [place for place in order if scores[place] > least]
+
+
+def _nothing_text(
+    tool_set: ToolSet, order: Sequence[int], counter: TokenCounter, most_tokens: int
+) -> str:
+    """Returns the answer where no tool fits well: the nearest ones, and where others are."""
+    parts = [f"{_NOTHING} {_SEARCH_AGAIN}"]
+    nearest = [tool_set.tools[place] for place in order[: FOUND_TOOLS.nearest]]
+    if nearest:
+        parts.append("\n".join([_NEAREST, *map(short_signature, nearest)]))
+    servers = [server for server in tool_set.servers if server]
+    named = _SERVERS.format(", ".join(servers))
+    if servers and counter.count_text("\n\n".join([*parts, named])) <= most_tokens:
+        parts.append(named)
+    return "\n\n".join(parts)
 
 
 def _signatures(tools: Sequence[KnownTool], counter: TokenCounter, tokens: int) -> Iterator[str]:
     """Yields the best tools in full and the others in one line, as far as there is room."""
-    short: list[str] = []
+    in_short: list[str] = []
     for number, tool in enumerate(tools):
-        is_full = number < FOUND_TOOLS.in_full
-        text = full_signature(tool) if is_full else short_signature(tool)
-        cost = counter.count_text(text)
-        if is_full and cost > tokens:
-            is_full = False
-            text = short_signature(tool)
+        if number < FOUND_TOOLS.in_full:
+            text = full_signature(tool)
             cost = counter.count_text(text)
-        if cost > tokens and number:
-            continue
-        tokens -= cost
-        if is_full:
-            yield text
-        else:
-            short.append(text)
-    if short:
-        yield "\n".join([FURTHER, *short])
+            share = FOUND_TOOLS.full_share if number else 1.0
+            if cost <= share * tokens:
+                tokens -= cost
+                yield text
+                continue
+        text = short_signature(tool)
+        cost = counter.count_text(text)
+        if cost <= tokens or not number:
+            tokens -= cost
+            in_short.append(text)
+    if in_short:
+        yield "\n".join([_IN_SHORT, *in_short])
 
 
 def names_by_server(tool_set: ToolSet, without: Collection[str]) -> str:
@@ -107,9 +136,10 @@ def names_by_server(tool_set: ToolSet, without: Collection[str]) -> str:
         tool_set: All tools.
         without: The names of those that are left out, such as those that are bound.
     """
+    bound = frozenset(without)
     names: dict[str, list[str]] = {}
     for tool in tool_set.tools:
-        if tool.is_function and tool.name not in without:
+        if tool.is_function and tool.name not in bound:
             names.setdefault(tool.server, []).append(tool.name)
     lines: list[str] = []
     for server, of_server in names.items():
@@ -125,7 +155,8 @@ def servers_with_counts(tool_set: ToolSet, without: Collection[str]) -> str:
         tool_set: All tools.
         without: The names of those that are left out, such as those that are bound.
     """
+    bound = frozenset(without)
     names = Counter(
-        tool.server for tool in tool_set.tools if tool.is_function and tool.name not in without
+        tool.server for tool in tool_set.tools if tool.is_function and tool.name not in bound
     )
     return "\n".join(f"{server}: {number} tools" for server, number in names.items() if server)

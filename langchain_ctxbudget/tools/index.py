@@ -24,10 +24,10 @@ class ToolSearchPolicy:
     """How often the words of a name, and of its server, count among those of its tool."""
     description_weight: int = 2
     parameters_weight: int = 1
-    vectors: float = 1.0
-    """Standard deviations of the cosines count so much beside those of the words' scores."""
-    server_in_use: float = 0.5
-    """Added to the tools of a server of which a tool was used, in standard deviations."""
+    words: float = 2.0
+    """The share of a query's words that a tool has, 0 to 1, counts so much beside its cosine."""
+    server_in_use: float = 0.3
+    """Added to the tools of a server of which a tool was used: half of a fair score."""
 
 
 TOOL_SEARCH = ToolSearchPolicy()
@@ -59,6 +59,15 @@ class ToolWords:
             index.extend([counts])
         return cls(tuple(tool.server for tool in tools), index)
 
+    def shares(self, query: str) -> search.Scores:
+        """Returns for every tool the share of a query's words that it has, 0 to 1.
+
+        It is BM25 of what BM25 can be at most, so that it compares between queries.
+        """
+        query_terms = terms(words_of_name(query))
+        most = sum(self.index.rarities(query_terms).values()) * (search.BM25_K1 + 1)
+        return self.index.scores(query_terms) / max(most, 1e-9)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolIndex:
@@ -74,18 +83,17 @@ class ToolIndex:
         vector: Sequence[float] | None = None,
         servers: Collection[str] = (),
     ) -> search.Scores:
-        """Returns how well every tool fits, the higher the better, about 0 on average.
+        """Returns how well every tool fits: below 0.4 hardly, from 1 on well; 3 is the most.
 
         Args:
             query: A question, or the words of a search.
             vector: The vector of the query, by the embeddings of this index.
             servers: Servers of which tools were used in this conversation.
         """
-        scores = search.z_scores(self.words.index.scores(terms(words_of_name(query))))
+        scores = TOOL_SEARCH.words * self.words.shares(query)
         if vector is not None and self.vectors is not None:
             target = search.as_query(vector, self.vectors.width)
-            cosines = self.vectors.compared().cosines(target)
-            scores = scores + TOOL_SEARCH.vectors * search.z_scores(cosines)
+            scores = scores + self.vectors.compared().cosines(target)
         if servers:
             in_use = np.array([server in servers for server in self.words.servers])
             scores = scores + TOOL_SEARCH.server_in_use * in_use

@@ -7,7 +7,7 @@ from langchain_ctxbudget.messages import one_line, sentences
 from langchain_ctxbudget.tokens import compact_json
 from langchain_ctxbudget.tools.known import KnownTool
 
-FEW_CHOICES = 4
+FEW_CHOICES = 8
 """A one-line signature shows so many values of an enumeration."""
 SENTENCE_CHARACTERS = 160
 """The most characters of the sentence behind a one-line signature."""
