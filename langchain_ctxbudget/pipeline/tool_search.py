@@ -7,6 +7,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive, with_fallback
 from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.stores import embeddings_name
@@ -45,6 +46,12 @@ def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCou
     """
     if any(tool.own is OwnTool.FIND for tool in given.tools):
         return given
+    for kind in (OwnTool.FIND, OwnTool.CALL):
+        if given.named(kind) is not None:
+            raise InputError(
+                f"a tool is named {kind.value!r}, as the one by which the model gets at tools that "
+                "are not bound: rename it, or leave the setting tool_tokens out"
+            )
     by_key = given.with_search
     key = (embeddings_name(embeddings) if embeddings else "", counter.identity)
     if key not in by_key:

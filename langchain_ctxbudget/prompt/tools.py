@@ -54,7 +54,10 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
     given = _Given.of(plan)
     names = frozenset(last.tools) if last else frozenset()
     offers_for_left_out = is_something_left_out or given.offers_for_left_out(names)
-    chosen = _chosen_for_message(plan, given)
+    # Without a last prompt this may be a call of a loop whose first prompt another process made:
+    # then what the loop has called since must not change the list.
+    used = used_tools(plan) if last else _called_before_turn(plan)
+    chosen = _chosen_for_message(plan, given, used)
     return _with_tools(plan, given, chosen, offers_for_left_out=offers_for_left_out)
 
 
@@ -149,7 +152,7 @@ class _Given:
         return any(self.known.tools[at].name in names for at in self.for_left_out)
 
 
-def _chosen_for_message(plan: Plan, given: _Given) -> list[int]:
+def _chosen_for_message(plan: Plan, given: _Given, used: Sequence[str]) -> list[int]:
     """Returns the tools that were used before, then those that fit the message best."""
     if given.most_tokens is None or given.fits:
         return []
@@ -162,7 +165,7 @@ def _chosen_for_message(plan: Plan, given: _Given) -> list[int]:
         given.known,
         given.window_tokens,
         scores,
-        used=used_tools(plan),
+        used=used,
         most_tokens=given.most_tokens,
         always=[given.known.tools[at].name for at in always],
     )
@@ -244,10 +247,15 @@ def used_tools(plan: Plan) -> list[str]:
     return [*reversed(_mentioned(plan).used)]
 
 
+def _called_before_turn(plan: Plan) -> list[str]:
+    """Returns the names of the tools that the conversation calls, the last one first."""
+    return [*reversed(_mentioned_in(plan.conversation).used)]
+
+
 def servers_in_use(plan: Plan) -> frozenset[str]:
-    """Returns the servers of the tools that were called."""
+    """Returns the servers of the tools that the conversation calls."""
     known = plan.request.call.tools
-    used = [known.named(name) for name in used_tools(plan)]
+    used = [known.named(name) for name in _called_before_turn(plan)]
     return frozenset(tool.server for tool in used if tool is not None and tool.server)
 
 

@@ -101,7 +101,7 @@ def test_a_prompt_that_the_hook_was_given_stands_once(
 def test_tools_that_the_hook_was_given_are_counted(with_prompt_and_tools: dict[str, Any]) -> None:
     messages = TiktokenCounter().count_messages(with_prompt_and_tools["llm_input_messages"])
     report = with_prompt_and_tools["context_report"]
-    tools = report["overhead_tokens"]["tool schemas"]
+    [tools] = [layer["used_tokens"] for layer in report["layers"] if layer["layer"] == "L8"]
     assert tools > 0
     assert report["total_tokens"] == messages + tools
     assert report["total_tokens"] <= 800

@@ -239,7 +239,8 @@ class TestAModelThatCannotBindTools:
 
     def test_it_answers_without_the_recall_tool(self, state: dict[str, Any]) -> None:
         assert state["messages"][-1].text == "Fine."
-        assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0
+        [tools] = [layer for layer in state["ctxbudget_report"]["layers"] if layer["layer"] == "L8"]
+        assert tools["used_tokens"] == 0
 
     def test_the_report_tells_of_it(self, state: dict[str, Any]) -> None:
         [failure] = state["ctxbudget_report"]["failures"]

@@ -288,7 +288,7 @@ def check_total(allocation, situation):
 
     Every layer has its tokens, and none has less than nothing.
     """
-    must_be_sent = situation.overhead_tokens + situation.identity_tokens + situation.message_tokens
+    must_be_sent = situation.overhead_tokens + sum(situation.required.values())
     grants = sum(allocation.tokens.values())
     if must_be_sent <= situation.total_tokens:
         total = grants + situation.overhead_tokens + allocation.reserve_tokens

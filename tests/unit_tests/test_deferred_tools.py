@@ -11,8 +11,10 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
-from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
+from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.providers import DeferredTools
+from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.tokens import TiktokenCounter, ToolsInWindow
 from tests.cases import few_are_quick
 from tests.integration_tests import agents
@@ -42,8 +44,17 @@ def prompt(model: Any, tools: list[Any], *, budget: int = 8_000) -> AssembledCon
     return pipeline.assemble("Hi", tools=tools, **SCOPE)
 
 
-def cost_of_tools(model: Any, tools: list[Any]) -> dict[str, int]:
-    return dict(prompt(model, tools).report.overhead_tokens)
+def cost_of_tools(model: Any, tools: list[Any]) -> int:
+    return prompt(model, tools).report.layer(Layer.TOOLS).used_tokens
+
+
+def items_by_name(report: ContextReport) -> dict[str, ReportItem]:
+    return {item.id: item for item in report.layer(Layer.TOOLS).items}
+
+
+def loaded_by_provider(report: ContextReport) -> list[str]:
+    items = report.layer(Layer.TOOLS).items
+    return [item.id for item in items if item.reason is Reason.LOADED_BY_PROVIDER]
 
 
 @pytest.mark.parametrize("budget", few_are_quick([4_000, 8_000, 32_000, 128_000]))
@@ -52,16 +63,17 @@ def test_claude_does_not_see_deferred_tools(budget: int) -> None:
     without = prompt(CLAUDE, [ALWAYS, SEARCH], budget=budget).report
 
     assert with_deferred.total_tokens == without.total_tokens
-    assert with_deferred.overhead_tokens["deferred tools"] == 0
+    assert loaded_by_provider(with_deferred) == [tool.name for tool in DEFERRED]
 
 
 def test_openai_shows_names_and_descriptions_of_deferred_tools() -> None:
-    costs = cost_of_tools(GPT, [*DEFERRED, ALWAYS, {"type": "tool_search"}])
+    report = prompt(GPT, [*DEFERRED, ALWAYS, {"type": "tool_search"}]).report
+    costs = [items_by_name(report)[tool.name].tokens for tool in DEFERRED]
 
     counter = TiktokenCounter("gpt-5.5")
     in_short = [{"name": tool.name, "description": tool.description} for tool in DEFERRED]
-    assert costs["deferred tools"] == counter.count_tools(in_short)
-    assert costs["deferred tools"] < counter.count_tools(DEFERRED)
+    assert costs == [counter.count_tool(tool) for tool in in_short]
+    assert sum(costs) < counter.count_tools(DEFERRED)
 
 
 def test_a_provider_that_nothing_is_known_of_gets_them_whole() -> None:
@@ -141,8 +153,8 @@ def test_a_tool_counts_once_a_search_has_loaded_it(answer: list[BaseMessage]) ->
     second = pipeline.assemble("And?", tools=tools, **SCOPE).report
 
     counter = pipeline.engine.target.counter
-    assert "loaded tools" not in first.overhead_tokens
-    assert second.overhead_tokens["loaded tools"] == counter.count_tools([DEFERRED[7]])
+    assert "tool_7" in loaded_by_provider(first)
+    assert items_by_name(second)["tool_7"].tokens == counter.count_tool(DEFERRED[7])
     assert second.stability.mode == "extended"
 
 
@@ -152,7 +164,7 @@ def test_a_tool_counts_that_was_loaded_within_the_turn() -> None:
 
     report = pipeline.assemble(turn, tools=[*DEFERRED, ALWAYS], **SCOPE).report
 
-    assert report.overhead_tokens["loaded tools"] > 0
+    assert items_by_name(report)["tool_7"].tokens > 0
 
 
 class ScriptedClaude(agents.Scripted):
@@ -169,7 +181,8 @@ def test_langchains_tool_search_in_front_of_our_middleware() -> None:
     model = ScriptedClaude(responses=[AIMessage("Yes.")])
     agent = agents.agent_of(model, search, agents.budget(4_000), tools=[*whole, ALWAYS])
 
-    report = agents.ask(agent, HumanMessage("Hi"))["ctxbudget_report"]
+    data = agents.ask(agent, HumanMessage("Hi"))["ctxbudget_report"]
 
-    assert report["overhead_tokens"]["deferred tools"] == 0
-    assert report["total_tokens"] < 600
+    report = ContextReport.from_dict(data)
+    assert loaded_by_provider(report) == names
+    assert report.total_tokens < 600
