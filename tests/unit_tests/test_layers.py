@@ -84,7 +84,7 @@ def test_the_list_has_the_layers_of_reports_in_their_order() -> None:
 def test_a_prompt_has_them_in_another_order() -> None:
     names = [layer.name for layer in in_order_of_prompt(EVERY_LAYER)]
 
-    assert names == ["L0", "L1", "L4", "L6", "L2", "L3", "ticket", "L5", "L7"]
+    assert names == ["L0", "L1", "L4", "L8", "L6", "L2", "L3", "ticket", "L5", "L7"]
 
 
 @pytest.mark.parametrize("place", [Place.SYSTEM_PROMPT, Place.HISTORY, Place.TURN])
