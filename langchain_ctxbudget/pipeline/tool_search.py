@@ -103,8 +103,7 @@ def found_tools(
     tool_set: ToolSet, query: str, embeddings: Embeddings | None, counter: TokenCounter
 ) -> Flow[str]:
     """Returns what a model is told that looks for tools."""
-    name = embeddings_name(embeddings) if embeddings else ""
-    ranking = ranked(tool_set, query, embeddings, name)
+    ranking = ranked(tool_set, query, embeddings)
     scores = yield from with_fallback(ranking, None, "", [])
     if scores is None:
         scores = ranked_by_words(tool_set, query)

@@ -144,8 +144,7 @@ def _with_ranked_tools(plan: Plan, access: Access) -> Flow[Plan]:
     problems: list[str] = []
     query = _asked_for(plan)
     servers = servers_in_use(plan)
-    name = embeddings_name(access.embeddings) if access.embeddings else ""
-    ranking = ranked(tools, query, access.embeddings, name, servers)
+    ranking = ranked(tools, query, access.embeddings, servers)
     scores = yield from with_fallback(ranking, None, "tools found by words alone", problems)
     if scores is None:
         scores = ranked_by_words(tools, query, servers)

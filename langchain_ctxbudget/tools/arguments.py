@@ -1,11 +1,12 @@
 """Whether the arguments of a call fit its tool, and what is wrong with them in plain words."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from langchain_ctxbudget.tokens import compact_json
 from langchain_ctxbudget.tools.known import KnownTool
-from langchain_ctxbudget.tools.signatures import full_signature
+from langchain_ctxbudget.tools.signatures import FEW, Types, full_signature
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -22,7 +23,7 @@ def problem_of_arguments(tool: KnownTool, arguments: Mapping[str, Any]) -> str |
     A schema that cannot be read, or that refers to another document, is not checked: the tool
     itself is to say what it does not like.
     """
-    problems = [_in_words(error) for error in _errors(tool.parameters, arguments)]
+    problems = [_in_words(error, tool) for error in _errors(tool.parameters, dict(arguments))]
     if not problems:
         return None
     told = "\n".join(f"- {problem}" for problem in problems[:MOST_PROBLEMS])
@@ -32,8 +33,8 @@ def problem_of_arguments(tool: KnownTool, arguments: Mapping[str, Any]) -> str |
     )
 
 
-def _errors(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> "Iterable[ValidationError]":
-    """Returns where arguments do not keep to a schema, in the order of the schema's rules."""
+def _errors(schema: Mapping[str, Any], arguments: dict[str, Any]) -> "list[ValidationError]":
+    """Returns where arguments do not keep to a schema, in the order of its rules."""
     # They take a tenth of a second to import, and most prompts need none of them.
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
     from jsonschema.validators import validator_for  # noqa: PLC0415
@@ -45,24 +46,37 @@ def _errors(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> "Iterabl
         validator_class.check_schema(schema)
         # With a registry of its own it never fetches what a schema refers to.
         return list(validator_class(schema, registry=REGISTRY).iter_errors(arguments))
-    except (SchemaError, Unresolvable, RecursionError):
+    except (SchemaError, Unresolvable, RecursionError, re.error):
         return []
 
 
-def _in_words(error: "ValidationError") -> str:
+def _in_words(error: "ValidationError", tool: KnownTool) -> str:
     """Returns one problem as a sentence about the argument that it is about."""
-    path = ".".join(map(str, error.absolute_path))
+    path = _path(error.absolute_path)
+    about = path or "the object of arguments"
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return f"missing: {', '.join(f'{path}.{name}'.lstrip('.') for name in missing)}"
-    value = compact_json(error.instance)
-    if len(value) > VALUE_CHARACTERS:
-        value = value[:VALUE_CHARACTERS] + "..."
-    if error.validator == "type":
-        kinds = error.validator_value
-        wanted = kinds if isinstance(kinds, str) else " or ".join(kinds)
-        return f"{path or 'the arguments'} must be {wanted}, not {value}"
-    if error.validator == "enum":
-        choices = ", ".join(map(compact_json, error.validator_value))
-        return f"{path} must be one of {choices}, not {value}"
-    return f"{path}: {error.message}".removeprefix(": ")
+    if error.validator == "additionalProperties" and error.validator_value is False:
+        known = error.schema.get("properties", {})
+        unknown = [name for name in error.instance if name not in known]
+        return f"not known: {', '.join(f'{path}.{name}'.lstrip('.') for name in unknown)}"
+    value = _clipped(error.instance)
+    if error.validator in _KINDS:
+        return f"{about} must be {Types(tool.parameters, FEW).of(error.schema)}, not {value}"
+    return f"{about} must keep to {error.validator} {_clipped(error.validator_value)}, not {value}"
+
+
+_KINDS = ("type", "enum", "const", "anyOf", "oneOf")
+"""Rules that say which values there are."""
+
+
+def _path(keys: Iterable[str | int]) -> str:
+    """Returns where a value stands, such as `files[0].path`."""
+    parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys]
+    return "".join(parts).removeprefix(".")
+
+
+def _clipped(value: object) -> str:
+    text = compact_json(value)
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."

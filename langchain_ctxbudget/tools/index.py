@@ -13,7 +13,7 @@ from langchain_ctxbudget import search
 from langchain_ctxbudget.flow import Flow, embed
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.tools.known import KnownTool
-from langchain_ctxbudget.tools.signatures import resolved
+from langchain_ctxbudget.tools.signatures import object_within, properties_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,10 @@ class ToolIndex:
     """What is searched of a set of tools."""
 
     words: ToolWords
-    vectors: search.CentredVectors | None = None
+    compared: search.Compared | None = None
     """A vector for every tool; None where words alone are searched."""
+    width: int = 0
+    """The number of values of a vector."""
 
     def ranked(
         self,
@@ -91,9 +93,8 @@ class ToolIndex:
             servers: Servers of which tools were used in this conversation.
         """
         scores = TOOL_SEARCH.words * self.words.shares(query)
-        if vector is not None and self.vectors is not None:
-            target = search.as_query(vector, self.vectors.width)
-            scores = scores + self.vectors.compared().cosines(target)
+        if vector is not None and self.compared is not None:
+            scores = scores + self.compared.cosines(search.as_query(vector, self.width))
         if servers:
             in_use = np.array([server in servers for server in self.words.servers])
             scores = scores + TOOL_SEARCH.server_in_use * in_use
@@ -105,15 +106,15 @@ def order_of(scores: search.Scores) -> list[int]:
     return [int(place) for place in np.argsort(-scores, kind="stable")]
 
 
-def vectors_of_tools(
-    tools: Sequence[KnownTool], embeddings: Embeddings
-) -> Flow[search.CentredVectors]:
-    """Embeds tools, each as one text."""
+def index_of(
+    tools: Sequence[KnownTool], words: ToolWords, embeddings: Embeddings
+) -> Flow[ToolIndex]:
+    """Embeds tools, each as one text, and returns what is searched of them."""
     rows = yield from embed(embeddings, [text_of(tool) for tool in tools])
+    width = len(rows[0]) if rows else 0
     vectors = search.CentredVectors()
-    if rows:
-        vectors.extend(search.comparable(rows, len(rows[0])))
-    return vectors
+    vectors.extend(search.comparable(rows, width))
+    return ToolIndex(words, vectors.compared(), width)
 
 
 def text_of(tool: KnownTool) -> str:
@@ -140,12 +141,7 @@ def _parameter_texts(
     schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
 ) -> Iterator[str]:
     """Yields the name and the description of every parameter, and of those within it."""
-    properties = schema.get("properties")
-    if depth and isinstance(properties, Mapping):
-        for name, value in properties.items():
-            parameter = resolved(value, root)
-            yield f"{words_of_name(str(name))} {parameter.get('description') or ''}"
-            yield from _parameter_texts(parameter, root, depth - 1)
-    items = schema.get("items")
-    if depth and isinstance(items, Mapping):
-        yield from _parameter_texts(resolved(items, root), root, depth - 1)
+    for name, parameter in properties_of(schema, root).items():
+        yield f"{words_of_name(name)} {parameter.get('description') or ''}"
+        if depth:
+            yield from _parameter_texts(object_within(parameter, root), root, depth - 1)

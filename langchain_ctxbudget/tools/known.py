@@ -12,6 +12,10 @@ SERVER_KEYS = ("server", "mcp_server")
 _PREFIX_END = "__"
 _MCP_PREFIX = "mcp__"
 """Some clients put it in front of `server__tool`."""
+_DEFINITION = "provider_tool_definition"
+"""A key of `extras`: `langchain-anthropic` sends what stands there in the place of the tool."""
+_OF_FUNCTIONS = (None, "function", "object")
+"""What schemas of functions have as `type`, in any form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +32,8 @@ class KnownTool:
     given: Any
     """The tool as the application gave it."""
     is_function: bool = True
-    """False for a tool that its provider runs: it can be bound, and not be called by name."""
+    """False for a tool that a provider defines: it can be bound, and no schema says how to call
+    it."""
     own: OwnTool | None = None
     """Which of the package's tools it is."""
     is_deferred: bool = False
@@ -40,42 +45,39 @@ class KnownTool:
 def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
     """Returns a LangChain tool, function, class or schema as a model reads it."""
     schema = tool_schema(given)
-    function = function_of(schema)
-    if function is None:
-        name = schema.get("name") if isinstance(schema, Mapping) else None
-        return KnownTool(
-            name=str(name or ""),
-            server="",
-            description="",
-            parameters={},
-            given=given,
-            is_function=False,
-            is_deferred=is_deferred(given),
-            has_deferred_part=has_deferred_part(given),
-        )
-    name = str(function["name"])
+    function = _function_of(schema)
+    name = str(function.get("name") or "")
+    is_function = bool(name) and not _is_of_a_provider(given)
     parameters = function.get("parameters")
     return KnownTool(
         name=name,
-        server=_server_of(given, name),
+        server=_server_of(given, name) if is_function else "",
         description=str(function.get("description") or ""),
         parameters=parameters if isinstance(parameters, Mapping) else {},
         given=given,
+        is_function=is_function,
         own=own_kind(given),
         is_deferred=is_deferred(given),
         has_deferred_part=has_deferred_part(given),
     )
 
 
-def function_of(schema: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
-    """Returns the function of a schema, in the form of chats or of responses; None without one."""
+def _function_of(schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    """Returns the function of a schema, in the form of chats or of responses."""
     if not isinstance(schema, Mapping):
-        return None
+        return {}
     function = schema.get("function", schema)
-    if not isinstance(function, Mapping) or not function.get("name"):
-        return None
-    has_parameters = function is not schema or "parameters" in schema
-    return function if has_parameters else None
+    return function if isinstance(function, Mapping) else {}
+
+
+def _is_of_a_provider(given: Any) -> bool:  # noqa: ANN401
+    """Tells whether a provider, and not a schema, defines what a tool is."""
+    if not isinstance(given, Mapping):
+        extras = getattr(given, "extras", None)
+        return isinstance(extras, Mapping) and _DEFINITION in extras
+    if given.get("type") == "custom":  # Anthropic's word for a function, OpenAI's for free text
+        return "input_schema" not in given
+    return given.get("type") not in _OF_FUNCTIONS
 
 
 def _server_of(given: Any, name: str) -> str:  # noqa: ANN401

@@ -2,7 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +19,18 @@ from langchain_ctxbudget.tokens import (
     TokenCounter,
     compact_json,
 )
-from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, vectors_of_tools
+from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, index_of
 from langchain_ctxbudget.tools.known import KnownTool, read_tool
 from langchain_ctxbudget.worker import new_mutex
 
 REMEMBERED_SETS = 16
 """Sets of tools that are kept; each is what one agent has, or one of its steps."""
+REMEMBERED_INDEXES = 4
+"""Indexes of a set that are kept, each by other embeddings."""
 _CHANGEABLE = ("name", "description", "args_schema", "metadata", "extras")
 """What an application may change of a tool object that it has given before."""
+_DEPTH = 32
+"""How deep a schema is copied in order to notice its changes."""
 
 
 class ToolSet:
@@ -40,7 +45,8 @@ class ToolSet:
     def __init__(self, given: Sequence[Any]) -> None:
         self.tools: tuple[KnownTool, ...] = tuple(map(read_tool, given))
         self._tokens: dict[str, tuple[int, ...]] = {}
-        self._indexes: dict[str, ToolIndex] = {}
+        self._indexes: OrderedDict[int, tuple[Embeddings, ToolIndex]] = OrderedDict()
+        """By the ids of the embeddings, which are kept so that no others get one of the ids."""
         self.with_search: dict[tuple[str, str], ToolSet] = {}
         """By the names of embeddings and counter: these tools, and those by which a model finds
         and calls them. They are kept so that a list of tools stays the same."""
@@ -53,6 +59,14 @@ class ToolSet:
             given: LangChain tools, functions, classes or schemas.
         """
         return _REMEMBERED.set_of(given)
+
+    def with_given(self, given: Sequence[Any]) -> "ToolSet":
+        """Returns this set for other objects that read the same; what is known of it is shared."""
+        other = copy(self)
+        other.with_search = {}
+        pairs = zip(self.tools, given, strict=True)
+        other.tools = tuple(replace(tool, given=its_object) for tool, its_object in pairs)
+        return other
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -79,20 +93,25 @@ class ToolSet:
         return tuple(dict.fromkeys(tool.server for tool in self.tools))
 
     @cached_property
-    def _by_name(self) -> dict[str, int]:
+    def words(self) -> ToolWords:
+        """The words of all tools."""
+        return ToolWords.of(self.tools)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
         places: dict[str, int] = {}
         for place, tool in enumerate(self.tools):
             places.setdefault(tool.name, place)
         return places
 
+    def place_of(self, name: str) -> int | None:
+        """Returns the place of the first tool of a name among all; None where there is none."""
+        return self._places.get(name)
+
     def named(self, name: str) -> KnownTool | None:
         """Returns the first tool of a name."""
         place = self.place_of(name)
         return None if place is None else self.tools[place]
-
-    def place_of(self, name: str) -> int | None:
-        """Returns the place of the first tool of a name among all."""
-        return self._by_name.get(name)
 
     def tokens(self, counter: TokenCounter) -> tuple[int, ...]:
         """Returns the tokens of every tool as it is sent, without the frame that all share."""
@@ -112,27 +131,25 @@ class ToolSet:
         tokens = self.tokens(counter)
         return TOOLS_END_TOKENS + sum(tokens[place] for place in places)
 
-    @cached_property
-    def words(self) -> ToolWords:
-        """The words of all tools, to be searched without vectors."""
-        return ToolWords.of(self.tools)
-
-    def index(self, embeddings: Embeddings | None, name: str = "") -> Flow[ToolIndex]:
+    def index(self, embeddings: Embeddings | None) -> Flow[ToolIndex]:
         """Returns what is searched of the tools: their words, and their vectors.
 
         Args:
-            embeddings: Make the vectors; without any, words alone are searched.
-            name: The name of the embeddings, by which their vectors are kept.
+            embeddings: Make the vectors, once for a set; without any, words alone are searched.
 
         Raises:
-            Exception: What the embeddings raise; `ToolIndex(words)` is what is left then.
+            Exception: What the embeddings raise.
         """
         if embeddings is None:
             return ToolIndex(self.words)
-        if name not in self._indexes:
-            vectors = yield from vectors_of_tools(self.tools, embeddings)
-            self._indexes[name] = ToolIndex(self.words, vectors)
-        return self._indexes[name]
+        known = self._indexes.get(id(embeddings))
+        if known is not None:
+            return known[1]
+        index = yield from index_of(self.tools, self.words, embeddings)
+        self._indexes[id(embeddings)] = (embeddings, index)
+        while len(self._indexes) > REMEMBERED_INDEXES:
+            self._indexes.popitem(last=False)
+        return index
 
 
 class _RememberedSets:
@@ -141,32 +158,43 @@ class _RememberedSets:
     def __init__(self) -> None:
         self._mutex = new_mutex()
         self._sets: OrderedDict[tuple[int, ...], tuple[list[Any], ToolSet]] = OrderedDict()
-        """By the ids of the tools as they were given: copies of these, and their set. The set
+        """By the ids of the tools as they were given: how these read then, and their set. The set
         holds the tools, so that no other object gets one of the ids."""
 
     def set_of(self, given: Sequence[Any]) -> ToolSet:
         key = tuple(map(id, given))
-        now = list(map(_changeable, given))
+        now = list(map(_read_from, given))
         with self._mutex:
             remembered = self._sets.get(key)
             if remembered is not None and remembered[0] == now:
                 self._sets.move_to_end(key)
                 return remembered[1]
-        tool_set = ToolSet(given)
-        kept = deepcopy(now)
+            alike = next((known for then, known in self._sets.values() if then == now), None)
+        tool_set = ToolSet(given) if alike is None else alike.with_given(given)
         with self._mutex:
-            self._sets[key] = (kept, tool_set)
+            self._sets[key] = ([_copied(each, _DEPTH) for each in now], tool_set)
             self._sets.move_to_end(key)
             while len(self._sets) > REMEMBERED_SETS:
                 self._sets.popitem(last=False)
         return tool_set
 
 
-def _changeable(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
-    """Returns what of a tool may change in place: all of a schema, a few parts of an object."""
+def _read_from(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
+    """Returns that from which a tool is read; where it is equal, it reads the same."""
     if isinstance(tool, Mapping):
         return tool
-    return [getattr(tool, name, None) for name in _CHANGEABLE]
+    if hasattr(tool, "args_schema"):  # LangChain's class of tools takes long to import
+        return [type(tool), *(getattr(tool, name, None) for name in _CHANGEABLE)]
+    return tool
+
+
+def _copied(value: Any, depth: int) -> Any:  # noqa: ANN401
+    """Returns a copy of the dictionaries and lists of a value, with the same objects in them."""
+    if depth and isinstance(value, Mapping):
+        return {key: _copied(each, depth - 1) for key, each in value.items()}
+    if depth and isinstance(value, list):
+        return [_copied(each, depth - 1) for each in value]
+    return value
 
 
 _REMEMBERED = _RememberedSets()
@@ -176,7 +204,6 @@ def ranked(
     tool_set: ToolSet,
     query: str,
     embeddings: Embeddings | None,
-    name: str = "",
     servers: Collection[str] = (),
 ) -> Flow[Scores]:
     """Returns how well every tool of a set fits a question or a search.
@@ -185,13 +212,12 @@ def ranked(
         tool_set: the tools.
         query: what is looked for.
         embeddings: make vectors; without any, words alone are compared.
-        name: the name of the embeddings.
         servers: servers of which tools were used already.
 
     Raises:
         Exception: what the embeddings raise; `ranked_by_words` is what is left then.
     """
-    index = yield from tool_set.index(embeddings, name)
+    index = yield from tool_set.index(embeddings)
     vector = None
     if embeddings is not None:
         vector = yield from embed_query(embeddings, query)

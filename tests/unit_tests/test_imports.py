@@ -261,6 +261,7 @@ OTHER_TYPES = {
     "documents/reading.py": "metadata of documents",
     "knowledge/control_flows.py": "kinds of entities",
     "tokens/schemas.py": "JSON schemas",
+    "tools/known.py": "tools as their providers define them",
     "tools/signatures.py": "JSON schemas",
     "tokens/window.py": "a server's list of models",
 }
