@@ -44,7 +44,7 @@ def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCou
 
     Where the application has given these itself, nothing is added.
     """
-    if any(tool.own is OwnTool.FIND for tool in given.tools):
+    if OwnTool.FIND in given.own:
         return given
     for kind in (OwnTool.FIND, OwnTool.CALL):
         if given.named(kind) is not None:

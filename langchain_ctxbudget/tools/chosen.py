@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from langchain_ctxbudget.budget import Reason
-from langchain_ctxbudget.tools.own import OwnTool, own_kind
+from langchain_ctxbudget.tools.own import OwnTool
 from langchain_ctxbudget.tools.tool_set import ToolSet
 
 BOUND_TOOLS = "tool schemas"
@@ -47,10 +47,10 @@ class ChosenTools:
 
     def name_of(self, kind: OwnTool) -> str:
         """Returns the name of one of the package's tools; empty if it is not bound."""
-        for tool in self.given:
-            if own_kind(tool) is kind:
-                return str(getattr(tool, "name", kind.value))
-        return ""
+        place = self.known.own.get(kind)
+        if place is None or place not in self.bound:
+            return ""
+        return self.known.tools[place].name
 
 
 NO_TOOLS = ChosenTools()

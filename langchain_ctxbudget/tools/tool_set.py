@@ -21,6 +21,7 @@ from langchain_ctxbudget.tokens import (
 )
 from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, index_of
 from langchain_ctxbudget.tools.known import KnownTool, read_tool
+from langchain_ctxbudget.tools.own import OwnTool
 from langchain_ctxbudget.worker import new_mutex
 
 REMEMBERED_SETS = 16
@@ -81,6 +82,12 @@ class ToolSet:
     def has_deferred(self) -> bool:
         """True if a tool, or one in a namespace of tools, is deferred."""
         return any(tool.has_deferred_part for tool in self.tools)
+
+    @cached_property
+    def own(self) -> dict[OwnTool, int]:
+        """The places of the package's own tools among all."""
+        kinds = {place: tool.own for place, tool in enumerate(self.tools)}
+        return {kind: place for place, kind in kinds.items() if kind is not None}
 
     @cached_property
     def unranked(self) -> Scores:
