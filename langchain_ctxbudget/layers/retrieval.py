@@ -115,7 +115,7 @@ def _transient_tokens(view: View, tokens: int, *, is_cold_rebuild: bool) -> int:
     With `emphasis="recall"` all quotes are: each message has its own. In a cold rebuild the later
     half is, so that the next prompt can grow.
     """
-    if view.settings.emphasis == "recall":
+    if view.settings.quotes_anew:
         return tokens
     return tokens // 2 if is_cold_rebuild else 0
 
@@ -189,7 +189,7 @@ def _prices(view: View, pool: Pool) -> tuple[float, float]:
     continuation = view.continuation
     was_compacted = view.history.compacted > 0
     settings = view.settings
-    is_free_of_charge = not continuation.grows or settings.emphasis == "recall"
+    is_free_of_charge = not continuation.grows or settings.quotes_anew
     if is_free_of_charge or (pool.question.is_broad and not was_compacted):
         return 0.0, 0.0
     worth = QUOTING_POLICY.least_worth[settings.emphasis]

@@ -131,7 +131,7 @@ def with_room_for_background(plan: Plan, tokens_left: int, savings: Savings | No
 def _least_background_tokens(plan: Plan, savings: Savings | None) -> float:
     """Returns the tokens for a background without which a prompt counts as full."""
     most_tokens = _most_background_tokens(plan, savings)
-    if plan.request.settings.emphasis == "recall":
+    if plan.request.settings.quotes_anew:
         return most_tokens * GROWTH_POLICY.full_share_for_recall
     return most_tokens * GROWTH_POLICY.unpaid_share
 
@@ -149,7 +149,7 @@ def _most_background_tokens(plan: Plan, savings: Savings | None) -> int:
     if settings.emphasis != "cache":
         wanted_tokens = max(share_tokens, GROWTH_POLICY.least_background_tokens)
     most_tokens = int(wanted_tokens * depth_factor)
-    if savings is None or settings.emphasis == "recall":
+    if savings is None or settings.quotes_anew:
         return most_tokens
     unpaid_tokens = int(share_tokens * GROWTH_POLICY.unpaid_share * depth_factor)
     return min(most_tokens, max(savings.new_tokens, unpaid_tokens))

@@ -206,7 +206,7 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
         affordable = full.affordable
         afforded_tokens = affordable.tokens
         rebuilt_tokens = without_history.limit_tokens * GROWTH_POLICY.rebuild_share
-        is_for_recall = without_history.request.settings.emphasis == "recall"
+        is_for_recall = without_history.request.settings.quotes_anew
         pays = is_for_recall or affordable.new_tokens >= rebuilt_tokens
         is_due = pays or _is_full_again(full)
         shortened = None
@@ -304,7 +304,7 @@ def _with_level(plan: Plan) -> Plan:
     was_cache_checked = growth.afforded_tokens is not None or growth.is_given
     has_lost_cache = growth.is_cold or (not was_cache_checked and is_cold(plan))
     # A turn that has outgrown its usual room has room to grow in: other texts may fill the rest.
-    if has_lost_cache or plan.turn.stage or plan.request.settings.emphasis == "recall":
+    if has_lost_cache or plan.turn.stage or plan.request.settings.quotes_anew:
         growth = replace(
             growth,
             is_cold=True,

@@ -1,4 +1,4 @@
-"""The sentences of a text that have most to do with a question."""
+"""The sentences of a reply that answer its question."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,6 @@ class ExcerptPolicy:
     most_characters: int = 140
     """The longest sentence that is quoted, and the longest excerpt: shorter ones leave room for the
     replies of other questions."""
-    line_characters: int = 100
-    """A sentence that is not longer stands whole in a line of an index."""
-    line_share: float = 0.5
-    """Such a sentence comes before a longer one if it is worth so much of that."""
     looked_through_characters: int = 6_000
     """Sentences are looked for in so many characters at the beginning of a text."""
     least_worth: float = 1.5
@@ -90,34 +86,9 @@ def _most_worth(sentences: Sequence[_Sentence], worths: Worths) -> _Sentence | N
     for sentence in sorted(sentences, key=order, reverse=True):
         if worth(sentence) < EXCERPTS.least_worth:
             return None
-        if not _is_courtesy(sentence.text):
+        if not is_courtesy(sentence.text):
             return sentence
     return None
-
-
-def most_telling(text: str, worths: Worths) -> str:
-    """Returns the sentence of a text whose terms are worth most, or its first one.
-
-    One that fits in a line comes before one that would be cut.
-
-    Args:
-        text: The text.
-        worths: The terms that are looked for.
-    """
-    beginning = text[: EXCERPTS.looked_through_characters]
-    spans = prose_spans(beginning) or [(0, len(beginning))]
-    sentences = [beginning[begin:end] for begin, end in spans]
-    telling = [one for one in sentences if len(one) >= EXCERPTS.least_characters]
-
-    def worth(sentence: str) -> float:
-        return sum(worths.get(term, 0.0) for term in set(terms(sentence)))
-
-    best = max(telling or sentences, key=worth)
-    short = [one for one in telling if len(one) <= EXCERPTS.line_characters]
-    best_short = max(short, key=worth, default=best)
-    if worth(best_short) >= EXCERPTS.line_share * worth(best):
-        return best_short
-    return best
 
 
 @cached_until_forgotten(EXCERPTS.texts_remembered)
@@ -136,7 +107,7 @@ def _sentences_of(text: str) -> tuple[_Sentence, ...]:
 
 
 @cached_until_forgotten(EXCERPTS.texts_remembered)
-def _is_courtesy(sentence: str) -> bool:
+def is_courtesy(sentence: str) -> bool:
     """Tells whether a sentence is politeness and nothing else: "That's a great question!"."""
     [said] = read([sentence])
     return any(one.label is Label.COURTESY for one in said)

@@ -12,7 +12,8 @@ from langchain_ctxbudget.history import Conversation, Entry
 from langchain_ctxbudget.messages import fences, head_end, replacements_in, terms, with_borders
 from langchain_ctxbudget.retrieval.citations import as_title, citation_of, heading_of_document
 from langchain_ctxbudget.retrieval.contradicted import contradiction
-from langchain_ctxbudget.retrieval.excerpts import answering, most_telling
+from langchain_ctxbudget.retrieval.excerpts import answering
+from langchain_ctxbudget.retrieval.index_lines import most_telling, says_something
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.searched import MOST_CHARACTERS_PER_TOKEN, Other
 from langchain_ctxbudget.search import about, highest, most_about, says_nothing
@@ -152,30 +153,49 @@ class Selection:
         self._take_in_order(numbers)
 
     def take_index(self, numbers: Sequence[int]) -> None:
-        """Takes a short line of each text, as long as there is room for the index.
+        """Takes a short line of each text that says something, while the index has room.
 
-        Of a text that is longer than such a line, it is the sentence that is most about the
-        question.
+        Of a text that is longer than such a line, it is the sentence that tells most.
         """
         tokens_for_texts = int(self.tokens_left * (1 - FILLING.index_share))
+        lines: set[str] = set()
         for number in numbers:
             room = self.tokens_left - tokens_for_texts
             if room < FILLING.smallest_item_tokens or self._is_full:
                 return
             line, status = self._index_line(number)
+            if not line or line in lines:
+                continue
             tokens = self.count(line)
             if tokens + self._price_of(self._heading(self.pool.text(number))) <= room:
                 self._add(number, line, tokens, status)
+                lines.add(line)
 
     def _index_line(self, number: int) -> tuple[str, Status]:
-        """Returns a line of the index, and whether it quotes all of its text."""
-        most_tokens = FILLING.index_line_tokens
+        """Returns a line of the index, and whether it quotes all of its text.
+
+        It is empty if no sentence says anything. Where the order is asked for in which the user
+        asked, the user's questions say something.
+        """
+        question = self.pool.question
+        with_questions = question.asks_for_order
+        text = self.pool.text(number)
         tokens = self._cost(number, FILLING.index_whole_tokens)
         if tokens is not None and tokens <= FILLING.index_whole_tokens:
+            if not says_something(text.text, with_questions=with_questions):
+                return "", Status.OMITTED
             return self._line(number), Status.INCLUDED
+        rarities = self.pool.searched.index.lexical.rarities
+        worths = rarities(question.matter)
+        sentence = most_telling(text.text, worths, rarities, with_questions=with_questions)
+        if not sentence:
+            return "", Status.OMITTED
+        return self._line_of_sentence(number, sentence), Status.SHRUNK
+
+    def _line_of_sentence(self, number: int, sentence: str) -> str:
+        """Returns a line of the index with a sentence, or with as much of it as there is room."""
         text = self.pool.text(number)
         reference = self._reference(number)
-        sentence = most_telling(text.text, self.worths)
 
         def line(size: int) -> str:
             """Returns the line with so many characters of the sentence at most."""
@@ -185,8 +205,9 @@ class Selection:
             return fences.item(text.speaker, f"{beginning} …", reference)
 
         sizes = range(1, len(sentence) + 1)
+        most_tokens = FILLING.index_line_tokens
         size = bisect_right(sizes, most_tokens, key=lambda size: self.count(line(size)))
-        return line(size), Status.SHRUNK
+        return line(size)
 
     def _reference(self, number: int) -> str:
         """Returns what a line begins with so that its message can be looked up, if it can."""

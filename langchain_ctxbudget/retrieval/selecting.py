@@ -41,6 +41,8 @@ class SelectionPolicy:
 
 
 SELECTION = SelectionPolicy()
+GOLDEN_RATIO = (1 + 5**0.5) / 2
+"""The fractions of its multiples are spread evenly, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +231,16 @@ def _for_index(
 ) -> NDArray[np.intp]:
     """Returns the texts that have to do with a question about everything, the most relevant first.
 
-    To a question that names nothing ("Summarise our talks.") all have. Of an order of events, the
-    user's messages tell.
+    To a question that names nothing ("Summarise our talks.") all have: they come in an order whose
+    beginning is spread over all times. Of an order of events, the user's messages tell.
     """
     if pool.question.asks_for_order:
         numbers = numbers[_are_of_user(conversation, pool)[numbers]]
     if pool.question.names_matter:
         numbers = numbers[pool.evidence.are_related[numbers]]
-    return highest(numbers, pool.ranking.relevance, len(numbers))
+        return highest(numbers, pool.ranking.relevance, len(numbers))
+    places = np.arange(len(numbers)) * GOLDEN_RATIO % 1
+    return np.sort(numbers)[np.argsort(places)]
 
 
 def _are_of_user(conversation: Conversation, pool: Pool) -> NDArray[np.bool_]:

@@ -84,9 +84,15 @@ class Question:
         return bool(_ENGLISH.everything.search(self.text))
 
     @property
+    def matter(self) -> list[str]:
+        """Its terms that are about something, without those that only ask: "summarise"."""
+        asking = _terms_that_only_ask()
+        return [term for term in about(self.terms) if term not in asking]
+
+    @property
     def names_matter(self) -> bool:
-        """Tells whether the message has any term that is about something."""
-        return bool(about(self.terms))
+        """Tells whether the message has any term that is about something: see `matter`."""
+        return bool(self.matter)
 
     @property
     def asks_for_order(self) -> bool:
@@ -197,6 +203,12 @@ def about(question: Sequence[str]) -> list[str]:
 def _stop_terms() -> frozenset[str]:
     """Returns the terms of the stop words of messages."""
     return frozenset(terms(_ENGLISH["stop_words"]))
+
+
+@cache
+def _terms_that_only_ask() -> frozenset[str]:
+    """Returns the terms that say how a message asks about everything, and not about what."""
+    return frozenset(terms(_ENGLISH["asks_about_everything"]))
 
 
 def is_name(name: str) -> bool:

@@ -144,6 +144,15 @@ class BudgetSettings(SettingsGroup):
     def __init__(self, **values: "Unpack[inputs.BudgetInputs]") -> None:
         Parameters.__init__(self, **values)
 
+    @property
+    def quotes_anew(self) -> bool:
+        """True if every message gets quotes of its own, and no later prompt repeats them.
+
+        Then quotes are chosen as if they cost nothing but their room. Otherwise they stay in the
+        prompt, later ones are added behind them, and what they cost must be saved first.
+        """
+        return self.emphasis == "recall"
+
 
 @_showing_fields
 class HistorySettings(SettingsGroup):

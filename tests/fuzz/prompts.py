@@ -46,6 +46,7 @@ SETTINGS: Sequence[Mapping[str, Any]] = (
     {"allocation": "dynamic"},
 )
 """What an application may have set."""
+EMPHASES = ("recall", "balanced", "cache")
 BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
 _WORD = re.compile(r"u\d+w\d+[^\s\"\\<>,.;:!?)\]}…]*")
 USER = "ada"
@@ -70,7 +71,10 @@ class Thread:
         self.turns = turns
         self.history = [message for turn in turns[:-1] for message in turn]
         self.turn = self.to_be_answered(turns[-1])
-        self.changes = self.random.choice(SETTINGS)
+        self.changes = {
+            **self.random.choice(SETTINGS),
+            "emphasis": self.random.choice(EMPHASES),
+        }
         self.scope = {"user_id": USER, "conversation_id": "c1"}
 
     def to_be_answered(self, turn: Sequence[BaseMessage]) -> list[BaseMessage]:

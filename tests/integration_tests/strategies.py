@@ -172,6 +172,7 @@ _plain_settings = st.fixed_dictionaries(
             max_size=4,
         ),
         "include_entities": st.booleans(),
+        "emphasis": st.sampled_from(["recall", "balanced", "cache"]),
         "depth": st.sampled_from(["minimal", "standard", "deep"]),
         "prioritize_history": st.booleans(),
         "keep_messages": st.integers(0, 12),

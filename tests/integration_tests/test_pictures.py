@@ -629,7 +629,7 @@ def test_an_answer_in_the_turn_with_too_large_a_block_is_clipped() -> None:
     names=st.lists(st.sampled_from(sorted(LARGE)), min_size=1, max_size=6),
     by=st.sampled_from(["user", "tool", "assistant"]),
     budget=st.integers(1_000, 130_000),
-    emphasis=st.sampled_from(["balanced", "cache"]),
+    emphasis=st.sampled_from(["recall", "balanced", "cache"]),
 )
 def test_no_blocks_of_any_kind_take_the_text_beside_them(
     names: list[str], by: str, budget: int, emphasis: str

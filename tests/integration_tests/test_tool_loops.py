@@ -210,6 +210,7 @@ openings = st.sampled_from(
 options = st.fixed_dictionaries(
     {
         "allocation": st.sampled_from(STRATEGIES),
+        "emphasis": st.sampled_from(["balanced", "balanced", "recall", "cache"]),
         "tool_reserve": st.sampled_from([0.25, 0.25, 0.25, 0, 0.1, 0.6, 1.0]),
         "oversized_message": st.sampled_from(["error", "clip"]),
         "layout": st.sampled_from(["cache_first", "cache_first", "system_first"]),

@@ -106,6 +106,7 @@ def retrieved(
     embeddings=None,
     counter=COUNTER,
     query=QUERY,
+    most_items=None,
     **how,
 ):
     """Returns what is quoted; without an `end`, all messages may be."""
@@ -113,7 +114,7 @@ def retrieved(
     pool = replace(gathered(view, others, embeddings, query), named_documents=tuple(named))
     if end is None:
         end = len(view.entries)
-    return select(view, pool, end, budget, limits=RetrievalSettings(), **how)
+    return select(view, pool, end, budget, limits=RetrievalSettings(most_items=most_items), **how)
 
 
 def retrieved_in(case, counter=COUNTER, named=()):
@@ -511,6 +512,96 @@ def test_an_index_of_an_order_has_what_the_user_said():
 
     assert len(lines) > 15
     assert {line.partition(":")[0] for line in lines if line.endswith("…\n")} == {"- user"}
+
+
+def talks(*parts):
+    """Twenty long messages of both speakers about beds of the garden, with parts in front.
+
+    In a part, `{}` stands for the number of the bed.
+    """
+    return [
+        kind("\n\n".join(parts).format(number) + f"\n\n{WEATHER * 3}Bed {number} got beans.")
+        for number in range(20)
+        for kind in (HumanMessage, AIMessage)
+    ]
+
+
+ABOUT_GARDEN = "Summarise our talks about the garden."
+
+
+def short_lines(messages, query):
+    parts = retrieved(messages, 600, query=query).fragments
+    return [part.text for part in parts if part.text.endswith("…\n")]
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        "# What we planted in the garden",
+        "**What we planted in the garden**",
+        "Plan for Beans in the Garden",
+        "What we planted in the garden:",
+        "Sure, here is what we planted in the garden.",
+        "What was planted in the garden last year?",
+        "I am glad that you planted the garden!",
+        "The garden!",
+    ],
+)
+def test_a_line_of_an_index_says_something(empty):
+    lines = short_lines(talks(empty), "Summarise what we planted in the garden.")
+
+    assert len(lines) > 10
+    assert all("got beans" in line for line in lines)
+
+
+def test_a_text_that_says_nothing_has_no_line_in_an_index():
+    asking = [HumanMessage("What about the garden?"), AIMessage("Which garden do you mean?")]
+    messages = [*asking * 5, *talks("In the garden all is well.")]
+
+    lines = retrieved(messages, 400, query=ABOUT_GARDEN, most_items=8).fragments
+
+    assert [line.text for line in lines if "?" in line.text] == []
+
+
+def test_an_index_of_an_order_has_questions_of_the_user():
+    messages = talks("May I put up net number {} over the garden?")
+
+    lines = short_lines(messages, "In which order did I ask about a net for the garden?")
+
+    assert len(lines) > 10
+    assert all("net number" in line for line in lines)
+
+
+def test_of_like_sentences_the_one_that_carries_most_is_in_the_index():
+    messages = talks("We did a thing or two in the garden.", "In the garden Ada sold pot {}.")
+
+    lines = short_lines(messages, ABOUT_GARDEN)
+
+    assert len(lines) > 10
+    assert all("Ada sold" in line for line in lines)
+
+
+def test_a_line_stands_once_in_an_index():
+    said = HumanMessage(f"{WEATHER * 50}We sold the whole garden to Ada.")
+    messages = [said, *talks("In the garden all is well."), said]
+
+    lines = short_lines(messages, "Summarise whom we sold the garden.")
+
+    assert len([line for line in lines if "to Ada" in line]) == 1
+
+
+def test_an_index_of_all_is_spread_over_all_times():
+    messages = [HumanMessage(f"{WEATHER * 4}The hut is number {day}.") for day in range(100)]
+
+    lines = short_lines(messages, "Summarise our talks.")
+
+    tenths = {int(line.rpartition("number ")[2].rstrip(". …\n")) // 10 for line in lines}
+    assert tenths == set(range(10))
+
+
+def test_who_only_asks_for_a_summary_names_no_matter():
+    assert Question.of("Summarise our conversations in order.").names_matter is False
+    assert Question.of("Summarise our talks about bees.").matter == ["bee"]
 
 
 @pytest.mark.parametrize(

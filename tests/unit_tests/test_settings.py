@@ -3,7 +3,7 @@
 import copy
 import inspect
 import pickle
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -277,6 +277,19 @@ def test_a_budget_error_lists_every_floor_and_the_sum() -> None:
         "  L7 message           1,200",
         "Raise max_context_tokens.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("emphasis", "quotes_anew"), [("recall", True), ("balanced", False), ("cache", False)]
+)
+def test_only_for_recall_each_message_has_quotes_of_its_own(
+    emphasis: Literal["recall", "balanced", "cache"], *, quotes_anew: bool
+) -> None:
+    assert ContextSettings(emphasis=emphasis).quotes_anew is quotes_anew
+
+
+def test_no_setting_is_called_quotes_anew() -> None:
+    assert "quotes_anew" not in ContextSettings(emphasis="recall").chosen
 
 
 @EVERY_ERROR_WITH_FLOORS
