@@ -161,7 +161,7 @@ class Selection:
         lines: set[str] = set()
         for number in numbers:
             room = self.tokens_left - tokens_for_texts
-            if room < FILLING.smallest_item_tokens or self._is_full:
+            if room < FILLING.index_line_tokens or self._is_full:
                 return
             line, status = self._index_line(number)
             if not line or line in lines:

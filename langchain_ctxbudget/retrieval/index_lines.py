@@ -38,6 +38,8 @@ class IndexLinePolicy:
     carried_share: float = 0.1
     """What a term counts that is not of the question, beside one that is as rare; a name or a
     number counts twice as much."""
+    most_courtesy_terms: int = 4
+    """The most terms that are about something in a courtesy: "Good luck with your event!"."""
     heading_words: int = 8
     """The most words of a heading that no mark shows as one."""
     texts_remembered: int = 1_024
@@ -69,7 +71,7 @@ def says_something(text: str, *, with_questions: bool) -> bool:
         with_questions: Whether questions say something.
     """
     return any(
-        sentence.matter and not is_courtesy(sentence.text)
+        sentence.matter and not _is_courtesy(sentence)
         for sentence in _sentences_of(text)
         if with_questions or not sentence.asks
     )
@@ -108,9 +110,15 @@ def most_telling(text: str, worths: Worths, rarities: Rarities, *, with_question
         return total
 
     for sentence in sorted(telling, key=worth, reverse=True):
-        if not is_courtesy(sentence.text):
+        if not _is_courtesy(sentence):
             return sentence.text
     return ""
+
+
+def _is_courtesy(sentence: _Sentence) -> bool:
+    """Tells whether a sentence is politeness and nothing else, which only a short one can be."""
+    is_short = len(sentence.matter) <= INDEX_LINES.most_courtesy_terms
+    return is_short and is_courtesy(sentence.text)
 
 
 @cached_until_forgotten(INDEX_LINES.texts_remembered)
