@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import NamedTuple
 
 from langchain_ctxbudget.messages import cached_until_forgotten, prose_spans, terms
@@ -78,7 +79,7 @@ def _most_worth(sentences: Sequence[_Sentence], worths: Worths) -> _Sentence | N
     """
 
     def worth(sentence: _Sentence) -> float:
-        return sum(worths.get(term, 0.0) for term in sentence.terms)
+        return fsum(worths.get(term, 0.0) for term in sentence.terms)
 
     def order(sentence: _Sentence) -> tuple[float, int]:
         return worth(sentence), len(sentence.terms - worths.keys())

@@ -49,6 +49,8 @@ class IndexLinePolicy:
 INDEX_LINES = IndexLinePolicy()
 _MARKED_HEADING = re.compile(r"\s*(?:#{1,6}\s|(?:[-*•>]\s+)?(\*\*|__)[^*_]+\1\W*$)")
 """A line that begins as a heading, or that is bold from end to end."""
+_CLOSING_MARKS = "*_\"')]\u201d\u2019 "
+"""What may stand behind the last mark of a sentence."""
 _LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 _NAME_OR_NUMBER = re.compile(r"\w*\d\w*|(?<=[^\W\d_][ ,])\s?(?=[^\W\d_])[A-Z]\w+")
 _ENGLISH = vocabulary("search")
@@ -57,8 +59,9 @@ _ENGLISH = vocabulary("search")
 class _Sentence(NamedTuple):
     text: str
     asks: bool
-    matter: frozenset[str]
-    """The terms that are about something, of as much of it as stands in its line."""
+    """Whether it has a question mark: "**When do you travel?** (a month will do)"."""
+    matter: tuple[str, ...]
+    """The terms that are about something, each once, of as much of it as stands in its line."""
     names: frozenset[str]
     """The terms of names and numbers among them."""
 
@@ -137,20 +140,16 @@ def _sentence(text: str) -> _Sentence:
     names = " ".join(found[0] for found in _NAME_OR_NUMBER.finditer(line))
     return _Sentence(
         text=text,
-        asks=_bare(text).endswith(tuple(QUESTION_MARKS)),
-        matter=frozenset(about(terms(line))),
+        asks=any(mark in text for mark in QUESTION_MARKS),
+        matter=tuple(dict.fromkeys(about(terms(line)))),
         names=frozenset(terms(names)),
     )
 
 
-def _bare(text: str) -> str:
-    """Returns a text without what may stand behind the last mark of its last sentence."""
-    return text.rstrip("*_\"')]\u201d\u2019 ")
-
-
 def _only_announces(sentence: _Sentence) -> bool:
     """Tells whether a sentence says that something follows, or how somebody likes something."""
-    if _bare(sentence.text).endswith((":", "\uff1a")) or _ENGLISH.announcement.match(sentence.text):
+    text = sentence.text.rstrip(_CLOSING_MARKS)
+    if text.endswith((":", "\uff1a")) or _ENGLISH.announcement.match(text):
         return True
     return not sentence.names and bool(_ENGLISH.reaction.match(sentence.text))
 

@@ -543,6 +543,7 @@ def short_lines(messages, query):
         "What we planted in the garden:",
         "Sure, here is what we planted in the garden.",
         "What was planted in the garden last year?",
+        "**When was the garden planted?** (a month will do)",
         "I am glad that you planted the garden!",
         "The garden!",
     ],
