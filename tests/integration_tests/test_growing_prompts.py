@@ -549,11 +549,12 @@ def test_an_unrelated_message_gets_hardly_any_new_quotes(
 class Story:
     """A conversation in which anything may happen between a question and its answer."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, emphasis: str) -> None:
         self.clock = Clock()
         self.store = InMemoryStore()
         self.rng = random.Random(seed)
-        self.pipeline = new_pipeline(self.clock, self.store)
+        self.emphasis = emphasis
+        self.pipeline = new_pipeline(self.clock, self.store, emphasis=emphasis)
         self.scope = dict(SCOPE)
         self.forks = 0
 
@@ -565,7 +566,7 @@ class Story:
         self.clock.move(370)
 
     def restart(self) -> None:
-        self.pipeline = new_pipeline(self.clock, self.store)
+        self.pipeline = new_pipeline(self.clock, self.store, emphasis=self.emphasis)
 
     def edit(self) -> None:
         if message_id := self.any_message_id():
@@ -600,9 +601,12 @@ class Story:
 @given(
     st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25),
     st.integers(0, 99),
+    st.sampled_from(["recall", "balanced", "cache"]),
 )
-def test_whatever_happens_prompts_fit_and_the_report_adds_up(events: list[str], seed: int) -> None:
-    story = Story(seed)
+def test_whatever_happens_prompts_fit_and_the_report_adds_up(
+    events: list[str], seed: int, emphasis: str
+) -> None:
+    story = Story(seed, emphasis)
     happenings = {
         "edit": story.edit,
         "restart": story.restart,
