@@ -19,7 +19,7 @@ from langchain_ctxbudget.content import Kind, parts_of
 from langchain_ctxbudget.errors import MOST_ERROR_CHARACTERS, ModelReplyError
 from langchain_ctxbudget.messages import clipped, model_of
 from langchain_ctxbudget.providers import bound_to_schema, unwrapped, with_longest_reply
-from langchain_ctxbudget.tokens import ChatModel, estimate_tokens, token_count
+from langchain_ctxbudget.tokens import ChatModel, Purpose, estimate_tokens, token_count
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig
@@ -125,6 +125,9 @@ class AnsweredCall:
     usage: Mapping[str, Any]
     """As LangChain's `usage_metadata`; an estimate where the provider tells none."""
     model_name: str
+    purpose: Purpose
+    is_estimated: bool = False
+    """True if the provider did not say what it has used."""
 
 
 class StructuredModel:
@@ -133,8 +136,9 @@ class StructuredModel:
     The provider holds the reply to the schema where it can. A way to ask that a model's class or
     server refuses is not used again, if the same is answered without it.
 
-    `names` are the name of its runs in traces and that of their source; `quotes` says whether a
-    failure is told with the error's text, which may repeat what users said.
+    `purpose` is what it is called for; `names` are the name of its runs in traces and that of their
+    source; `quotes` says whether a failure is told with the error's text, which may repeat what
+    users said.
     """
 
     def __init__(
@@ -142,6 +146,7 @@ class StructuredModel:
         model: ChatModel,
         schema: dict[str, Any],
         *,
+        purpose: Purpose,
         names: tuple[str, str],
         quotes: bool,
         reply_tokens: int,
@@ -153,6 +158,8 @@ class StructuredModel:
         self.window_tokens = _window_of(inner) or DEFAULT_WINDOW_TOKENS
         self.reply_tokens = min(reply_tokens, self.window_tokens // 4)
         """The longest reply, the model's thoughts aside; prompts leave as much free."""
+        self._purpose = purpose
+        self._schema_tokens = estimate_tokens(json.dumps(schema))
         self._quotes = quotes
         self._names = names
         self._forms = self._forms_for(schema)
@@ -242,11 +249,26 @@ class StructuredModel:
         messages = question.messages(has_schema=form.has_schema)
         reply = self._awaited(self._begun(form.runnable, messages))
         if book is not None:
-            book(AnsweredCall(_usage_of(reply, messages), _author_of(reply) or self.name))
+            book(self._answered(reply, messages, has_schema=form.has_schema))
         try:
             return read(_content_of(reply))
         except ValueError as error:
             raise _CallFailure(str(error)) from None
+
+    def _answered(
+        self,
+        reply: Any,  # noqa: ANN401 - a message, or what a chain makes of one
+        messages: Sequence[BaseMessage],
+        *,
+        has_schema: bool,
+    ) -> AnsweredCall:
+        """Returns an answered call, with an estimate where its provider tells no usage."""
+        author = _author_of(reply) or self.name
+        usage = getattr(reply, "usage_metadata", None)
+        if isinstance(usage, Mapping) and usage.get("input_tokens"):
+            return AnsweredCall(usage, author, self._purpose)
+        estimate = _estimated_usage(reply, messages, self._schema_tokens if has_schema else 0)
+        return AnsweredCall(estimate, author, self._purpose, is_estimated=True)
 
     def _awaited(self, reply: Future[Any]) -> Any:  # noqa: ANN401 - a message, or what a chain makes of one
         """Waits for a reply, and returns it.
@@ -303,16 +325,20 @@ def _refuses_arguments(error: BaseException) -> bool:
     return isinstance(error, TypeError | ValueError)
 
 
-def _usage_of(reply: Any, messages: Sequence[BaseMessage]) -> Mapping[str, Any]:  # noqa: ANN401
-    """Returns the usage of a call; an estimate where the provider does not tell it."""
-    usage = getattr(reply, "usage_metadata", None)
-    if isinstance(usage, Mapping) and usage.get("input_tokens"):
-        return usage
+def _estimated_usage(
+    reply: Any,  # noqa: ANN401 - a message, or what a chain makes of one
+    messages: Sequence[BaseMessage],
+    schema_tokens: int,
+) -> Mapping[str, Any]:
+    """Returns an estimate of what a call has used.
+
+    `schema_tokens` were sent beside the messages.
+    """
     written = reply
     if isinstance(reply, AIMessage):
         written = [reply.text, *(call["args"] for call in reply.tool_calls)]
     return {
-        "input_tokens": sum(estimate_tokens(message.text) for message in messages),
+        "input_tokens": schema_tokens + sum(estimate_tokens(it.text) for it in messages),
         "output_tokens": estimate_tokens(str(written)),
     }
 

@@ -173,10 +173,13 @@ class DashboardService:
         usage = self._pipeline.usage
         session = await usage.aof_session(user_id=user_id, conversation_id=session_id)
         month = await usage.aof_month(user_id=user_id)
+        own = await usage.aown_of_session(user_id=user_id, conversation_id=session_id)
+        own_of_month = await usage.aown_of_month(user_id=user_id)
         settings = await self._settings(user_id)
         return {
             "session": session.to_dict(),
             "month": month.to_dict(),
+            "own": {"session": own.total.to_dict(), "month": own_of_month.total.to_dict()},
             "limits": settings.usage_limits,
         }
 
@@ -539,6 +542,7 @@ def _numbers(snapshot: "ContextSnapshot") -> Answer:
         "layers": {layer.layer: layer.used_tokens for layer in report.layers},
         "overhead_tokens": sum(report.overhead_tokens.values()),
         "effective_tokens": report.stability.effective_tokens,
+        "own_effective_tokens": report.own_effective_tokens,
         "whole_effective_tokens": report.stability.whole_effective_tokens,
         "compaction_step": report.stability.compaction_step,
     }

@@ -44,7 +44,7 @@ from langchain_ctxbudget.messages import (
     terms,
 )
 from langchain_ctxbudget.stores import Clock, Record, Scope
-from langchain_ctxbudget.tokens import ChatModel, TokenCounter, estimate_tokens
+from langchain_ctxbudget.tokens import ChatModel, Purpose, TokenCounter, estimate_tokens
 from langchain_ctxbudget.worker import Cancelled, Worker
 
 COMPACTIONS = "compactions"
@@ -267,6 +267,7 @@ class ChatModelSummarizer:
         self.model = llm.StructuredModel(
             model,
             SCHEMA,
+            purpose=Purpose.SUMMARY,
             names=("summarize_history", "summarization"),
             quotes=True,
             reply_tokens=2 * CAP_TOKENS + REPLY_EXTRA_TOKENS,

@@ -43,7 +43,7 @@ from langchain_ctxbudget.messages import (
     terms,
     water_level,
 )
-from langchain_ctxbudget.tokens import ChatModel, estimate_tokens
+from langchain_ctxbudget.tokens import ChatModel, Purpose, estimate_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +246,12 @@ class ChatModelExtractor:
     def __init__(self, model: ChatModel) -> None:
         names = ("learn_about_user", "knowledge_extraction")
         self.model = llm.StructuredModel(
-            model, SCHEMA, names=names, quotes=False, reply_tokens=EXTRACTION.reply_tokens
+            model,
+            SCHEMA,
+            purpose=Purpose.LEARNING,
+            names=names,
+            quotes=False,
+            reply_tokens=EXTRACTION.reply_tokens,
         )
         # The schema is sent either way.
         frame = [INSTRUCTIONS, _AS_JSON, *(_fenced(heading, ["-\n"]) for heading in _HEADINGS)]

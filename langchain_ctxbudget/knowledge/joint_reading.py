@@ -14,7 +14,7 @@ from langchain_ctxbudget.history import ChatModelSummarizer, Digest, SummaryRequ
 from langchain_ctxbudget.knowledge import extraction, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import ReadMessage
-from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
+from langchain_ctxbudget.tokens import Purpose, TokenCounter, estimate_tokens
 
 _TASKS = """You have two tasks, and answer both in one reply, with the fields of both.
 
@@ -55,6 +55,7 @@ class JointReader:
         self._model = llm.StructuredModel(
             extractor.model.model,
             self._schema,
+            purpose=Purpose.LEARNING_AND_SUMMARY,
             names=("learn_and_summarize", "knowledge_extraction"),
             quotes=False,
             reply_tokens=extractor.model.reply_tokens + summarizer.model.reply_tokens,

@@ -1,12 +1,12 @@
 """What a finished prompt changes: its conversation's cut and background, reports, summaries."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget import history as histories
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch, with_fallback
 from langchain_ctxbudget.history import HistoryView, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, records
@@ -15,6 +15,7 @@ from langchain_ctxbudget.prompt import AssembledContext, Prompt
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, put_of
+from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls, price_of
 
 
 def finish(
@@ -30,8 +31,21 @@ def finish(
     known.note_use(workspace.store, scope.user_id, prompt.changes.used)
     summarize(workspace, conversation, settings, prompt.plan.history)
     workspace.workers.sealing.note(conversation)
+    own_calls = yield from _own_calls(workspace, scope, problems)
+    request = prompt.plan.request
+    price = price_of(request.call.model, workspace.workers.bookkeeping.prices)
+    own_tokens = own_calls.effective_tokens(price, request.cache_terms)
 
-    report_of = partial(_report_of, prompt.context, timings_ms, problems)
+    def report_of() -> ContextReport:
+        report = prompt.context.report
+        return replace(
+            report,
+            timings_ms=timings_ms,
+            failures=tuple(dict.fromkeys((*report.failures, *problems))),
+            own_calls=own_calls,
+            own_effective_tokens=own_tokens,
+        )
+
     if scope.is_kept and settings.keep_snapshots:
         from langchain_ctxbudget.pipeline.snapshots import keep_report  # noqa: PLC0415 - few are kept
 
@@ -48,13 +62,17 @@ def finish(
     return replace(prompt.context, account=report)
 
 
-def _report_of(
-    context: AssembledContext, timings_ms: dict[str, float], problems: Sequence[str]
-) -> ContextReport:
-    """Returns the report of a prompt, with its timings and with what failed."""
-    report = context.report
-    failures = tuple(dict.fromkeys((*report.failures, *problems)))
-    return replace(report, timings_ms=timings_ms, failures=failures)
+def _own_calls(workspace: Workspace, scope: stores.Scope, problems: list[str]) -> Flow[OwnCalls]:
+    """Returns what the calls that learn and sum up have used since the last prompt.
+
+    Adds what failed to `problems`.
+    """
+    workers = workspace.workers
+    if workers.summarizing is None or not scope.is_kept:
+        return NO_OWN_CALLS
+    telling = workers.bookkeeping.tell_own(scope)
+    what = "what own calls have used not read"
+    return (yield from with_fallback(telling, NO_OWN_CALLS, what, problems))
 
 
 def _take_up_changes(

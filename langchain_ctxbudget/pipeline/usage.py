@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 from langgraph.store.base import BaseStore, GetOp
@@ -32,10 +33,20 @@ from langchain_ctxbudget.flow import (
     with_fallback,
 )
 from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.llm import AnsweredCall
 from langchain_ctxbudget.prompt import merged_settings
 from langchain_ctxbudget.report import UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
+from langchain_ctxbudget.tokens import (
+    NO_OWN_CALLS,
+    NO_USAGE,
+    OwnCalls,
+    Price,
+    Usage,
+    load_prices,
+    total,
+    usage_of,
+)
 from langchain_ctxbudget.worker import PATIENCE_SECONDS, Worker, new_mutex
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
@@ -47,17 +58,34 @@ _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 class UsageRecord(stores.Record):
     """The usage that one lane has counted."""
 
-    used: Usage
+    used: Usage = NO_USAGE
+    own: OwnCalls = NO_OWN_CALLS
+    """The part of it that the package's own calls have used."""
+    told: OwnCalls = NO_OWN_CALLS
+    """The part of that which reports have told."""
     last: int = 0
-    """The number of the last call that is in it."""
+    """The number of the last note that is in it."""
+
+    def with_note(self, note: "_Note") -> "UsageRecord":
+        """Returns the record with one more note."""
+        return UsageRecord(
+            used=self.used + note.used,
+            own=self.own + note.own,
+            told=self.told + note.told,
+            last=note.number,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class _ModelCall:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What one call has used, or what a report has told of such calls."""
+
     number: int
-    """Calls of one ledger are counted from 1."""
+    """Notes of one ledger are counted from 1."""
     places: tuple[Lanes, ...]
-    used: Usage
+    used: Usage = NO_USAGE
+    own: OwnCalls = NO_OWN_CALLS
+    told: OwnCalls = NO_OWN_CALLS
 
 
 def month_of(now: datetime) -> str:
@@ -84,7 +112,7 @@ class Ledger:
     """Counts the usage of one pipeline's calls over its store, for threads and tasks.
 
     Each ledger has a lane of its own in every place: a record of what it has counted, and of the
-    last call that is in it, so that no call counts twice. What was used in a place is the sum of
+    last note that is in it, so that no call counts twice. What was used in a place is the sum of
     its lanes. An erased lane begins anew.
     """
 
@@ -92,60 +120,77 @@ class Ledger:
         self._mutex = new_mutex()
         self._lane = stores.new_token()
         self._noted = 0
-        self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
-        """The calls of each user that are not written yet, oldest first."""
+        self.unwritten: dict[str, tuple[_Note, ...]] = {}
+        """The notes about each user that are not written yet, oldest first."""
 
-    def note(self, scope: stores.Scope, used: Usage, month: str) -> None:
+    def note(
+        self, scope: stores.Scope, used: Usage, month: str, own: OwnCalls = NO_OWN_CALLS
+    ) -> None:
         """Counts a call for its conversation and for its user's month (see `month_of`).
 
-        Does no I/O.
+        Does no I/O. A call of the package's own is also given as `own`.
         """
         places: tuple[Lanes, ...] = (of_month(scope.user_id, month),)
         if scope.is_kept:
             places = (of_session(scope), *places)
+        self._add(scope, partial(_Note, places=places, used=used, own=own))
+
+    def note_told(self, scope: stores.Scope, told: OwnCalls) -> None:
+        """Notes which of the package's own calls a report of a conversation has told of.
+
+        Does no I/O.
+        """
+        self._add(scope, partial(_Note, places=(of_session(scope),), told=told))
+
+    def _add(self, scope: stores.Scope, make: Callable[..., _Note]) -> None:
         with self._mutex:
             self._noted += 1
-            call = _ModelCall(self._noted, places, used)
-            self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
+            note = make(number=self._noted)
+            self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), note)
 
-    def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
-        """Returns the usage in one place of a user.
+    def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[UsageRecord]:
+        """Returns what is counted in one place of a user.
 
-        All lanes that are written, and the calls of this process.
+        All lanes that are written, and the notes of this process.
         """
         # The memory first: what is written in between is not counted twice.
-        calls = self.unwritten.get(user_id, ())
+        notes = self.unwritten.get(user_id, ())
         items = yield from stores.read_all(store, place)
         # By name: an item that is written while pages are read may stand on two of them.
         lanes = {item.key: UsageRecord.of_item(item) for item in items}
-        lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
-        return total(record.used for record in lanes.values() if record)
+        lanes[self._lane] = _with(lanes.get(self._lane), place, notes)
+        records = [record for record in lanes.values() if record]
+        return UsageRecord(
+            used=total(record.used for record in records),
+            own=sum((record.own for record in records), NO_OWN_CALLS),
+            told=sum((record.told for record in records), NO_OWN_CALLS),
+        )
 
     def write(self, store: BaseStore, user_id: str) -> Flow[None]:
         """Writes the counts of a user; if that fails, they are written the next time."""
-        calls = self.unwritten.get(user_id, ())
-        if not calls:
+        notes = self.unwritten.get(user_id, ())
+        if not notes:
             return
         places: dict[Lanes, GetOp] = {}
-        for call in calls:
-            for place in call.places:
+        for note in notes:
+            for place in note.places:
                 places[place] = GetOp(place, self._lane)
         items = yield from batch(store, places.values())
 
         puts = []
         for (place, operation), item in zip(places.items(), items, strict=True):
-            record = _with(UsageRecord.of_item(item), place, calls)
+            record = _with(UsageRecord.of_item(item), place, notes)
             puts.append(stores.put_of(operation, record))
         yield from batch(store, puts)
-        last = calls[-1].number
-        self._change(user_id, lambda call: None if call.number <= last else call)
+        last = notes[-1].number
+        self._change(user_id, lambda note: None if note.number <= last else note)
 
     def forget(self, scope: stores.Scope) -> None:
         """Drops the unwritten counts of a conversation for good; its user's month stays."""
         gone = of_session(scope)
 
-        def without(call: _ModelCall) -> _ModelCall:
-            return replace(call, places=tuple(place for place in call.places if place != gone))
+        def without(note: _Note) -> _Note:
+            return replace(note, places=tuple(place for place in note.places if place != gone))
 
         self._change(scope.user_id, without)
 
@@ -156,22 +201,21 @@ class Ledger:
         """
         self._change(user_id, lambda _: None)
 
-    def _change(self, user_id: str, change: Callable[[_ModelCall], _ModelCall | None]) -> None:
+    def _change(self, user_id: str, change: Callable[[_Note], _Note | None]) -> None:
         with self._mutex:
-            changed = [change(call) for call in self.unwritten.pop(user_id, ())]
-            remaining = tuple(call for call in changed if call is not None)
+            changed = [change(note) for note in self.unwritten.pop(user_id, ())]
+            remaining = tuple(note for note in changed if note is not None)
             if remaining:
                 self.unwritten[user_id] = remaining
 
 
-def _with(record: UsageRecord | None, place: Lanes, calls: Sequence[_ModelCall]) -> UsageRecord:
-    """Returns the record of a place with those of its calls that were not in it yet."""
-    record = record or UsageRecord(used=Usage())
-    missing = [call for call in calls if place in call.places and call.number > record.last]
-    if not missing:
-        return record
-    used = total([record.used, *(call.used for call in missing)])
-    return UsageRecord(used=used, last=missing[-1].number)
+def _with(record: UsageRecord | None, place: Lanes, notes: Sequence[_Note]) -> UsageRecord:
+    """Returns the record of a place with those of its notes that were not in it yet."""
+    record = record or UsageRecord()
+    for note in notes:
+        if place in note.places and note.number > record.last:
+            record = record.with_note(note)
+    return record
 
 
 class Bookkeeping:
@@ -226,13 +270,43 @@ class Bookkeeping:
         if model is not None and not isinstance(model, str):
             raise InputError(f"model must be the name of a model, not {model!r}")
         usage = usage_of(usage_metadata, model, self.prices)
+        self._write_at_exit()
+        self.ledger.note(scope, usage, month_of(self.clock()))
+        return usage
+
+    def note_own(self, scope: stores.Scope, call: AnsweredCall) -> None:
+        """Counts a call that the package has made itself; `finish` has it written.
+
+        `InputError` where its usage is none.
+        """
+        usage = usage_of(call.usage, call.model_name, self.prices)
+        if call.is_estimated:
+            usage = replace(usage, estimated_calls=1)
+        self._write_at_exit()
+        own = OwnCalls.of(call.purpose, usage)
+        self.ledger.note(scope, usage, month_of(self.clock()), own)
+
+    def tell_own(self, scope: stores.Scope) -> Flow[OwnCalls]:
+        """Returns what the package's own calls have used since this was last asked.
+
+        Also in another process, as far as it is written. Whoever asks holds the conversation's
+        lock.
+        """
+        counted = yield from self.of_session(scope)
+        untold = counted.own.since(counted.told)
+        if untold.total.calls:
+            self._write_at_exit()
+            self.ledger.note_told(scope, untold)
+            self.worker.submit(scope.user_id)
+        return untold
+
+    def _write_at_exit(self) -> None:
+        """Has everything written when the process ends."""
         if not self.ledger.unwritten:
             # Anew each time, as what is registered last is called first: before the store closes
             # itself.
             atexit.unregister(self.close)
             atexit.register(self.close)
-        self.ledger.note(scope, usage, month_of(self.clock()))
-        return usage
 
     def write(self, user_id: str) -> Flow[None]:
         """Writes the counts of a user."""
@@ -244,18 +318,22 @@ class Bookkeeping:
 
     def tightest_limit(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None without any."""
-        session = yield from self.ledger.read(self.store(), scope.user_id, of_session(scope))
-        month = yield from self.used_in(scope.user_id)
+        session = yield from self.of_session(scope)
+        month = yield from self.of_month(scope.user_id)
         used = {
-            "session_tokens": session.total_tokens,
-            "session_cost": session.cost,
-            "month_tokens": month.total_tokens,
-            "month_cost": month.cost,
+            "session_tokens": session.used.total_tokens,
+            "session_cost": session.used.cost,
+            "month_tokens": month.used.total_tokens,
+            "month_cost": month.used.cost,
         }
         return tightest_limit(limits, used)
 
-    def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
-        """Returns what a user has used in a month, this one or such as `2026-11`."""
+    def of_session(self, scope: stores.Scope) -> Flow[UsageRecord]:
+        """Returns what is counted of a conversation."""
+        return self.ledger.read(self.store(), scope.user_id, of_session(scope))
+
+    def of_month(self, user_id: str, month: str | None = None) -> Flow[UsageRecord]:
+        """Returns what is counted of a user in a month, this one or such as `2026-11`."""
         place = of_month(user_id, month or month_of(self.clock()))
         return self.ledger.read(self.store(), user_id, place)
 
@@ -336,11 +414,11 @@ class UsageBook:
 
     def of_session(self, *, user_id: str, conversation_id: str) -> Usage:
         """Returns the usage of a conversation."""
-        return drive(self._of_session(stores.Scope(user_id, conversation_id)))
+        return drive(self._books.of_session(stores.Scope(user_id, conversation_id))).used
 
     async def aof_session(self, *, user_id: str, conversation_id: str) -> Usage:
         """Returns the usage of a conversation; the async form of `of_session`."""
-        return await adrive(self._of_session(stores.Scope(user_id, conversation_id)))
+        return (await adrive(self._books.of_session(stores.Scope(user_id, conversation_id)))).used
 
     def of_month(self, *, user_id: str, month: str | None = None) -> Usage:
         """Returns the usage of a user in a month, in all conversations.
@@ -349,11 +427,43 @@ class UsageBook:
             user_id: the user.
             month: a month in UTC, such as `2026-11`; default: this one.
         """
-        return drive(self._books.used_in(user_id, month))
+        return drive(self._books.of_month(user_id, month)).used
 
     async def aof_month(self, *, user_id: str, month: str | None = None) -> Usage:
         """Returns the usage of a user in a month; the async form of `of_month`."""
-        return await adrive(self._books.used_in(user_id, month))
+        return (await adrive(self._books.of_month(user_id, month))).used
+
+    def own_of_session(self, *, user_id: str, conversation_id: str) -> OwnCalls:
+        """Returns what the calls that learn and sum up have used for a conversation.
+
+        `of_session` counts them, too.
+        """
+        return drive(self._books.of_session(stores.Scope(user_id, conversation_id))).own
+
+    async def aown_of_session(self, *, user_id: str, conversation_id: str) -> OwnCalls:
+        """Returns what the calls that learn and sum up have used for a conversation.
+
+        The async form of `own_of_session`.
+        """
+        return (await adrive(self._books.of_session(stores.Scope(user_id, conversation_id)))).own
+
+    def own_of_month(self, *, user_id: str, month: str | None = None) -> OwnCalls:
+        """Returns what the calls that learn and sum up have used for a user in a month.
+
+        `of_month` counts them, too.
+
+        Args:
+            user_id: the user.
+            month: a month in UTC, such as `2026-11`; default: this one.
+        """
+        return drive(self._books.of_month(user_id, month)).own
+
+    async def aown_of_month(self, *, user_id: str, month: str | None = None) -> OwnCalls:
+        """Returns what the calls that learn and sum up have used for a user in a month.
+
+        The async form of `own_of_month`.
+        """
+        return (await adrive(self._books.of_month(user_id, month))).own
 
     def standing(
         self,
@@ -387,9 +497,6 @@ class UsageBook:
         usage = self._books.note(scope, usage_metadata, model or self._model)
         yield from self._books.write(scope.user_id)
         return usage
-
-    def _of_session(self, scope: stores.Scope) -> Flow[Usage]:
-        return self._books.ledger.read(self._books.store(), scope.user_id, of_session(scope))
 
     def _standing(
         self, scope: stores.Scope, limits: UsageLimits | Mapping[str, Any] | None

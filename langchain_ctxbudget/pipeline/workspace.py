@@ -109,7 +109,7 @@ class Workspace:
         """Counts a call of the model that learns and sums up as usage of a conversation."""
         bookkeeping = self.workers.bookkeeping
         with suppress(InputError):  # a provider's numbers that are none
-            bookkeeping.note(scope, call.usage, call.model_name)
+            bookkeeping.note_own(scope, call)
             bookkeeping.worker.submit(scope.user_id)
 
     # The store

@@ -28,6 +28,7 @@ from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report.chart import render_chart, render_html
 from langchain_ctxbudget.report.colours import CoverageState
 from langchain_ctxbudget.report.wording import explained
+from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls
 
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
@@ -189,6 +190,11 @@ class ContextReport:
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a
     previous prompt of this process shares, equal inputs give equal reports."""
     usage: UsageState | None = None
+    own_calls: OwnCalls = NO_OWN_CALLS
+    """The calls that learn and sum up, made since the conversation's last prompt."""
+    own_effective_tokens: NonNegative = 0
+    """What these have cost, in the tokens of `stability.effective_tokens`: by the prices of both
+    models where they are known, else as if both were one model."""
     topics: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
     """What the message is about, surest first; and what was predicted from what is open on the
@@ -211,6 +217,11 @@ class ContextReport:
                 return layer_report
         names = ", ".join(layer_report.layer for layer_report in self.layers)
         raise ValueError(f"no layer {str(layer)!r} in this report; it has {names}")
+
+    @property
+    def turn_effective_tokens(self) -> int:
+        """What the turn costs, in new tokens of input: the prompt, and the package's own calls."""
+        return self.stability.effective_tokens + self.own_effective_tokens
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """Returns the number of messages in each state; their sum is the conversation."""

@@ -53,7 +53,8 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
         ("Strategy", report.allocation_strategy),
         ("History", _history(report)),
         ("Stable", _stable_zone(report.stability)),
-        ("Cost", _cost(report.stability)),
+        ("Cost", _cost(report)),
+        ("Own calls", _own_calls(report)),
         ("Counted", _counting(report)),
         ("Corrected", _correction(report)),
         ("Window", _window(report)),
@@ -118,16 +119,35 @@ def _stable_zone(stability: "Stability") -> str:
     return text
 
 
-def _cost(stability: "Stability") -> str:
-    cost = (
-        f"{stability.effective_tokens:,} effective tokens, "
-        f"{stability.whole_effective_tokens:,} for sending everything"
-    )
+def _cost(report: "ContextReport") -> str:
+    stability = report.stability
+    cost = f"{report.turn_effective_tokens:,} effective tokens"
+    if report.own_effective_tokens:
+        cost += f", {report.own_effective_tokens:,} of them for own calls"
+    cost += f", {stability.whole_effective_tokens:,} for sending everything"
     turns = stability.turns_to_step
     if turns is None or turns > MOST_TURNS_AHEAD:
         return cost
     when = f"in about {plural(turns, 'turn')}" if turns else "next"
     return f"{cost}; {when} a step of about {stability.step_tokens:,}"
+
+
+def _own_calls(report: "ContextReport") -> str:
+    """Tells what the calls that learn and sum up have used since the last prompt."""
+    used = report.own_calls.total
+    if not used.calls:
+        return ""
+    purposes = [
+        f"{usage.calls:,} for {purpose.replace('_', ' ')}"
+        for purpose, usage in report.own_calls.by_purpose.items()
+    ]
+    text = f"{plural(used.calls, 'call')} since the last prompt ({', '.join(purposes)}): "
+    text += f"{used.input_tokens:,} tokens of input, {used.output_tokens:,} of output"
+    if used.unpriced_calls < used.calls:
+        text += f", ${used.cost:,.4f}"
+    if used.estimated_calls:
+        text += f"; {used.estimated_calls:,} estimated"
+    return text
 
 
 def _counting(report: "ContextReport") -> str:

@@ -17,7 +17,9 @@ from langchain_ctxbudget.tokens.deferred_tools import (
     has_deferred_part,
     is_deferred,
 )
+from langchain_ctxbudget.tokens.own_calls import NO_OWN_CALLS, OwnCalls, Purpose
 from langchain_ctxbudget.tokens.prices import (
+    NO_USAGE,
     PRICES,
     Price,
     Usage,
@@ -38,6 +40,8 @@ from langchain_ctxbudget.tokens.target import ModelTarget, target_key
 from langchain_ctxbudget.tokens.window import Window, token_count
 
 __all__ = [
+    "NO_OWN_CALLS",
+    "NO_USAGE",
     "PRICES",
     "TOOLS_END_TOKENS",
     "CalibratedCounter",
@@ -47,7 +51,9 @@ __all__ = [
     "HuggingFaceCounter",
     "ModelCounter",
     "ModelTarget",
+    "OwnCalls",
     "Price",
+    "Purpose",
     "TiktokenCounter",
     "TokenCounter",
     "ToolsInWindow",

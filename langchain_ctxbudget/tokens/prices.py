@@ -57,6 +57,8 @@ class Usage:
     dollars."""
     unpriced_calls: NonNegative = 0
     """The calls whose model has no known price: their tokens count, their cost does not."""
+    estimated_calls: NonNegative = 0
+    """The calls whose provider did not say what they used: their tokens are estimated."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
@@ -68,6 +70,14 @@ class Usage:
         }
         return Usage(**sums)
 
+    def since(self, earlier: "Usage") -> "Usage":
+        """Returns what was used since it was this; nothing is below 0."""
+        differences = {
+            field.name: max(0, getattr(self, field.name) - getattr(earlier, field.name))
+            for field in fields(self)
+        }
+        return Usage(**differences)
+
     @property
     def total_tokens(self) -> int:
         """Input and output."""
@@ -78,9 +88,13 @@ class Usage:
         return {**asdict(self), "total_tokens": self.total_tokens}
 
 
+NO_USAGE = Usage()
+"""What no call has used."""
+
+
 def total(usages: Iterable[Usage]) -> Usage:
     """Returns the sum of usages."""
-    return sum(usages, Usage())
+    return sum(usages, NO_USAGE)
 
 
 def terms_at(price: Price | None, terms: CacheTerms) -> CacheTerms:

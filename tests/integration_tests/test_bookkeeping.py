@@ -144,10 +144,10 @@ class Writer:
         drive(self.ledger.write(self.store, user_id))
 
     def session(self, scope: Scope) -> Usage:
-        return drive(self.ledger.read(self.store, scope.user_id, of_session(scope)))
+        return drive(self.ledger.read(self.store, scope.user_id, of_session(scope))).used
 
     def month(self, user_id: str) -> Usage:
-        return drive(self.ledger.read(self.store, user_id, of_month(user_id, MONTH)))
+        return drive(self.ledger.read(self.store, user_id, of_month(user_id, MONTH))).used
 
 
 def use_and_clear(store: BaseStore, conversation_id: str) -> Writer:

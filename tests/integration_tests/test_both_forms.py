@@ -171,6 +171,8 @@ def books(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         do(pipeline.usage, "record", USAGE, model="gpt-4o", **IDS),
         do(pipeline.usage, "of_session", **IDS),
         do(pipeline.usage, "of_month", **USER),
+        do(pipeline.usage, "own_of_session", **IDS),
+        do(pipeline.usage, "own_of_month", **USER),
         do(pipeline.usage, "standing", limits={"session_tokens": 1_000}, **IDS),
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,7 @@ from tests.integration_tests.dashboard import (
     two_users,
     with_snapshot,
 )
+from tests.integration_tests.learning_models import Reader
 from tests.integration_tests.summary_models import Scripted
 
 
@@ -214,6 +216,31 @@ async def test_the_line_of_a_snapshot_has_its_effective_tokens(
     snapshots: Snapshots, newest_line: dict[str, Any]
 ) -> None:
     assert newest_line["effective_tokens"] == snapshots.newer.stability.effective_tokens
+
+
+@pytest.fixture
+async def behind_a_call_that_learns() -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a conversation whose kept prompt stands behind a call that learns."""
+    settings = {"max_context_tokens": 900, "keep_snapshots": 3}
+    with ContextPipeline(settings, store=InMemoryStore(), summary_model=Reader()) as pipeline:
+        pipeline.add_messages([HumanMessage("I like tea.")], **ADA)
+        pipeline.end_session(**ADA)
+        assert pipeline.flush(30)
+        with_snapshot(pipeline)
+        async with served(pipeline) as client:
+            yield client
+
+
+async def test_the_line_of_a_snapshot_has_the_cost_of_own_calls(
+    behind_a_call_that_learns: httpx.AsyncClient,
+) -> None:
+    [line] = (await get(behind_a_call_that_learns, "snapshots", session_id="trip"))["snapshots"]
+    assert line["own_effective_tokens"] > 500
+
+
+async def test_usage_tells_own_calls_apart(behind_a_call_that_learns: httpx.AsyncClient) -> None:
+    usage = await get(behind_a_call_that_learns, "usage", session_id="trip")
+    assert usage["own"]["session"]["calls"] == usage["own"]["month"]["calls"] == 1
 
 
 # Prompts

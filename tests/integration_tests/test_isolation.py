@@ -269,6 +269,9 @@ class World:
 
     def used(self) -> object:
         usage = self.pipeline.usage
+        # First, as more may be counted in the background.
+        own = usage.own_of_session(**self.scope)
+        own_month = usage.own_of_month(user_id=self.user)
         session = usage.of_session(**self.scope)
         month = usage.of_month(user_id=self.user)
         standing = usage.standing(limits={"month_tokens": 100}, **self.scope)
@@ -276,7 +279,9 @@ class World:
         assert month.cached_tokens == self.spent[self.user, None]
         assert standing is not None
         assert standing.used >= month.total_tokens
-        return session, month
+        assert own.total.calls <= session.calls
+        assert own_month.total.calls <= month.calls
+        return session, month, own, own_month
 
     def snapshots(self) -> object:
         book = self.pipeline.snapshots
@@ -366,7 +371,16 @@ OPERATIONS: dict[str, Way] = {
         user_id=it.user, conversation_id=it.one_of(None, it.conversation)
     ),
     "usage_record": World.record,
-    **dict.fromkeys(("usage_of_session", "usage_of_month", "usage_standing"), World.used),
+    **dict.fromkeys(
+        (
+            "usage_of_session",
+            "usage_of_month",
+            "usage_own_of_session",
+            "usage_own_of_month",
+            "usage_standing",
+        ),
+        World.used,
+    ),
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
 }
 BY_OTHER_NAMES = {

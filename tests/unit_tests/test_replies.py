@@ -18,6 +18,7 @@ from langchain_ctxbudget.knowledge.extraction import SCHEMA as LEARNED
 from langchain_ctxbudget.llm import StructuredModel
 from langchain_ctxbudget.providers import bound_to_schema, with_longest_reply
 from langchain_ctxbudget.providers.replies import THOUGHT_TOKENS, longest_reply
+from langchain_ctxbudget.tokens import Purpose
 from tests.scripted_models import Scripted
 
 GPT = ChatOpenAI(model="gpt-4o-mini", api_key="x")
@@ -129,7 +130,12 @@ class Refusing(BaseChatModel):
 
 def asked(model, times):
     structured = StructuredModel(
-        model, SUMMARY, names=("run", "source"), quotes=True, reply_tokens=900
+        model,
+        SUMMARY,
+        purpose=Purpose.SUMMARY,
+        names=("run", "source"),
+        quotes=True,
+        reply_tokens=900,
     )
     for _ in range(times):
         structured.ask("Say it.", " As JSON.", "data", json.loads, failed="said nothing")
@@ -160,7 +166,12 @@ def limits_of(*script):
 
     model = Noting(script=list(script))
     structured = StructuredModel(
-        model, SUMMARY, names=("run", "source"), quotes=True, reply_tokens=900
+        model,
+        SUMMARY,
+        purpose=Purpose.SUMMARY,
+        names=("run", "source"),
+        quotes=True,
+        reply_tokens=900,
     )
     structured.ask("Say it.", " As JSON.", "data", json.loads, failed="said nothing")
     return model.limits

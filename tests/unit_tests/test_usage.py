@@ -305,8 +305,8 @@ def read(
     ledger: Ledger, store: InMemoryStore, scope: Scope = ADA, month: str = MONTH
 ) -> tuple[Usage, Usage]:
     """What is known of a conversation, and of its user's month."""
-    session = drive(ledger.read(store, scope.user_id, of_session(scope)))
-    whole_month = drive(ledger.read(store, scope.user_id, of_month(scope.user_id, month)))
+    session = drive(ledger.read(store, scope.user_id, of_session(scope))).used
+    whole_month = drive(ledger.read(store, scope.user_id, of_month(scope.user_id, month))).used
     return session, whole_month
 
 

@@ -20,10 +20,11 @@ const node = (id) => document.getElementById(id);
 const hint = (text) => el("p", { class: "hint" }, text);
 
 export function showTiles(report) {
-  const { total_tokens: total, budget_tokens: budget, stability, usage } = report;
+  const { total_tokens: total, budget_tokens: budget, own_effective_tokens: own, stability, usage } = report;
   const { shared_tokens: shared, effective_tokens: effective, turns_to_step: left } = stability;
   const cached = total - effective > shared / 2 ? shared : 0; // where the cache is cold, it holds nothing of it
   const whole = count(stability.whole_effective_tokens);
+  const ownCalls = own ? `, ${count(own)} of them for own calls` : "";
   const steps = left === 0 ? "next turn" : `in ${plural(left ?? 0, "turn")}`;
   fill(
     node("tiles"),
@@ -34,7 +35,7 @@ export function showTiles(report) {
     cached
       ? tile("Cached", `${count(cached)} tokens`, `${percent(cached / total, 0)} are the beginning of the last prompt, too`)
       : tile("Cached", "nothing", "no cache has the beginning of it"),
-    tile("Paid for", `${count(effective)} tokens`, `${whole} if everything were sent; a cached token counts a tenth`),
+    tile("Paid for", `${count(effective + own)} tokens${ownCalls}`, `${whole} if everything were sent; a cached token counts a tenth`),
     left === null
       ? tile("Next compaction", "every turn", "prompts are chosen anew")
       : tile("Next compaction", steps, `then about ${count(stability.step_tokens)} new tokens`),
@@ -80,6 +81,7 @@ export function showAccount(report, tier) {
     ["For the answer", reserve && `${count(reserve)} tokens`],
     ["Settings from", report.settings_from.length > 1 && report.settings_from.join(" < ")],
     ["Limits let in", usage && `knowledge ${tier.tier2_items}, documents ${tier.tier3_mode}, history ${tier.tier4_messages}`],
+    ["Own calls", ownCallsOf(report.own_calls)],
     ["Summaries", waiting && `${count(waiting)} still to be written by the model`],
     ["Time", took && `${count(Math.round(took))} ms`],
     ["Repaired", report.repairs.map((repair) => `${repair.kind}: ${repair.detail}`).join("; ")],
@@ -89,6 +91,16 @@ export function showAccount(report, tier) {
   ];
   const entry = ([name, value]) => value && el("div", {}, el("dt", {}, name), el("dd", {}, said(value)));
   fill(node("account"), lines.map(entry));
+}
+
+/** The calls that learn and sum up since the last prompt, by what they were for; empty where there are none. */
+function ownCallsOf(ownCalls) {
+  const used = Object.entries(ownCalls).filter(([, usage]) => usage.calls);
+  const line = ([purpose, usage]) =>
+    `${plural(usage.calls, "call")} for ${purpose.replaceAll("_", " ")}: ${count(usage.input_tokens)} tokens of input, ${count(usage.output_tokens)} of output` +
+    (usage.unpriced_calls < usage.calls ? `, ${money(usage.cost)}` : "") +
+    (usage.estimated_calls ? `; ${count(usage.estimated_calls)} estimated` : "");
+  return used.map(line).join("; ");
 }
 
 /** What is not in the prompt, by layer and reason, with the first of it. */
@@ -124,7 +136,7 @@ function leftOut({ layer, reason, items, more }) {
   );
 }
 
-export function showUsage({ session, month, limits }) {
+export function showUsage({ session, month, own, limits }) {
   if (!month.calls) {
     fill(node("usage"), hint("No call of a model is counted yet: a callback handler, the middleware or observe_usage do it."));
     return;
@@ -138,6 +150,7 @@ export function showUsage({ session, month, limits }) {
     );
   const titles = ["session", "month"].map((name) => el("th", { scope: "col", class: "number" }, name));
   const rows = COUNTS.map(([name, field]) => row(name, count(session[field]), count(month[field])));
+  if (own.month.calls) rows.splice(1, 0, row("of them to learn and sum up", count(own.session.calls), count(own.month.calls)));
   const set = Object.entries(limits ?? {}).filter(([name, value]) => name in LIMITS && value !== null);
   const amounts = set.map(([name, value]) => `${name.endsWith("cost") ? money(value) : count(value)} ${LIMITS[name]}`);
   fill(

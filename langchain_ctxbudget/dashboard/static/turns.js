@@ -14,6 +14,8 @@ const layersOf = (report) =>
     ...report.layers.map((part) => [part.layer, part.used_tokens]),
     [FRAMING, sum(Object.values(report.overhead_tokens))],
   ]);
+/** What is paid for in a turn: the prompt, and the calls that learn and sum up. */
+const paidFor = (line) => line.effective_tokens + line.own_effective_tokens;
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
 /** The next prompt as a line of the list of snapshots. */
@@ -23,6 +25,7 @@ export const lineOf = (report) => ({
   budget_tokens: report.budget_tokens,
   parts: layersOf(report),
   effective_tokens: report.stability.effective_tokens,
+  own_effective_tokens: report.own_effective_tokens,
   whole_effective_tokens: report.stability.whole_effective_tokens,
   compaction_step: report.stability.compaction_step,
   messages: report.coverage.at(-1)?.last ?? 0,
@@ -37,7 +40,7 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     next,
   ];
   const budget = Math.max(...lines.map((line) => line.budget_tokens));
-  const most = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, line.effective_tokens, line.whole_effective_tokens]));
+  const most = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, paidFor(line), line.whole_effective_tokens]));
   const top = most * HEADROOM < budget ? Number((most * HEADROOM).toPrecision(2)) : Math.max(budget, ...lines.map((line) => line.total_tokens));
   const share = (tokens) => `${(Math.max(0, tokens) / top) * 100}%`;
   const every = Math.ceil(lines.length / LABELS);
@@ -46,9 +49,10 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     const earlier = replayed ? `Prompt ${lines.length - index} turns ago` : `Prompt of ${when(line.created_at)}`;
     const name = isNext ? "Next prompt" : earlier;
     const step = line.compaction_step ? ", written anew" : "";
-    const paidFor = `${count(line.effective_tokens)} paid for, ${count(line.whole_effective_tokens)} if everything were sent`;
+    const own = line.own_effective_tokens ? ` (${count(line.own_effective_tokens)} for own calls)` : "";
+    const cost = `${count(paidFor(line))} paid for${own}, ${count(line.whole_effective_tokens)} if everything were sent`;
     const at = isNext ? "" : ` (#${count(line.messages)})`;
-    const label = `${name}${at}: ${plural(line.total_tokens, "token")}, ${paidFor}${step}`;
+    const label = `${name}${at}: ${plural(line.total_tokens, "token")}, ${cost}${step}`;
     const isLabelled = index % every === 0 && index < lines.length - 1 - every / 2;
     return el(
       "button",
@@ -82,7 +86,7 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
         line.whole_effective_tokens <= top
           ? el("span", { class: "whole-cost", css: { bottom: share(line.whole_effective_tokens) } })
           : null,
-        el("span", { class: "effective", css: { bottom: share(line.effective_tokens) } }),
+        el("span", { class: "effective", css: { bottom: share(paidFor(line)) } }),
       ),
       el("span", { class: "below" }, line.compaction_step ? "▲" : ""),
       el("span", { class: "below at", data: { at: isNext ? "next" : isLabelled ? `#${count(line.messages)}` : "" } }),
@@ -92,7 +96,8 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
   const scrolled = place.querySelector(".turns")?.scrollLeft;
   const row = el("div", { class: "turns", role: "group", "aria-label": "Prompts, oldest first" }, bars);
   const total = (field) => sum(snapshots.map((line) => line[field]));
-  const [sent, paid, whole] = ["total_tokens", "effective_tokens", "whole_effective_tokens"].map(total);
+  const [sent, whole] = ["total_tokens", "whole_effective_tokens"].map(total);
+  const paid = sum(snapshots.map(paidFor));
   const dollars = price ? ` (${money((paid * price) / 1e6)})` : "";
   fill(
     document.getElementById("sum"),
