@@ -404,8 +404,11 @@ def _strict(tool: Any) -> Any:
         strict = convert_to_openai_tool(tool, strict=True)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         return tool
-    extras = getattr(tool, "extras", None)
-    return {**strict, "extras": extras} if extras else strict
+    for name in ("extras", "metadata"):
+        value = getattr(tool, name, None)
+        if value:
+            strict[name] = value
+    return strict
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:

@@ -20,7 +20,7 @@ from langchain_ctxbudget.prompt.last_prompt import change_since, is_cold
 from langchain_ctxbudget.prompt.middle import without_middle
 from langchain_ctxbudget.prompt.mode import Case, Growth, Room, decide
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens
+from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens_with_bound_tools
 from langchain_ctxbudget.prompt.tools import (
     lacks_tools_for_left_out,
     with_new_tools,
@@ -309,7 +309,7 @@ def _with_level(plan: Plan) -> Plan:
             growth,
             is_cold=True,
             level_tokens=plan.limit_tokens,
-            afforded_tokens=int(plan.request.cache_terms.cost(whole_tokens(plan))),
+            afforded_tokens=int(plan.request.cache_terms.cost(whole_tokens_with_bound_tools(plan))),
         )
         return replace(plan, growth=growth)
 
@@ -354,7 +354,7 @@ def _level_in_loop(plan: Plan) -> int:
     for the rebuild.
     """
     # The limit itself is the level of a cold rebuild.
-    level = min(plan.limit_tokens - 1, whole_tokens(plan) // 2)
+    level = min(plan.limit_tokens - 1, whole_tokens_with_bound_tools(plan) // 2)
     if plan.growth.afforded_tokens is not None:
         terms = plan.request.cache_terms
         level = min(level, int(plan.growth.afforded_tokens / terms.write_price))

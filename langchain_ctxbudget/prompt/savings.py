@@ -10,6 +10,7 @@ from math import ceil
 from langchain_ctxbudget.history import Background
 from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.tools import tokens_of_application
 from langchain_ctxbudget.prompt.turn_room import framed_tokens
 from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.stores import CutRecord
@@ -92,7 +93,7 @@ def savings_of(plan: Plan, record: CutRecord, total_tokens: int) -> Savings | No
     terms = plan.request.cache_terms
     return Savings(record.saved_tokens, terms).after_prompts(
         prompts=len(backgrounds),
-        shorter_by=whole_tokens(plan) - own_tokens,
+        shorter_by=whole_tokens_with_bound_tools(plan) - own_tokens,
         extra_tokens=background_tokens,
         uncached_tokens=int(own_tokens) if own_tokens < terms.smallest_tokens else 0,
     )
@@ -110,7 +111,19 @@ def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 
 
 def whole_tokens(plan: Plan) -> int:
-    """Returns the tokens of sending everything: system prompt, tools, and all that was said."""
+    """Returns the tokens of sending everything: system prompt, all tools, and all that was said.
+
+    The package's own tools are not among these: sending everything needs none of them.
+    """
+    return _said_tokens(plan) + tokens_of_application(plan)
+
+
+def whole_tokens_with_bound_tools(plan: Plan) -> int:
+    """Returns the same for the tools that are bound: those that are not pay for no quotes."""
+    return _said_tokens(plan) + tokens_of_application(plan, only_bound=True)
+
+
+def _said_tokens(plan: Plan) -> int:
     said_tokens = plan.conversation.total_tokens + plan.turn.tokens
     system_tokens = tokens_at(plan.allocated.tokens, Place.SYSTEM_PROMPT)
-    return said_tokens + system_tokens + sum(plan.extras.values())
+    return said_tokens + system_tokens + sum(plan.extras_beside_tools.values())

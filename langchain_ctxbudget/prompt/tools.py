@@ -17,7 +17,7 @@ from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.providers import DeferredTools
 from langchain_ctxbudget.stores import CutRecord
-from langchain_ctxbudget.tokens import ToolsInWindow, has_deferred_part
+from langchain_ctxbudget.tokens import TOOLS_END_TOKENS, ToolsInWindow, has_deferred_part
 from langchain_ctxbudget.tools import (
     BOUND_TOOLS,
     DEFERRED_TOOLS,
@@ -334,6 +334,24 @@ def costs_of_tools(plan: Plan) -> dict[str, int]:
     if window.has_deferred:
         costs[DEFERRED_TOOLS] = counter.count_tools(window.named)
     return costs
+
+
+def tokens_of_application(plan: Plan, *, only_bound: bool = False) -> int:
+    """Returns what the application's tools cost together, without the package's own.
+
+    Args:
+        plan: the plan.
+        only_bound: True for those of them that are bound.
+    """
+    known = plan.tools.known
+    positions = plan.tools.bound if only_bound else range(len(known))
+    own = frozenset(known.own.values())
+    given = [position for position in positions if position not in own]
+    kind = plan.conversation.profile.deferred_tools
+    if kind is DeferredTools.SENT or not known.has_deferred:
+        return known.total_tokens(given, plan.counter)
+    tokens = [plan.tools.window_tokens[position] for position in given]
+    return TOOLS_END_TOKENS + sum(tokens) if tokens else 0
 
 
 def _loaded_tools(plan: Plan) -> frozenset[str]:

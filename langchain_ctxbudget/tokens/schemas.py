@@ -19,8 +19,8 @@ RESPONSE_FORMAT_TOKENS = TOOLS_END_TOKENS
 """Nothing is published about response formats; they are counted with the frame of the tools."""
 _PROPERTY_TOKENS = 3
 _ENUM_TOKENS = 3
-_NOT_IN_WINDOW = frozenset({"extras", "cache_control", "defer_loading"})
-"""Keys of a tool that tell a provider how to send it."""
+_NOT_IN_WINDOW = frozenset({"extras", "metadata", "cache_control", "defer_loading"})
+"""Keys of a tool that tell a provider how to send it, or an application what it is."""
 
 
 def compact_json(value: object) -> str:

@@ -1,5 +1,6 @@
 """The package's own tools, which are recognised by a mark in their metadata."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 _KEY = "ctxbudget"
@@ -29,7 +30,10 @@ class OwnTool(StrEnum):
 
 
 def own_kind(tool: object) -> OwnTool | None:
-    """Returns which of the package's tools this is; None if it is none of them."""
-    metadata = getattr(tool, "metadata", None)
-    kind = metadata.get(_KEY) if isinstance(metadata, dict) else None
+    """Returns which of the package's tools this is, also as a schema; None if it is none."""
+    if isinstance(tool, Mapping):
+        metadata = tool.get("metadata")
+    else:
+        metadata = getattr(tool, "metadata", None)
+    kind = metadata.get(_KEY) if isinstance(metadata, Mapping) else None
     return OwnTool(kind) if isinstance(kind, str) and kind in {*OwnTool} else None

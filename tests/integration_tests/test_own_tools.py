@@ -1,0 +1,86 @@
+"""What the package's own tools cost, and that sending everything is compared without them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
+from langchain_core.messages import AIMessage
+from langchain_core.tools import BaseTool, tool
+from pydantic import BaseModel
+
+from langchain_ctxbudget import ContextPipeline, ContextReport, create_recall_tool
+from langchain_ctxbudget.integrations.tools import create_compaction_tool
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.tools import own_kind
+from tests.scripted_models import Scripted
+
+SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
+
+
+@tool
+def weather(city: str) -> str:
+    """Tell the weather."""
+    return f"sunny in {city}"
+
+
+def report_with(*tools: BaseTool, pipeline: ContextPipeline | None = None) -> ContextReport:
+    pipeline = pipeline or ContextPipeline()
+    return pipeline.assemble("Hello", tools=tools, **SCOPE).report
+
+
+def own_tools(pipeline: ContextPipeline) -> Sequence[BaseTool]:
+    return create_recall_tool(pipeline), create_compaction_tool(pipeline)
+
+
+@pytest.mark.parametrize("others", [(), (weather,)], ids=["alone", "beside another"])
+def test_sending_everything_is_without_our_tools(others: Sequence[BaseTool]) -> None:
+    pipeline = ContextPipeline()
+    without = report_with(*others, pipeline=pipeline).stability
+
+    report = report_with(*others, *own_tools(pipeline))
+    assert report.stability.whole_effective_tokens == without.whole_effective_tokens
+    assert report.stability.effective_tokens > without.effective_tokens + 100
+
+
+def test_what_is_saved_is_without_our_tools() -> None:
+    assert report_with(*own_tools(ContextPipeline())).stability.saved_tokens == 0
+
+
+def test_the_tools_of_the_application_count() -> None:
+    with_tool = report_with(weather).stability.whole_effective_tokens
+    assert with_tool > report_with().stability.whole_effective_tokens
+
+
+@pytest.mark.parametrize("create", [create_recall_tool, create_compaction_tool])
+def test_our_tools_are_known_by_their_metadata(create: Any) -> None:
+    assert own_kind(create(ContextPipeline(), name="other_name")) is not None
+    assert own_kind(weather) is None
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+    text: str
+
+
+class Binding(Scripted):
+    """Takes any tools."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def test_our_tools_are_known_beside_a_strict_response_format() -> None:
+    middleware = ContextBudgetMiddleware(ContextPipeline(), default_user="ada")
+    model = Binding(script=[AIMessage('{"text": "Hello"}')])
+    agent: Any = create_agent(
+        model, middleware=[middleware], response_format=ProviderStrategy(Answer)
+    )
+    agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+
+    report = middleware.pipeline.last_report(**SCOPE)
+    assert report is not None
+    stability = report.stability
+    assert stability.whole_effective_tokens < stability.effective_tokens - 100
