@@ -121,6 +121,7 @@ class Reason(ExplainedCode):
         "little of a usage limit is left, and others count more; `force_include` lets it in",
     )
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
+    MEDIA_LIMIT = "media_limit", "too large for the provider, or more than it takes in one request"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
     COMPRESSED = (
         "compressed",

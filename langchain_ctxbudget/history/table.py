@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.content import compaction_by, has_thoughts
+from langchain_ctxbudget.content import compaction_by, has_media, has_thoughts
 from langchain_ctxbudget.history.columns import (
     UNKNOWN,
     Arrays,
@@ -83,6 +83,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         """The messages that hold a compaction of a provider, by position, and whose it is."""
         self.thoughts: dict[int, None] = {}
         """The messages that hold thoughts of a model, by position, in order."""
+        self.media: dict[int, None] = {}
+        """The messages that hold media, by position, in order."""
         self.untimed: dict[int, str] = {}
         """The newest messages of which `created_at` cannot be read as a time, by position, with its
         value."""
@@ -266,6 +268,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             self.compactions[position] = maker
         if has_thoughts(message):
             self.thoughts[position] = None
+        if has_media(message):
+            self.media[position] = None
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
         if not message.name and self._first_nameless is None and messages.is_user(message):
@@ -385,6 +389,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         other.open_calls = _before(length, self.open_calls)
         other.compactions = _before(length, self.compactions)
         other.thoughts = _before(length, self.thoughts)
+        other.media = _before(length, self.media)
         other.untimed = _before(length, self.untimed)
         other._words.update(self._words)
         other._sealed = {
@@ -476,6 +481,9 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         thoughts = [offset for offset, _ in _between(first, end, self.thoughts)]
         if thoughts:
             data["thoughts"] = thoughts
+        media = [offset for offset, _ in _between(first, end, self.media)]
+        if media:
+            data["media"] = media
         return {**data, **coded_words}, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
@@ -502,6 +510,9 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             self.compactions[begin + offset] = maker
         for offset in data.get("thoughts", ()):
             self.thoughts[begin + offset] = None
+        # Segments that were made before media were noted do not tell: then these are not looked at.
+        for offset in data.get("media", ()):
+            self.media[begin + offset] = None
         self._readings.take(data.get("readings"), begin, len(self.ids))
         self.keep_sealed(begin, len(self), texts)
 

@@ -27,6 +27,7 @@ from langchain_ctxbudget.prompt.growing import next_rebuild
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
+from langchain_ctxbudget.prompt.unsendable_media import unsent_media
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
 from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.tokens import CalibratedCounter
@@ -186,6 +187,7 @@ class _Outcome:
             *content.fragments,
             *content.turn_work,
             *self.plan.gave_way.pruned,
+            *unsent_media(self.plan, content),
         ):
             by_layer[part.layer].append(part)
         return by_layer

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from langchain_ctxbudget.budget import Fragment, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.content import has_media
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.layers import (
@@ -20,7 +20,7 @@ from langchain_ctxbudget.layers import (
 from langchain_ctxbudget.messages import fold, one_line, without_media
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.giving_way import Yielding, give_way
-from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.plan import Plan, UnsentMedia
 from langchain_ctxbudget.prompt.tools import costs_of_tools
 from langchain_ctxbudget.providers import media_left_out, repair_of, with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
@@ -142,10 +142,16 @@ def _within_media_limits(plan: Plan) -> tuple[Plan, assembly.Content]:
     if not left_out:
         return plan, content
     repairs = tuple(repair_of(messages[at], numbers) for at, numbers in left_out.items())
+    of_history = len(assembly.messages_of(content.history))
+    media: list[UnsentMedia] = []
+    for at, numbers in left_out.items():
+        layer = Layer.HISTORY if at < of_history else Layer.MESSAGE
+        media.append(UnsentMedia(layer, messages[at], numbers))
     conversation = plan.conversation
     stored = len(conversation.entries) if conversation.has_recall_tool else None
     content = assembly.without_media_at(content, left_out, stored)
-    return replace(plan, gave_way=replace(plan.gave_way, repairs=repairs)), content
+    gave_way = replace(plan.gave_way, repairs=repairs, media=tuple(media))
+    return replace(plan, gave_way=gave_way), content
 
 
 def _small_excess(limit: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolCall
 
-from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters, Tier
+from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import (
     Background,
@@ -368,6 +368,17 @@ class Findings:
     """How well each tool fits the message; None if they were not compared with it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnsentMedia:
+    """Media of a message that a prompt cannot have."""
+
+    layer: Layer
+    message: BaseMessage
+    """The message with them."""
+    numbers: frozenset[int]
+    """Which they are among its media."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaveWay:
     """What was taken out of a finished prompt because it was over its limit."""
@@ -379,6 +390,8 @@ class GaveWay:
     repairs: tuple[Repair, ...] = ()
     """What was left out because the provider takes no more of its kind in one request, or not
     behind what stands before it now."""
+    media: tuple[UnsentMedia, ...] = ()
+    """The media among that."""
 
     def also(self, pruned: Sequence[Fragment], *last_resort: str) -> "GaveWay":
         """Returns it with more items that were taken out, and more measures."""

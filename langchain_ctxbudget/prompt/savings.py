@@ -12,6 +12,7 @@ from langchain_ctxbudget.layers import Place, tokens_at
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.tools import tokens_of_application
 from langchain_ctxbudget.prompt.turn_room import framed_tokens
+from langchain_ctxbudget.prompt.unsendable_media import unsendable_media_tokens
 from langchain_ctxbudget.providers import CacheTerms
 from langchain_ctxbudget.stores import CutRecord
 
@@ -113,7 +114,7 @@ def uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
 def whole_tokens(plan: Plan) -> int:
     """Returns the tokens of sending everything: system prompt, all tools, and all that was said.
 
-    The package's own tools are not among these: sending everything needs none of them.
+    Without what nobody could send, and without the package's own tools, which nobody would need.
     """
     return _said_tokens(plan) + tokens_of_application(plan)
 
@@ -124,6 +125,6 @@ def whole_tokens_with_bound_tools(plan: Plan) -> int:
 
 
 def _said_tokens(plan: Plan) -> int:
-    said_tokens = plan.conversation.total_tokens + plan.turn.tokens
+    said_tokens = plan.conversation.total_tokens + plan.turn.tokens - unsendable_media_tokens(plan)
     system_tokens = tokens_at(plan.allocated.tokens, Place.SYSTEM_PROMPT)
     return said_tokens + system_tokens + sum(plan.extras_beside_tools.values())

@@ -17,7 +17,11 @@ from langchain_ctxbudget.providers.foreign import repairs_of_lost_thoughts
 from langchain_ctxbudget.providers.google import GOOGLE
 from langchain_ctxbudget.providers.item_calls import with_calls_as_shown
 from langchain_ctxbudget.providers.media_limits import (
+    MeasuredMedium,
+    measured_media,
+    media_beyond,
     media_left_out,
+    refused_alone,
     repair_of,
     within_media_limits,
 )
@@ -96,6 +100,7 @@ __all__ = [
     "Framing",
     "LongerLifetime",
     "Mark",
+    "MeasuredMedium",
     "MediaForms",
     "MediaInResults",
     "MediaLimits",
@@ -122,12 +127,15 @@ __all__ = [
     "in_accepted_form",
     "joined_repairs",
     "marks_beside",
+    "measured_media",
+    "media_beyond",
     "media_left_out",
     "met",
     "model_names",
     "opening_before",
     "profile_named",
     "profile_of",
+    "refused_alone",
     "regrouped",
     "repair_of",
     "repairs_of_lost_thoughts",

@@ -26,37 +26,50 @@ _STEP_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredMedium:
+    """What limits look at of a medium; its bytes are not kept."""
+
+    is_image: bool
+    sent_bytes: int
+    """How many bytes of the request it takes."""
+    longest_side: int
+    """The longest side of an image in pixels; 0 where it is not known."""
+    pages: int
+
+    @classmethod
+    def of(cls, medium: Medium) -> "MeasuredMedium":
+        """Measures a medium."""
+        payload = medium.payload
+        in_base64 = isinstance(payload, str)
+        measures = measures_of(medium)
+        return cls(
+            is_image=medium.kind == "image",
+            sent_bytes=len(payload) if in_base64 else ceil(len(payload) / 3) * 4,
+            longest_side=max(measures.size) if measures.size is not None else 0,
+            pages=measures.pages or 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Placed:
     """A medium in a request."""
 
     message: int
     number: int
     """Which one it is among the media of its message."""
-    medium: Medium
+    medium: MeasuredMedium
 
     @property
     def place(self) -> tuple[int, int]:
         return self.message, self.number
 
-    @property
-    def is_image(self) -> bool:
-        return self.medium.kind == "image"
 
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image in pixels; 0 where it is not known."""
-        size = measures_of(self.medium).size
-        return max(size) if size is not None else 0
-
-    @property
-    def sent_bytes(self) -> int:
-        """How many bytes of the request it takes."""
-        payload = self.medium.payload
-        return len(payload) if isinstance(payload, str) else ceil(len(payload) / 3) * 4
-
-    @property
-    def pages(self) -> int:
-        return measures_of(self.medium).pages or 0
+def measured_media(message: BaseMessage) -> tuple[MeasuredMedium, ...]:
+    """Returns the media of a message, measured."""
+    if not has_media(message):
+        return ()
+    media = (part.medium for part in parts_of(message))
+    return tuple(MeasuredMedium.of(medium) for medium in media if medium is not None)
 
 
 def without_refused_media(
@@ -66,14 +79,17 @@ def without_refused_media(
 
     The lines in their place name no reference: a tool that showed them again would be refused.
     """
-    if not has_media(message):
-        return message, ()
-    limits = profile.media.limits
-    numbers = frozenset(it.number for it in _media_of([message]) if _is_refused(it, limits))
+    numbers = refused_alone(message, profile.media.limits)
     if not numbers:
         return message, ()
     change = Change("media", _detail_of(numbers))
     return without_media(message, only=numbers), [change]
+
+
+def refused_alone(message: BaseMessage, limits: MediaLimits) -> frozenset[int]:
+    """Returns the numbers of the media of a message that a provider refuses even alone."""
+    media = enumerate(measured_media(message))
+    return frozenset(number for number, medium in media if _is_refused(medium, limits))
 
 
 def within_media_limits(
@@ -102,10 +118,19 @@ def _detail_of(numbers: frozenset[int]) -> str:
 
 def media_left_out(messages: Sequence[BaseMessage], limits: MediaLimits) -> LeftOut:
     """Returns which media of a request a provider would refuse; nothing where it takes all."""
-    media = _media_of(messages)
+    return media_beyond([*map(measured_media, messages)], limits)
+
+
+def media_beyond(
+    media_of_messages: Sequence[Sequence[MeasuredMedium]], limits: MediaLimits
+) -> LeftOut:
+    """Returns the same for messages of which only the media are given."""
+    media: list[_Placed] = []
+    for at, of_message in enumerate(media_of_messages):
+        media += [_Placed(at, number, medium) for number, medium in enumerate(of_message)]
     if not media:
         return {}
-    accepted = [placed for placed in media if not _is_refused(placed, limits)]
+    accepted = [placed for placed in media if not _is_refused(placed.medium, limits)]
     staying = {placed.place for placed in _staying(accepted, limits)}
 
     numbers: defaultdict[int, set[int]] = defaultdict(set)
@@ -128,26 +153,16 @@ def _staying(media: Sequence[_Placed], limits: MediaLimits) -> Sequence[_Placed]
     return media[min(in_steps, len(media) - 1) :]
 
 
-def _media_of(messages: Sequence[BaseMessage]) -> list[_Placed]:
-    """Returns all media of a request, the oldest first."""
-    media: list[_Placed] = []
-    for at, message in enumerate(messages):
-        if has_media(message):
-            found = [part.medium for part in parts_of(message) if part.medium is not None]
-            media += [_Placed(at, number, medium) for number, medium in enumerate(found)]
-    return media
-
-
-def _is_refused(placed: _Placed, limits: MediaLimits) -> bool:
+def _is_refused(medium: MeasuredMedium, limits: MediaLimits) -> bool:
     """Tells if a provider refuses a medium for itself."""
-    if _is_over(placed.sent_bytes, limits.request_bytes):
+    if _is_over(medium.sent_bytes, limits.request_bytes):
         return True
-    if placed.is_image:
-        return _is_over(placed.longest_side, limits.longest_side) or _is_over(
-            placed.sent_bytes, limits.image_bytes
+    if medium.is_image:
+        return _is_over(medium.longest_side, limits.longest_side) or _is_over(
+            medium.sent_bytes, limits.image_bytes
         )
-    return _is_over(placed.sent_bytes, limits.file_bytes) or _is_over(
-        placed.pages, limits.most_pages
+    return _is_over(medium.sent_bytes, limits.file_bytes) or _is_over(
+        medium.pages, limits.most_pages
     )
 
 
@@ -158,7 +173,7 @@ def _fewest_left_out(media: Sequence[_Placed], limits: MediaLimits) -> int:
     """
     load = _Load()
     for staying, placed in enumerate(reversed(media)):
-        load.add(placed)
+        load.add(placed.medium)
         if staying and load.is_over(limits):
             return len(media) - staying
     return 0
@@ -174,13 +189,13 @@ class _Load:
     longest_side: int = 0
     """Pixels of the longest side of any image."""
 
-    def add(self, placed: _Placed) -> None:
+    def add(self, medium: MeasuredMedium) -> None:
         """Adds a medium."""
-        if placed.is_image:
+        if medium.is_image:
             self.images += 1
-        self.request_bytes += placed.sent_bytes
-        self.pages += placed.pages
-        self.longest_side = max(self.longest_side, placed.longest_side)
+        self.request_bytes += medium.sent_bytes
+        self.pages += medium.pages
+        self.longest_side = max(self.longest_side, medium.longest_side)
 
     def is_over(self, limits: MediaLimits) -> bool:
         """Tells if it is more than a provider takes in a request."""

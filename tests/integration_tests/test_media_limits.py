@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,9 +19,12 @@ from PIL import Image
 from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,
+    ChromaStore,
     ContextPipeline,
+    ContextReport,
     create_recall_tool,
 )
+from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.providers import ANTHROPIC, GOOGLE, OPENAI, within_media_limits
 from langchain_ctxbudget.providers.media_rules import MEGABYTE
 from tests.cases import few_are_quick
@@ -277,3 +281,113 @@ def test_what_is_refused_alone_takes_no_room_in_a_result() -> None:
 
     assert "101 pages" in context.messages[-1].text
     assert [repair.message_id for repair in context.report.repairs] == ["t0"]
+
+
+# What a report says of it, and what sending everything is compared with
+
+
+def omitted(report: ContextReport) -> dict[str, int]:
+    """What the report says to be beyond the provider's limits, with its tokens."""
+    return {
+        item.id: item.tokens
+        for layer in report.layers
+        for item in layer.items
+        if item.reason is Reason.MEDIA_LIMIT and item.status is Status.OMITTED
+    }
+
+
+def more_omitted(report: ContextReport) -> int:
+    return sum(layer.more_omitted.get(Reason.MEDIA_LIMIT, 0) for layer in report.layers)
+
+
+def picture_tokens(pipeline: ContextPipeline) -> int:
+    """What one more picture costs in a message."""
+    messages = [HumanMessage([picture(png())] * number) for number in (1, 2)]
+    one, two = map(pipeline.token_counter.count_message, messages)
+    return two - one
+
+
+@pytest.mark.parametrize("way", [in_a_turn, in_a_history])
+def test_media_beyond_the_limit_are_omitted_items_with_their_tokens(
+    way: Callable[[Case, Sequence[dict[str, Any]]], AssembledContext],
+) -> None:
+    case = CASES["too many for Claude"]
+    context = way(case, [picture(png())] * case.number)
+
+    items = omitted(context.report)
+    left_out = case.number - len(shown(context.messages))
+    assert len(items) + more_omitted(context.report) == left_out > 20
+    assert items["t0: image 1"] == picture_tokens(new_pipeline(case.provider))
+
+
+@pytest.mark.parametrize("way", [in_a_turn, in_a_history])
+@pytest.mark.parametrize("name", few_are_quick(CASES, 2))
+def test_sending_everything_has_no_media_beyond_the_limit(
+    name: str, way: Callable[[Case, Sequence[dict[str, Any]]], AssembledContext]
+) -> None:
+    case = CASES[name]
+    stability = way(case, [picture(case.picture())] * case.number).report.stability
+
+    assert stability.saved_tokens == 0
+    assert stability.whole_effective_tokens == pytest.approx(stability.effective_tokens, rel=0.02)
+
+
+def test_within_the_limit_nothing_is_omitted() -> None:
+    report = in_a_history(CASES["too many for Claude"], [picture(png())] * 20).report
+
+    assert omitted(report) == {}
+    assert report.stability.whole_effective_tokens == report.stability.effective_tokens
+
+
+@pytest.mark.parametrize("budget", [4_000, 128_000])
+@pytest.mark.parametrize("block", [refused_file, refused_picture])
+def test_what_is_refused_alone_is_no_part_of_sending_everything(
+    block: Callable[[], dict[str, Any]], budget: int
+) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": budget, "learn": False}, model=model_of("anthropic")
+    )
+    *history, question = asked_with(block())
+    pipeline.add_messages(history, **SCOPE)
+    report = pipeline.assemble(question, **SCOPE).report
+
+    assert report.stability.saved_tokens == 0
+    assert sorted(omitted(report)) == [f"{name}: {block()['type']} 1" for name in ("h0", "human")]
+
+
+def test_it_counts_the_tokens_of_what_is_refused_alone() -> None:
+    report = in_a_turn(CASES["too many for Claude"], [refused_file()]).report
+
+    assert omitted(report)["t0: file 1"] > 100 * 1_000
+    assert report.total_tokens < 200
+
+
+def test_an_explanation_of_a_medium_names_the_limit() -> None:
+    report = in_a_turn(CASES["too many for Claude"], [picture(png(9_000, 10))]).report
+
+    assert "more than it takes in one request" in report.explain("t0: image 1")
+
+
+def test_a_dropped_message_takes_nothing_from_sending_everything() -> None:
+    pipeline = new_pipeline("anthropic")
+    pipeline.add_messages(asked_with(refused_file())[:2], **SCOPE)
+    pipeline.pin("h0", preservation="drop", **SCOPE)
+
+    stability = pipeline.assemble("What did I ask?", **SCOPE).report.stability
+    assert stability.whole_effective_tokens > 20
+
+
+def test_a_reopened_conversation_knows_its_media(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        settings = {"max_context_tokens": BUDGET, "learn": False}
+        reports = []
+        for _ in range(2):
+            with ContextPipeline(settings, model=model_of("anthropic"), store=store) as pipeline:
+                if not reports:
+                    pipeline.add_messages(exchanges([picture(png())] * 130), **SCOPE)
+                reports.append(pipeline.assemble("What do you see?", **SCOPE).report)
+                assert pipeline.flush(60)
+
+    first, second = reports
+    assert second.total_tokens == first.total_tokens
+    assert second.stability.saved_tokens == 0
