@@ -283,7 +283,7 @@ class Bookkeeping:
         if call.is_estimated:
             usage = replace(usage, estimated_calls=1)
         self._write_at_exit()
-        own = OwnCalls.of(call.purpose, usage)
+        own = OwnCalls({call.purpose: usage})
         self.ledger.note(scope, usage, month_of(self.clock()), own)
 
     def tell_own(self, scope: stores.Scope) -> Flow[OwnCalls]:

@@ -1,6 +1,7 @@
 """The calls of models that the package makes itself, by what they are for."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from langchain_ctxbudget.providers import CacheTerms
@@ -20,44 +21,34 @@ class Purpose(StrEnum):
     """Both in one call, where both are due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OwnCalls:
     """What the package's own calls have used, by their purpose."""
 
-    summary: Usage = NO_USAGE
-    learning: Usage = NO_USAGE
-    learning_and_summary: Usage = NO_USAGE
-
-    @classmethod
-    def of(cls, purpose: Purpose, usage: Usage) -> "OwnCalls":
-        """Returns calls of one purpose."""
-        return cls(**{purpose.value: usage})
+    by_purpose: Mapping[Purpose, Usage] = field(default_factory=dict)
+    """Without those that no call was made for."""
 
     def __add__(self, other: "OwnCalls") -> "OwnCalls":
-        sums = {
-            field.name: getattr(self, field.name) + getattr(other, field.name)
-            for field in fields(self)
-        }
-        return OwnCalls(**sums)
-
-    @property
-    def by_purpose(self) -> dict[Purpose, Usage]:
-        """What was used for each purpose, without those that no call was made for."""
-        usages = {purpose: getattr(self, purpose.value) for purpose in Purpose}
-        return {purpose: usage for purpose, usage in usages.items() if usage.calls}
+        purposes = sorted({*self.by_purpose, *other.by_purpose})
+        return OwnCalls({it: self.used_for(it) + other.used_for(it) for it in purposes})
 
     @property
     def total(self) -> Usage:
         """What all of them have used."""
-        return total(getattr(self, field.name) for field in fields(self))
+        return total(self.by_purpose.values())
+
+    def used_for(self, purpose: Purpose) -> Usage:
+        """Returns what the calls of a purpose have used."""
+        return self.by_purpose.get(purpose, NO_USAGE)
 
     def since(self, earlier: "OwnCalls") -> "OwnCalls":
         """Returns what was used since there were these."""
-        later = {
-            field.name: getattr(self, field.name).since(getattr(earlier, field.name))
-            for field in fields(self)
-        }
-        return OwnCalls(**later)
+        later: dict[Purpose, Usage] = {}
+        for purpose, used in self.by_purpose.items():
+            difference = used.since(earlier.used_for(purpose))
+            if difference.calls:
+                later[purpose] = difference
+        return OwnCalls(later)
 
     def effective_tokens(self, price: Price | None, terms: CacheTerms) -> int:
         """Returns what they cost, in new tokens of input of the model that prompts are made for.

@@ -18,6 +18,7 @@ from tests.stores import Failing
 USED = {"input_tokens": 700, "output_tokens": 30, "total_tokens": 730}
 PRICES = {"scripted": {"input": 1, "output": 10}, "gpt-4o": {"input": 2, "output": 10}}
 CALL = Usage(calls=1, input_tokens=700, output_tokens=30, cost=0.001)
+ONE_CALL = OwnCalls({Purpose.LEARNING: CALL})
 NOTHING = OwnCalls()
 
 
@@ -60,7 +61,7 @@ def report() -> ContextReport:
 
 
 def test_the_next_report_tells_a_call_that_learns(report: ContextReport) -> None:
-    assert report.own_calls == OwnCalls.of(Purpose.LEARNING, CALL)
+    assert report.own_calls == ONE_CALL
 
 
 def test_its_dollars_count_as_tokens_of_the_model_of_the_prompt(report: ContextReport) -> None:
@@ -108,8 +109,8 @@ def test_a_call_that_sums_up_is_told_apart() -> None:
         assert pipeline.flush(30)
 
         own_calls = next_report(pipeline).own_calls
-        assert own_calls.summary.calls == len(model.read) > 0
-        assert own_calls.learning.calls == 0
+        assert [*own_calls.by_purpose] == [Purpose.SUMMARY]
+        assert own_calls.total.calls == len(model.read) > 0
 
 
 def test_an_estimate_is_told_as_one() -> None:
@@ -117,7 +118,7 @@ def test_an_estimate_is_told_as_one() -> None:
         learn(pipeline)
         report = next_report(pipeline)
 
-    assert report.own_calls.learning.estimated_calls == 1
+    assert report.own_calls.total.estimated_calls == 1
     assert fact(report, "Own calls").endswith("; 1 estimated")
 
 
@@ -135,7 +136,7 @@ def test_a_later_process_tells_what_was_not_told() -> None:
         learn(pipeline)
 
     with opened(store=store) as later:
-        assert next_report(later).own_calls.learning == CALL
+        assert next_report(later).own_calls == ONE_CALL
 
 
 def test_a_later_process_does_not_tell_it_again() -> None:
@@ -147,7 +148,7 @@ def test_a_later_process_does_not_tell_it_again() -> None:
     with opened(store=store) as later:
         assert next_report(later).own_calls == NOTHING
         learn(later, "coffee")
-        assert next_report(later).own_calls.learning.calls == 1
+        assert next_report(later).own_calls.total.calls == 1
 
 
 def test_a_cleared_conversation_has_nothing_to_tell() -> None:
@@ -157,7 +158,7 @@ def test_a_cleared_conversation_has_nothing_to_tell() -> None:
         pipeline.clear(**USER)
         learn(pipeline)
 
-        assert next_report(pipeline).own_calls.learning == CALL
+        assert next_report(pipeline).own_calls == ONE_CALL
 
 
 def test_usage_has_them_by_purpose() -> None:
@@ -165,8 +166,8 @@ def test_usage_has_them_by_purpose() -> None:
         learn(pipeline)
         next_report(pipeline)
 
-        assert pipeline.usage.own_of_session(**USER).learning == CALL
-        assert pipeline.usage.own_of_month(user_id="ada").learning == CALL
+        assert pipeline.usage.own_of_session(**USER) == ONE_CALL
+        assert pipeline.usage.own_of_month(user_id="ada") == ONE_CALL
         assert pipeline.usage.of_session(**USER) == CALL
 
 
@@ -220,5 +221,5 @@ def test_without_a_summary_model_nothing_is_read_for_it() -> None:
 def test_every_store_keeps_what_was_told(store: BaseStore) -> None:
     with opened(store=store) as pipeline:
         learn(pipeline)
-        assert next_report(pipeline).own_calls.learning == CALL
+        assert next_report(pipeline).own_calls == ONE_CALL
         assert next_report(pipeline).own_calls == NOTHING

@@ -10,12 +10,12 @@ from langchain_ctxbudget.tokens.own_calls import OUTPUT_PRICE
 
 LEARNING = Usage(calls=2, input_tokens=1_000, cached_tokens=400, output_tokens=20, cost=0.01)
 SUMMARY = Usage(calls=1, input_tokens=500, output_tokens=100, cost=0.02, estimated_calls=1)
-BOTH = OwnCalls(learning=LEARNING, summary=SUMMARY)
+BOTH = OwnCalls({Purpose.LEARNING: LEARNING, Purpose.SUMMARY: SUMMARY})
 TERMS = CacheTerms(read_price=0.5)
 
 
 def test_calls_of_a_purpose_are_kept_apart() -> None:
-    calls = OwnCalls.of(Purpose.LEARNING, LEARNING) + OwnCalls.of(Purpose.SUMMARY, SUMMARY)
+    calls = OwnCalls({Purpose.LEARNING: LEARNING}) + OwnCalls({Purpose.SUMMARY: SUMMARY})
     assert calls == BOTH
 
 
@@ -23,13 +23,13 @@ def test_the_total_is_that_of_all_purposes() -> None:
     assert BOTH.total == LEARNING + SUMMARY
 
 
-def test_purposes_without_a_call_are_not_listed() -> None:
-    assert BOTH.by_purpose == {Purpose.SUMMARY: SUMMARY, Purpose.LEARNING: LEARNING}
+def test_for_a_purpose_without_a_call_nothing_was_used() -> None:
+    assert BOTH.used_for(Purpose.LEARNING_AND_SUMMARY) == Usage()
 
 
 def test_what_was_used_since_is_the_difference() -> None:
-    later = BOTH + OwnCalls.of(Purpose.LEARNING, LEARNING)
-    assert later.since(BOTH) == OwnCalls.of(Purpose.LEARNING, LEARNING)
+    later = BOTH + OwnCalls({Purpose.LEARNING: LEARNING})
+    assert later.since(BOTH) == OwnCalls({Purpose.LEARNING: LEARNING})
 
 
 def test_nothing_was_used_since_more_was_told() -> None:
@@ -47,7 +47,7 @@ def test_dollars_are_compared_where_prices_are_known() -> None:
         (BOTH, None),
         (BOTH, Price(input=0, output=0)),
         (
-            BOTH + OwnCalls.of(Purpose.LEARNING, Usage(calls=1, unpriced_calls=1)),
+            BOTH + OwnCalls({Purpose.LEARNING: Usage(calls=1, unpriced_calls=1)}),
             Price(input=3, output=15),
         ),
     ],

@@ -95,12 +95,11 @@ export function showAccount(report, tier) {
 
 /** The calls that learn and sum up since the last prompt, by what they were for; empty where there are none. */
 function ownCallsOf(ownCalls) {
-  const used = Object.entries(ownCalls).filter(([, usage]) => usage.calls);
   const line = ([purpose, usage]) =>
     `${plural(usage.calls, "call")} for ${purpose.replaceAll("_", " ")}: ${count(usage.input_tokens)} tokens of input, ${count(usage.output_tokens)} of output` +
     (usage.unpriced_calls < usage.calls ? `, ${money(usage.cost)}` : "") +
     (usage.estimated_calls ? `; ${count(usage.estimated_calls)} estimated` : "");
-  return used.map(line).join("; ");
+  return Object.entries(ownCalls.by_purpose).map(line).join("; ");
 }
 
 /** What is not in the prompt, by layer and reason, with the first of it. */
