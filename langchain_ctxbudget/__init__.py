@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
     from langchain_ctxbudget.integrations.tools import create_recall_tool
-    from langchain_ctxbudget.pipeline import ContextPipeline
+    from langchain_ctxbudget.pipeline import ContextPipeline, CostForecast
     from langchain_ctxbudget.prompt import AssembledContext
     from langchain_ctxbudget.report import ContextReport
     from langchain_ctxbudget.search import LocalEmbeddings
@@ -36,6 +36,7 @@ __all__ = [
     "ContextPipeline",
     "ContextReport",
     "ContextSettings",
+    "CostForecast",
     "EstimatingCounter",
     "HuggingFaceCounter",
     "KnowledgeBase",
@@ -68,6 +69,7 @@ _HOMES = {
     "ContextPipeline": "pipeline.pipeline",
     "ContextReport": "report.report",
     "ContextSettings": "settings",
+    "CostForecast": "pipeline.forecast",
     "EstimatingCounter": "tokens.counters",
     "HuggingFaceCounter": "tokens.counters",
     "KnowledgeBase": "documents.knowledge_base",

@@ -10,6 +10,7 @@ from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.knowledge import StandingRule
 from langchain_ctxbudget.messages import Preservation
+from langchain_ctxbudget.pipeline.forecast import CostForecast
 from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.rules import ConversationRules
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
@@ -106,6 +107,55 @@ class Chat:
             device_id=device_id,
         )
         return await adrive(self._prompter.assemble(message, request))
+
+    def forecast(
+        self,
+        message: str | BaseMessage | Sequence[BaseMessage],
+        *,
+        tools: Sequence[Any] = (),
+        response_format: object = None,
+        settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
+    ) -> CostForecast:
+        """Tells what the prompt for a turn would cost; see `ContextPipeline.forecast`.
+
+        Args:
+            message: the user's words, or the turn so far.
+            tools: what would be bound to the model.
+            response_format: a schema that the model would have to answer in.
+            settings: overrides for this call.
+            persona_id: the persona whose saved settings apply on top of the user's.
+            device_id: where the user is: what is open there counts as mentioned.
+        """
+        request = Request(
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
+        )
+        return drive(self._prompter.forecast_cost(message, request))
+
+    async def aforecast(
+        self,
+        message: str | BaseMessage | Sequence[BaseMessage],
+        *,
+        tools: Sequence[Any] = (),
+        response_format: object = None,
+        settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
+    ) -> CostForecast:
+        """Tells what the prompt for a turn would cost; the async form of `forecast`."""
+        request = Request(
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
+        )
+        return await adrive(self._prompter.forecast_cost(message, request))
 
     def add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> list[str]:
         """Appends messages, one by one or in lists, and returns their ids.

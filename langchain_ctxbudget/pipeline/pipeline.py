@@ -26,6 +26,7 @@ from langchain_ctxbudget.messages import Preservation, is_user
 from langchain_ctxbudget.pipeline import users
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.pipeline.forecast import CostForecast
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.pipeline.usage import Prices, UsageBook
@@ -233,6 +234,73 @@ class ContextPipeline:
         """Makes the prompt for the current turn; the async form of `assemble`."""
         chat = self.conversation(conversation_id, user_id=user_id)
         return await chat.aassemble(
+            message,
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
+        )
+
+    def forecast(
+        self,
+        message: str | BaseMessage | Sequence[BaseMessage],
+        *,
+        user_id: str,
+        conversation_id: str,
+        tools: Sequence[Any] = (),
+        response_format: object = None,
+        settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
+    ) -> CostForecast:
+        """Tells what the prompt for a turn would cost, now and once the provider's cache is cold.
+
+        Makes the prompt that `assemble` would make, and sends it to nobody: of the turn nothing is
+        written, kept or counted.
+
+        Args:
+            message: the user's words, or the turn so far.
+            user_id: the user.
+            conversation_id: the conversation.
+            tools: what would be bound to the model.
+            response_format: a schema that the model would have to answer in.
+            settings: overrides for this call, as for `assemble`.
+            persona_id: the persona whose saved settings apply on top of the user's.
+            device_id: where the user is: what is open there counts as mentioned.
+
+        Raises:
+            BudgetTooSmallError: what must be sent does not fit.
+            EmptyMessageError: there is nothing to answer.
+            InvalidSettingsError: an override outside its range.
+            SystemPromptTooLargeError: the system prompt takes more than its share of the model's
+                window.
+        """
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return chat.forecast(
+            message,
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
+        )
+
+    async def aforecast(
+        self,
+        message: str | BaseMessage | Sequence[BaseMessage],
+        *,
+        user_id: str,
+        conversation_id: str,
+        tools: Sequence[Any] = (),
+        response_format: object = None,
+        settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
+    ) -> CostForecast:
+        """Tells what the prompt for a turn would cost; the async form of `forecast`."""
+        chat = self.conversation(conversation_id, user_id=user_id)
+        return await chat.aforecast(
             message,
             tools=tools,
             response_format=response_format,

@@ -17,6 +17,7 @@ from langchain_ctxbudget.knowledge import StandingRules
 from langchain_ctxbudget.messages import current_turn
 from langchain_ctxbudget.pipeline import finishing
 from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.pipeline.forecast import CostForecast
 from langchain_ctxbudget.pipeline.nodes import StepNode
 from langchain_ctxbudget.pipeline.opening import Messages, Turn
 from langchain_ctxbudget.pipeline.rules import rules_in
@@ -24,6 +25,7 @@ from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.prompt import Access, AssembledContext, Prompt, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import price_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Prompter:
 
         return (yield from self._alone(body))
 
-    def forecast(self, message: str, request: Request = prompts.NO_OPTIONS) -> Flow[Prompt]:
+    def forecast(self, message: Turn, request: Request = prompts.NO_OPTIONS) -> Flow[Prompt]:
         """Makes a prompt that nobody sends.
 
         Nothing is written, kept or counted, no summary asked for.
@@ -79,6 +81,28 @@ class Prompter:
         def body(conversation: OpenConversation) -> Flow[Prompt]:
             session = yield from self.engine.opener.open(conversation, turn, None, request)
             return (yield from session.forecast())
+
+        return (yield from self._alone(body))
+
+    def forecast_cost(
+        self, message: Turn, request: Request = prompts.NO_OPTIONS
+    ) -> Flow[CostForecast]:
+        """Tells what the prompt for a turn would cost, now and once no cache holds the last one.
+
+        Nothing is written, kept or counted, no summary asked for.
+        """
+        turn = current_turn(message)
+        target = self.engine.target
+
+        def body(conversation: OpenConversation) -> Flow[CostForecast]:
+            session = yield from self.engine.opener.open(conversation, turn, None, request)
+            prompt = yield from session.forecast()
+            seconds = prompt.plan.seconds_until_cold
+            cold: Prompt | None = prompt
+            if seconds:
+                cold = yield from session.forecast_later(seconds + 1)
+            price = price_of(target.model_name, target.prices)
+            return CostForecast.of(prompt, cold, price)
 
         return (yield from self._alone(body))
 

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from langchain_ctxbudget import prompt as prompts
@@ -66,6 +67,21 @@ class Session:
         for step in STEPS.values():
             self.plan = yield from step(self.plan, self.access)
         return (yield from self._assembled())
+
+    def forecast_later(self, seconds: float) -> Flow[Prompt | None]:
+        """Makes the prompt anew as it would be so many seconds later; nobody sends it.
+
+        Returns None where no date is so late.
+        """
+        assert self.begun is not None  # noqa: S101 - it is set as the session is opened
+        request = self.begun.request
+        try:
+            now = None if request.now is None else request.now + timedelta(seconds=seconds)
+        except OverflowError:
+            return None
+        self.begun = replace(self.begun, request=replace(request, now=now))
+        self.plan = self.begun
+        return (yield from self.forecast())
 
     def take_up_decision(self, step: str, decided: object) -> None:
         """Makes the plan say what the channel of a step says; None says nothing."""

@@ -295,26 +295,30 @@ def _stability(settled: Settled) -> report.Stability:
     last = plan.conversation.last
     stable_tokens = sum(costs[: built.stable])
     messages_tokens = sum(costs)
-    extras_tokens = sum(plan.extras.values())
-    total_tokens = messages_tokens + extras_tokens
-    all_tokens = whole_tokens(plan)
+    total_tokens = settled.measured.total_tokens
+    all_tokens = whole_tokens(plan) + settled.measured.framing_tokens
     turns_to_rebuild = rebuilt_tokens = None
     if plan.grows:
         turns_to_rebuild, rebuilt_tokens = next_rebuild(plan, total_tokens)
 
+    terms = plan.request.cache_terms
     last_messages = last.messages if last else ()
     shared_tokens, same = common_prefix(built.messages, costs, last_messages, plan.counter)
     stable_share = prompt_share = None
     if last is not None:
         stable_share = _share(min(shared_tokens, stable_tokens), stable_tokens)
         prompt_share = _share(shared_tokens, messages_tokens)
+    known_tokens = _known_tokens(plan, shared_tokens)
     return report.Stability(
         stable_zone_tokens=stable_tokens,
         shared_tokens=None if last is None else shared_tokens,
         stable_zone_share=stable_share,
         prompt_share=prompt_share,
         compaction_step=_is_rewritten(settled, same),
-        effective_tokens=_effective_tokens(plan, total_tokens, shared_tokens),
+        cached_tokens=terms.read_tokens(known_tokens)
+        if total_tokens >= terms.smallest_tokens
+        else 0,
+        effective_tokens=round(terms.cost(total_tokens, known_tokens)),
         whole_effective_tokens=_whole_effective_tokens(plan, all_tokens),
         saved_tokens=max(0, all_tokens - total_tokens),
         mode=plan.growth.mode.value,
@@ -329,15 +333,14 @@ def _share(shared_tokens: int, tokens: int) -> float:
     return shared_tokens / tokens if tokens else 1.0
 
 
-def _effective_tokens(plan: Plan, total_tokens: int, shared_tokens: int) -> int:
-    """Returns what a prompt costs that begins with some tokens of the last one, in new tokens.
+def _known_tokens(plan: Plan, shared_tokens: int) -> int:
+    """Returns how many tokens of a prompt a cache may hold that begins as the last one.
 
-    Tools and response format stand in front of them.
+    Tools and response format stand in front of the messages that both share.
     """
-    cached_tokens = 0
-    if shared_tokens and plan.cached_prompt is not None:
-        cached_tokens = shared_tokens + sum(plan.extras.values())
-    return round(plan.request.cache_terms.cost(total_tokens, cached_tokens))
+    if not shared_tokens or plan.cached_prompt is None:
+        return 0
+    return shared_tokens + sum(plan.extras.values())
 
 
 def _whole_effective_tokens(plan: Plan, all_tokens: int) -> int:

@@ -645,6 +645,20 @@ class Plan:
         return last if (now - last.at).total_seconds() <= lifetime else None
 
     @property
+    def seconds_until_cold(self) -> float:
+        """For how many seconds a cache still holds the last prompt; 0 where none holds it."""
+        last = self.cached_prompt
+        if last is None:
+            return 0.0
+        last_tokens = sum(last.costs) + sum(self.extras.values())
+        if last_tokens < self.request.cache_terms.smallest_tokens:
+            return 0.0
+        lifetime = self.request.cache_lifetime_seconds
+        if last.at is None or self.request.now is None:
+            return lifetime
+        return lifetime - (self.request.now - last.at).total_seconds()
+
+    @property
     def allocated(self) -> Allocation:
         """What every layer gets, for code that runs once the budget is computed."""
         assert self.allocation is not None  # noqa: S101 - steps run in order

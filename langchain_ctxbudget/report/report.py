@@ -99,6 +99,9 @@ class Stability:
     """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a
     part of the stable zone had no room in this prompt or the last, older steps of a long turn gave
     way, or quotes that are shown once."""
+    cached_tokens: NonNegative = 0
+    """The part of this prompt that is read from a cache, as far as this process knows; 0 where
+    the prompt or that part is too small for the provider to cache it."""
     effective_tokens: NonNegative = 0
     """The cost of this prompt in tokens of input that no cache has to do with: those that a warm
     cache holds cost what the provider charges for reading them, mostly a tenth, and new ones what

@@ -86,6 +86,7 @@ def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]
         do(pipeline, "save_settings", {"tone": "loud"}, **USER),
         do(pipeline, "save_settings", {"preferences": ["Answers are short."]}, **USER),
         do(pipeline, "get_settings", **USER),
+        do(pipeline, "forecast", "Which colour has my bike?", **ids),
         do(pipeline, "assemble", "Which colour has my bike?", **ids),
         do(pipeline, "assemble", "And what do the labels cost?", **IDS),
         do(pipeline, "assemble", "Hello", user_id="", conversation_id="c1"),
@@ -111,6 +112,7 @@ def bound_conversation(pipeline: ContextPipeline, do: Do, _folder: Path) -> list
         HumanMessage("My bike is blue.", id="m1"), user_id="ada", conversation_id="c4"
     )
     added = do(chat, "add", context.turn, AIMessage("Nice!", id="m2"))
+    forecast = do(chat, "forecast", "Which colour?")
     assembled = do(chat, "assemble", "Which colour?")
     do(chat, "edit", "m1", HumanMessage("My bike is red.", id="m1"))
     do(chat, "pin", "m1")
@@ -119,6 +121,7 @@ def bound_conversation(pipeline: ContextPipeline, do: Do, _folder: Path) -> list
     do(chat, "remove", "m2")
     return [
         added,
+        forecast,
         assembled,
         do(forked, "messages"),
         do(chat, "page", limit=1).messages,
@@ -340,6 +343,7 @@ def test_a_bound_conversation_has_the_last_report_of_its_pipeline(
 
 METHODS_OF_ONE = {
     "assemble": "assemble",
+    "forecast": "forecast",
     "sync": "sync",
     "get_messages": "messages",
     "get_page": "page",
@@ -353,6 +357,7 @@ METHODS_OF_ONE = {
     "clear": "clear",
     "last_report": "last_report",
     "aassemble": "aassemble",
+    "aforecast": "aforecast",
     "a_sync": "a_sync",
     "aget_messages": "amessages",
     "aget_page": "apage",

@@ -324,6 +324,7 @@ OPERATIONS: dict[str, Way] = {
         user_id=it.user, persona_id=it.one_of(*PERSONAS)
     ),
     "assemble": World.assemble,
+    "forecast": lambda it: it.ask("forecast", message=QUESTION),
     "what_if": lambda it: (
         it.assemble(),
         [report.to_dict() for report in it.pipeline.what_if([600, 900])],

@@ -24,6 +24,7 @@ PUBLIC = [
     "ContextPipeline",
     "ContextReport",
     "ContextSettings",
+    "CostForecast",
     "EstimatingCounter",
     "HuggingFaceCounter",
     "KnowledgeBase",
