@@ -1,6 +1,7 @@
 """The standing rules in the layer of preferences: which a prompt says, and as which lines.
 
-A rule whose message stands in the prompt word for word is said there. All others stand first in the
+A rule whose message stands in the prompt word for word is said there, and one whose message is left
+out of its middle where the middle was. All others stand first in the
 stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
 rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
 
@@ -64,7 +65,9 @@ def shown_rules(view: View) -> ShownRules:
     share of the budget, see `_by_precedence`.
     """
     groups = view.history.groups
-    missing = [rule for rule in _in_force(view) if not _is_said(rule, groups)]
+    missing = [
+        rule for rule in _in_force(view) if not _is_said(rule, groups) and not _is_noted(rule, view)
+    ]
     return _fitting(missing, view.counter.count_text, view.limit_tokens)
 
 
