@@ -82,7 +82,7 @@ class LastPrompt:
     squeezed: bool
     """True if something of its stable zone was left out for that turn alone."""
     whole_tokens: int = 0
-    """What everything would have cost, sent whole."""
+    """What the next prompt would begin with if everything were sent each time."""
     turn: Sequence[BaseMessage]
     background: Background | None
     settings: ContextSettings

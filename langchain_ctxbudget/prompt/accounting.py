@@ -237,6 +237,20 @@ def _warnings(plan: Plan) -> list[str]:
     return list(filter(None, warnings))
 
 
+def whole_tokens_shared(settled: Settled) -> int:
+    """Returns how many tokens of a prompt with everything the next one begins with.
+
+    These are all but those that open the answer.
+    """
+    opening_tokens = settled.plan.counter.count_messages([])
+    return _whole_tokens(settled) - opening_tokens
+
+
+def _whole_tokens(settled: Settled) -> int:
+    """Returns the tokens of a prompt with everything that was said."""
+    return whole_tokens(settled.plan) + settled.measured.framing_tokens
+
+
 def is_squeezed(settled: Settled) -> bool:
     """Tells whether something of the stable zone had to be left out or shortened for this turn."""
     content = settled.content
@@ -296,7 +310,7 @@ def _stability(settled: Settled) -> report.Stability:
     stable_tokens = sum(costs[: built.stable])
     messages_tokens = sum(costs)
     total_tokens = settled.measured.total_tokens
-    all_tokens = whole_tokens(plan) + settled.measured.framing_tokens
+    all_tokens = _whole_tokens(settled)
     turns_to_rebuild = rebuilt_tokens = None
     if plan.grows:
         turns_to_rebuild, rebuilt_tokens = next_rebuild(plan, total_tokens)

@@ -24,7 +24,7 @@ from langchain_ctxbudget.knowledge import detect, facts, within_tier
 from langchain_ctxbudget.layers import PromptLayer, noted_tokens
 from langchain_ctxbudget.messages import plain_text
 from langchain_ctxbudget.prompt import budgeting, leftovers
-from langchain_ctxbudget.prompt.accounting import account, is_squeezed
+from langchain_ctxbudget.prompt.accounting import account, is_squeezed, whole_tokens_shared
 from langchain_ctxbudget.prompt.assembly import asking, has_human, request_copy
 from langchain_ctxbudget.prompt.bound_thoughts import with_answer, with_bound_thoughts
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
@@ -38,7 +38,6 @@ from langchain_ctxbudget.prompt.recount import (
     require_recount,
     without_caches,
 )
-from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.tools import has_tools_to_choose_from, servers_in_use
 from langchain_ctxbudget.prompt.turn_room import RECENT_MESSAGES
 from langchain_ctxbudget.providers import (
@@ -420,7 +419,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             stable=built.stable,
             turn_state=(plan.turn.stage, plan.turn.fitted.groups_when_shortened),
             squeezed=is_squeezed(settled),
-            whole_tokens=whole_tokens(plan),
+            whole_tokens=whole_tokens_shared(settled),
             turn=plan.request.turn,
             background=plan.background,
             settings=plan.request.settings,

@@ -244,6 +244,34 @@ def test_a_rule_of_the_left_out_middle_stands_where_it_was(after_turns: Talk) ->
 
 
 @pytest.fixture(scope="module")
+def after_a_pause() -> Iterator[Talk]:
+    """A conversation that pauses after a rule, before its prompts are full, and then goes on."""
+    clock = Clock()
+    with pipeline_over(clock) as pipeline:
+        talk = Talk(pipeline.conversation("c1", user_id="ada"), clock)
+        talk.go_on(3)
+        talk.say(NO_PUSH)
+        clock.now += timedelta(minutes=10)
+        talk.go_on(TURNS // 2)
+        yield talk
+
+
+def test_after_a_pause_a_left_out_rule_stands_where_it_was(after_a_pause: Talk) -> None:
+    modes = [prompt.report.stability.mode for prompt in after_a_pause.prompts]
+    shortened = after_a_pause.prompts[modes.index("shortened")]
+
+    assert sent(shortened).count(line_of(NO_PUSH)) == 1
+    assert line_of(NO_PUSH) not in zone_of(shortened)
+
+
+def test_a_left_out_rule_does_not_cause_a_rebuild(after_a_pause: Talk) -> None:
+    causes = [prompt.report.stability.cause for prompt in after_a_pause.prompts]
+
+    assert "full" in causes
+    assert "edited" not in causes
+
+
+@pytest.fixture(scope="module")
 def lifted_in_the_middle() -> Iterator[Talk]:
     """A conversation that begins with a rule; the middle, which takes it back, is left out."""
     clock = Clock()
