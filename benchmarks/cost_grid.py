@@ -7,8 +7,8 @@ measured here, by the messages that were sent, not taken from the reports.
 
     python benchmarks/cost_grid.py                                   what is bundled and generated
     python benchmarks/cost_grid.py --data FOLDER                     and RealMem, coding sessions
-    python benchmarks/cost_grid.py --data FOLDER --json runs.json    and keeps what was measured
-    python benchmarks/cost_grid.py --from runs.json                  prints that again
+    python benchmarks/cost_grid.py --data FOLDER --json runs.jsonl  and keeps what was measured
+    python benchmarks/cost_grid.py --from runs.jsonl                 prints that again
 
 `--data` names a folder with `realmem.dev.jsonl.gz` (chats over months, each session with its day)
 and `coding.dev.jsonl.gz` (sessions of coding agents). What is not there is skipped.
@@ -559,6 +559,15 @@ def print_grid(kind: str, cells: Sequence[Cell]) -> None:
         print(f"| {provider} | {pauses} | {' | '.join(texts)} |")
 
 
+def kept_runs(file: Path) -> list[Run]:
+    """The runs of a file, a line each."""
+    runs = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        runs.append(Run(**{**row, "steps": [Step(**step) for step in row["steps"]]}))
+    return runs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -577,8 +586,7 @@ def main() -> None:
     parser.add_argument("--from", dest="kept", type=Path, help="what was kept")
     options = parser.parse_args()
     if options.kept:
-        rows = json.loads(options.kept.read_text(encoding="utf-8"))
-        runs = [Run(**{**row, "steps": [Step(**step) for step in row["steps"]]}) for row in rows]
+        runs = kept_runs(options.kept)
     else:
         talks = [bundled(), generated()]
         if options.data:
@@ -588,9 +596,12 @@ def main() -> None:
                 "skipped: RealMem and the coding sessions (--data names no folder)", file=sys.stderr
             )
         talks = [talk for talk in talks if options.only in talk.name]
-        runs = [*runs_of(talks, options.providers, options.pauses, options.requests)]
-    if options.json:
-        options.json.write_text(json.dumps([asdict(run) for run in runs]), encoding="utf-8")
+        runs = []
+        for run in runs_of(talks, options.providers, options.pauses, options.requests):
+            runs.append(run)
+            if options.json:
+                with options.json.open("a", encoding="utf-8") as lines:
+                    lines.write(f"{json.dumps(asdict(run))}\n")
     told([cell for run in runs for cell in cells_of(run)])
 
 

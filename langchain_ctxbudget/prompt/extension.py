@@ -21,7 +21,7 @@ class GrowthPolicy:
     rebuild_share: float = 0.4
     """What a rebuilt prompt fills besides what must be sent, so that the next ones can grow."""
     shortened_share: float = 0.85
-    """The most that a full prompt fills once its middle is left out, or its messages are short."""
+    """The most that a full prompt fills once its middle is left out."""
     most_left_out_share: float = 0.5
     """The most that may be left out of the middle once a rebuild is due. Where more would have to
     go, the prompt is rebuilt."""
@@ -75,11 +75,6 @@ class Extension:
         if self.tokens_left < least_tokens:
             return Room.TIGHT
         return Room.FREE
-
-    @property
-    def has_room_to_grow(self) -> bool:
-        """True if the prompt is not nearly full, so that writing it anew is worth its price."""
-        return self.total_tokens <= self.plan.limit_tokens * GROWTH_POLICY.shortened_share
 
     @property
     def affordable(self) -> Savings:

@@ -220,7 +220,7 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
         growth = replace(without_history.growth, mode=Mode.CLIPPED)
         in_short = with_last_history(replace(without_history, growth=growth))
         clipped = Extension.of(in_short, full.record)
-        if clipped.has_room_to_grow and says_rules_since(in_short.view, full.record.begun):
+        if says_rules_since(in_short.view, full.record.begun):
             case = replace(case, room_if_clipped=clipped.room)
         plans[Mode.CLIPPED] = clipped.finished()
     return _Attempt(case, plans, afforded_tokens)
