@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.prompt import Prompt
 from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.tokens import Price
 
 
+@checks_names()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostForecast:
     """What the prompt of a turn will cost, as its report would tell it; nothing was sent.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage
 
 from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Reason
@@ -247,8 +247,12 @@ def whole_tokens_shared(settled: Settled) -> int:
 
 
 def _whole_tokens(settled: Settled) -> int:
-    """Returns the tokens of a prompt with everything that was said."""
-    return whole_tokens(settled.plan) + settled.measured.framing_tokens
+    """Returns the tokens of a prompt with everything that was said, without any fence."""
+    plan = settled.plan
+    framing_tokens = plan.counter.count_messages([])
+    if plan.request.system_prompt:
+        framing_tokens += plan.counter.count_message(SystemMessage(""))
+    return whole_tokens(plan) + framing_tokens
 
 
 def is_squeezed(settled: Settled) -> bool:
