@@ -79,7 +79,7 @@ PROVIDERS: dict[str, CacheTerms] = {
 }
 CHAT_BUDGETS = (4_000, 16_000)
 AGENT_BUDGETS = (8_000, 32_000)
-LENGTHS = (20, 60, 120)
+LENGTHS = (20, 40, 60)
 """Requests after which a conversation is looked at."""
 PAUSES = ("none", "some", "always", "as dated")
 MINUTE = 60.0

@@ -21,7 +21,7 @@ Columns:
     calls      calls of a model besides those that answer the user
     tokens     mean tokens of a prompt
     cached     share of them that the prompt before had, too, from its start, %
-    effective  mean tokens of a turn that are paid for: a cached one counts a tenth, and what summaries read counts
+    effective  mean tokens of a turn that are paid for: a cached one counts a tenth, as for GPT-5, and what summaries read counts
     state      messages that are left
 """
 
@@ -53,6 +53,7 @@ from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.history import Line, choose, keep_sentences
+from langchain_ctxbudget.providers import OPENAI
 from langchain_ctxbudget.replay import split_turns
 
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
@@ -88,8 +89,9 @@ QUESTIONS = {
     "Who moved to Leeds?": ["Rosalind Dunne"],
 }
 COUNTER = TiktokenCounter()
-PRICE_SHARE = 0.1
-"""Of a cached token, at OpenAI and Anthropic."""
+PRICE_SHARE = OPENAI.cache_terms_for("gpt-5").read_price
+"""Of a cached token, at OpenAI for GPT-5, where a new one costs no more for being cached. That it
+caches in steps of 128 tokens, and nothing below 1,024, is left out."""
 SCOPE: Any = {"user_id": "maya", "conversation_id": "tool-library"}
 COLUMNS = (
     "",

@@ -224,11 +224,18 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
 
 def _notes(plan: Plan) -> tuple[str, ...]:
     """Returns what the user may want to know and is no failure."""
+    notes: list[str] = []
     messages = sum(end - first for first, end in plan.request.user.suspended)
-    if not messages:
-        return ()
-    which = "1 message" if messages == 1 else f"{messages:,} messages"
-    return (f"nothing was learned from {which}: a game, a story or a supposition",)
+    if messages:
+        which = "1 message" if messages == 1 else f"{messages:,} messages"
+        notes.append(f"nothing was learned from {which}: a game, a story or a supposition")
+    smallest_tokens = plan.request.cache_terms.smallest_tokens
+    if plan.limit_tokens < smallest_tokens <= whole_tokens(plan):
+        notes.append(
+            f"a budget of {plan.limit_tokens:,} tokens is below the {smallest_tokens:,} of the "
+            "smallest prompt that the provider caches: sending everything may cost less"
+        )
+    return tuple(notes)
 
 
 def _warnings(plan: Plan) -> list[str]:
