@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import history, stores, tokens
+from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.knowledge import StandingRule
@@ -291,9 +292,19 @@ class Chat:
         yield from self.pipeline.engine.ready()
         tokens.require_schemas(tools, None)
         counter = self.pipeline.engine.target.counter
+        embeddings = self._workspace.embeddings
         return (
-            yield from found_tools(ToolSet.of(tools), query, self._workspace.embeddings, counter)
+            yield from found_tools(ToolSet.of(tools), query, embeddings, counter, self._bound_tools)
         )
+
+    @property
+    def _bound_tools(self) -> frozenset[str]:
+        """The names of the tools that the last prompt of this process has bound."""
+        report = self.last_report()
+        if report is None:
+            return frozenset()
+        items = report.layer(Layer.TOOLS).items
+        return frozenset(item.id for item in items if item.status is Status.INCLUDED)
 
     def rules(self) -> list[StandingRule]:
         """Returns the standing rules in force, those of the application first.

@@ -1,5 +1,6 @@
 """The tools by which a model gets at tools that are not bound to it."""
 
+from collections.abc import Collection
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
@@ -100,14 +101,18 @@ def search_tools(
 
 
 def found_tools(
-    tool_set: ToolSet, query: str, embeddings: Embeddings | None, counter: TokenCounter
+    tool_set: ToolSet,
+    query: str,
+    embeddings: Embeddings | None,
+    counter: TokenCounter,
+    bound: Collection[str] = (),
 ) -> Flow[str]:
-    """Returns what a model is told that looks for tools."""
+    """Returns what a model is told that looks for tools; of those that are bound only the names."""
     ranking = ranked(tool_set, query, embeddings)
     scores = yield from with_fallback(ranking, None, "", [])
     if scores is None:
         scores = ranked_by_words(tool_set, query)
-    return find_text(tool_set, scores, counter, FOUND_TOOLS.most_tokens)
+    return find_text(tool_set, scores, counter, FOUND_TOOLS.most_tokens, bound)
 
 
 def runnable_tool(tool_set: ToolSet, name: str, arguments: dict[str, Any]) -> BaseTool | str:

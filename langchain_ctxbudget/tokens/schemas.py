@@ -23,6 +23,9 @@ _NOT_IN_WINDOW = frozenset({"extras", "metadata", "cache_control", "defer_loadin
 """Keys of a tool that tell a provider how to send it, or an application what it is."""
 
 
+_NO_TOOLS = (str, bytes, int, float, type(None))
+
+
 def compact_json(value: object) -> str:
     """Returns a value as JSON without spaces, with the text of whatever JSON cannot hold."""
     try:
@@ -37,8 +40,9 @@ def require_schemas(tools: object, response_format: object) -> None:
         raise InputError(
             f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one"
         )
-    for number, tool in enumerate(tools):
-        if tool is None or isinstance(tool, str | bytes | int | float):
+    wrong = tuple(kind for kind in set(map(type, tools)) if issubclass(kind, _NO_TOOLS))
+    for number, tool in enumerate(tools if wrong else ()):
+        if isinstance(tool, wrong):
             raise InputError(
                 f"tools[{number}] is {tool!r}: "
                 "give a LangChain tool, a function, a class or a schema"

@@ -188,7 +188,7 @@ class _RememberedSets:
 
 def _read_from(tool: Any) -> Any:  # noqa: ANN401 - tools come in any type
     """Returns that from which a tool is read; where it is equal, it reads the same."""
-    if isinstance(tool, Mapping):
+    if type(tool) is dict or isinstance(tool, Mapping):  # the first is asked in no time
         return tool
     if hasattr(tool, "args_schema"):  # LangChain's class of tools takes long to import
         return [type(tool), *(getattr(tool, name, None) for name in _CHANGEABLE)]
