@@ -19,7 +19,7 @@ class FoundToolsPolicy:
 
     in_full: int = 5
     """Tools that are shown with every parameter."""
-    in_short: int = 25
+    in_short: int = 35
     """Further ones, each in one line."""
     full_share: float = 0.25
     """The share of the tokens left that a tool behind the best may take in full."""

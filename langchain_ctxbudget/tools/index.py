@@ -92,9 +92,12 @@ class ToolIndex:
             vector: The vector of the query, by the embeddings of this index.
             servers: Servers of which tools were used in this conversation.
         """
-        scores = TOOL_SEARCH.words * self.words.shares(query)
+        shares = self.words.shares(query)
         if vector is not None and self.compared is not None:
-            scores = scores + self.compared.cosines(search.as_query(vector, self.width))
+            cosines = self.compared.cosines(search.as_query(vector, self.width))
+        else:
+            cosines = shares  # words stand for the meaning, too, so that scores compare
+        scores = TOOL_SEARCH.words * shares + cosines
         if servers:
             in_use = np.array([server in servers for server in self.words.servers])
             scores = scores + TOOL_SEARCH.server_in_use * in_use

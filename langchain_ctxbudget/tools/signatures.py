@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any
 
 from langchain_ctxbudget.messages import one_line, sentences
@@ -21,7 +22,7 @@ _MORE = "..."
 def full_signature(tool: KnownTool) -> str:
     """Returns everything that a model needs in order to call a tool, one parameter a line."""
     server = f" (server {tool.server})" if tool.server else ""
-    does = tool.description.strip()
+    does = cleandoc(tool.description)
     lines = [f"{tool.name}{server}: {does}" if does else f"{tool.name}{server}"]
     parameters = list(_parameter_lines(tool.parameters, tool.parameters, depth=0))
     lines.append("Arguments:" if parameters else "Arguments: none")

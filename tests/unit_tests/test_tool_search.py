@@ -65,6 +65,14 @@ def test_words_alone_can_be_compared() -> None:
     assert order_of(ranked_by_words(ToolSet.of(TOOLS), "commit"))[0] == 1
 
 
+def test_scores_of_words_alone_are_as_high() -> None:
+    tools = ToolSet.of(TOOLS)
+    by_words = ranked_by_words(tools, "Records changes.")
+    by_meaning = drive(ranked(tools, "Records changes.", LocalEmbeddings()))
+
+    assert by_words.max() == pytest.approx(by_meaning.max(), rel=0.5)
+
+
 def test_a_vector_that_cannot_be_compared_is_an_error() -> None:
     index = drive(ToolSet.of(TOOLS).index(LocalEmbeddings()))
 

@@ -114,6 +114,12 @@ def test_a_full_signature_says_everything() -> None:
     ]
 
 
+def test_an_indented_description_is_told_without_its_indent() -> None:
+    tool = known({}, description="\n    Adds.\n      Twice.\n    ")
+
+    assert full_signature(tool).startswith("f: Adds.\n  Twice.\nArguments")
+
+
 def test_a_tool_without_parameters_says_so() -> None:
     assert full_signature(known({})) == "f\nArguments: none"
 
