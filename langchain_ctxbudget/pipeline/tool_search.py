@@ -1,23 +1,28 @@
 """The tools by which a model gets at tools that are not bound to it."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive, with_fallback
 from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.stores import embeddings_name
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter, compact_json
 from langchain_ctxbudget.tools import (
     FOUND_TOOLS,
+    KnownTool,
     OwnTool,
     ToolSet,
     find_text,
+    full_signature,
     not_found,
     problem_of_arguments,
     ranked,
@@ -37,7 +42,14 @@ class CallInput(BaseModel):
     """The arguments that a model gives to `call_tool`."""
 
     name: str = Field(description=_ENGLISH["call_name"])
-    arguments: dict[str, Any] = Field(default_factory=dict, description=_ENGLISH["call_arguments"])
+    # A text, as an object of any fields is refused by Google, and empty in OpenAI's strict form.
+    arguments: str = Field(default="{}", description=_ENGLISH["call_arguments"])
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _as_text(cls, given: object) -> object:
+        """Takes an object, too, as some models write one whatever the schema says."""
+        return compact_json(given) if isinstance(given, Mapping) else given
 
 
 def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCounter) -> ToolSet:
@@ -56,29 +68,33 @@ def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCou
     by_key = given.with_search
     key = (embeddings_name(embeddings) if embeddings else "", counter.identity)
     if key not in by_key:
-        own = search_tools(given, embeddings, counter)
+        found = partial(found_tools, given, embeddings=embeddings, counter=counter)
+        own = search_tools(given, found)
         by_key[key] = ToolSet.of([*(tool.given for tool in given.tools), *own])
     return by_key[key]
 
 
-def search_tools(
-    tool_set: ToolSet, embeddings: Embeddings | None, counter: TokenCounter
-) -> list[BaseTool]:
-    """Returns the tools by which a model finds tools of a set, and calls what it has found."""
+def search_tools(tool_set: ToolSet, found: Callable[[str], Flow[str]]) -> list[BaseTool]:
+    """Returns the tools by which a model finds tools of a set, and calls what it has found.
+
+    Args:
+        tool_set: the tools.
+        found: answers a search; see `found_tools`.
+    """
 
     def find_tools(query: str) -> str:
-        return drive(found_tools(tool_set, query, embeddings, counter))
+        return drive(found(query))
 
     async def afind_tools(query: str) -> str:
-        return await adrive(found_tools(tool_set, query, embeddings, counter))
+        return await adrive(found(query))
 
-    def call_tool(name: str, config: RunnableConfig, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
-        tool = runnable_tool(tool_set, name, arguments)
-        return tool if isinstance(tool, str) else tool.invoke(arguments, config)
+    def call_tool(name: str, arguments: str, config: RunnableConfig) -> Any:  # noqa: ANN401
+        call = wanted_call(tool_set, name, arguments)
+        return call if isinstance(call, str) else call.tool.invoke(call.arguments, config)
 
-    async def acall_tool(name: str, config: RunnableConfig, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
-        tool = runnable_tool(tool_set, name, arguments)
-        return tool if isinstance(tool, str) else await tool.ainvoke(arguments, config)
+    async def acall_tool(name: str, arguments: str, config: RunnableConfig) -> Any:  # noqa: ANN401
+        call = wanted_call(tool_set, name, arguments)
+        return call if isinstance(call, str) else await call.tool.ainvoke(call.arguments, config)
 
     return [
         StructuredTool.from_function(
@@ -107,7 +123,15 @@ def found_tools(
     counter: TokenCounter,
     bound: Collection[str] = (),
 ) -> Flow[str]:
-    """Returns what a model is told that looks for tools; of those that are bound only the names."""
+    """Returns what a model is told that looks for tools.
+
+    Args:
+        tool_set: all tools.
+        query: what is to be done.
+        embeddings: make vectors; without any, words alone are compared.
+        counter: counts the answer.
+        bound: the names of the tools that the model has.
+    """
     ranking = ranked(tool_set, query, embeddings)
     scores = yield from with_fallback(ranking, None, "", [])
     if scores is None:
@@ -115,16 +139,50 @@ def found_tools(
     return find_text(tool_set, scores, counter, FOUND_TOOLS.most_tokens, bound)
 
 
-def runnable_tool(tool_set: ToolSet, name: str, arguments: dict[str, Any]) -> BaseTool | str:
-    """Returns the tool of a name, or what a model is told where it cannot be called like that."""
+@dataclass(frozen=True, slots=True)
+class WantedCall:
+    """What a model calls by way of `call_tool`."""
+
+    tool: BaseTool
+    arguments: dict[str, Any]
+
+
+def wanted_call(tool_set: ToolSet, name: str, arguments: str) -> WantedCall | str:
+    """Returns what a model wants to call, or what it is told where that cannot be called.
+
+    Args:
+        tool_set: all tools.
+        name: the name of the wanted one.
+        arguments: its arguments as JSON.
+    """
     tool = tool_set.named(name)
     if tool is None or not tool.is_function:
         return not_found(name)
-    problem = problem_of_arguments(tool, arguments)
+    given = _read_arguments(arguments)
+    if given is None:
+        return f"The arguments are not the JSON text of an object.\n\n{full_signature(tool)}"
+    problem = problem_of_arguments(tool, given)
     if problem is not None:
         return problem
+    runnable = runnable_tool(tool)
+    if runnable is None:
+        return f"{name} is known by its schema alone: the application that gave it has to run it."
+    return WantedCall(runnable, given)
+
+
+def runnable_tool(tool: KnownTool) -> BaseTool | None:
+    """Returns a tool that can be run; None where only its schema is known."""
     if isinstance(tool.given, BaseTool):
         return tool.given
     if callable(tool.given) and not isinstance(tool.given, type):
         return StructuredTool.from_function(tool.given)
-    return f"{name} is known by its schema alone: the application that gave it has to run it."
+    return None
+
+
+def _read_arguments(text: str) -> dict[str, Any] | None:
+    """Returns arguments that were written as JSON; None where they are no object."""
+    try:
+        arguments = json.loads(text or "{}")
+    except json.JSONDecodeError:
+        return None
+    return arguments if isinstance(arguments, dict) else None

@@ -51,6 +51,8 @@ class BudgetShares(TypedDict, total=False):
     """What a rebuild may cost, by what was saved so far, compared with sending everything."""
     limit_tokens: int
     """The limit of the whole prompt; only a setting changes it."""
+    tools: list[str] | None
+    """The names of the tools to bind, where the prompt chooses them."""
 
 
 class Item(TypedDict, total=False):
@@ -151,21 +153,29 @@ def _budget(plan: Plan) -> BudgetShares:
         "cause": plan.growth.cause.value if plan.growth.cause else None,
         "cold": plan.growth.is_cold,
         "afforded_tokens": plan.growth.afforded_tokens,
+        "tools": _chosen_tools(plan),
     }
+
+
+def _chosen_tools(plan: Plan) -> list[str] | None:
+    """Returns the names of the tools to bind; None where these are all that were given."""
+    return [*plan.tools.names] if plan.request.binds_chosen_tools else None
 
 
 def _with_budget(plan: Plan, data: BudgetShares) -> Plan:
     """Takes over the shares of the layers.
 
     The budget is divided again if the data decide otherwise than now whether the prompt extends the
-    last one: time may have passed.
+    last one, as time may have passed, or which tools are bound.
     """
-    if plan.allocation is None or not _agrees(plan.growth, data):
+    if plan.allocation is None or not _agrees(plan, data):
         begun = replace(
             Plan.begin(plan.conversation, plan.request),
             growth=_growth_of(data),
             findings=Findings(
-                detected=plan.findings.detected, embedded_query=plan.findings.embedded_query
+                detected=plan.findings.detected,
+                embedded_query=plan.findings.embedded_query,
+                tool_scores=plan.findings.tool_scores,
             ),
             failures=plan.failures,
             uses_known_costs=plan.uses_known_costs,
@@ -194,25 +204,31 @@ def _decisions(growth: Growth) -> dict[str, Any]:
     }
 
 
-def _agrees(growth: Growth, data: BudgetShares) -> bool:
-    """Tells whether data decide nothing else about the mode than a plan has."""
+def _agrees(plan: Plan, data: BudgetShares) -> bool:
+    """Tells whether data decide nothing else about mode and tools than a plan has."""
+    tools = data.get("tools")
+    if tools is not None and tools != _chosen_tools(plan):
+        return False
     return all(
         data[name] == decision  # type: ignore[literal-required]
-        for name, decision in _decisions(growth).items()
+        for name, decision in _decisions(plan.growth).items()
         if name in data
     )
 
 
 def _growth_of(data: BudgetShares) -> Growth:
     """Returns the mode that data decide on; it is found out where they say nothing of it."""
+    names = data.get("tools")
+    tools = None if names is None else tuple(names)
     if not any(name in data for name in _decisions(Growth())):
-        return Growth()
+        return Growth(tools=tools)
     mode = Mode.EXTENDED if data.get("goes_on") else Mode.REBUILT
     return Growth(
         mode=mode,
         is_cold=data.get("cold", True),
         is_given=True,
         afforded_tokens=data.get("afforded_tokens"),
+        tools=tools,
     )
 
 

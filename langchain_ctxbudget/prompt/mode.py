@@ -137,3 +137,5 @@ class Growth:
     last prompt would cost. None until it is known."""
     most_background_tokens: int = 0
     """The most tokens for the background of a prompt that extends the last one."""
+    tools: tuple[str, ...] | None = None
+    """The names of the tools to bind, where another node has chosen them."""

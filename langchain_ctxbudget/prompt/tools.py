@@ -33,6 +33,8 @@ from langchain_ctxbudget.tools import (
 
 def with_tools_of_last(plan: Plan, last: CutRecord | None) -> Plan:
     """Returns the plan with the tools that the last prompt had, as far as they are still given."""
+    if plan.growth.tools is not None:
+        return _with_given_tools(plan, plan.growth.tools)
     given = _Given.of(plan)
     names = frozenset(last.tools) if last else frozenset()
     return _with_tools(
@@ -51,6 +53,8 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
         last: the cut of the prompt before it, whose tools for what is left out stay.
         is_something_left_out: True if the prompt does not show everything that was said.
     """
+    if plan.growth.tools is not None:
+        return _with_given_tools(plan, plan.growth.tools)
     given = _Given.of(plan)
     names = frozenset(last.tools) if last else frozenset()
     offers_for_left_out = is_something_left_out or given.offers_for_left_out(names)
@@ -59,6 +63,17 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
     used = used_tools(plan) if last else _called_before_turn(plan)
     chosen = _chosen_for_message(plan, given, used)
     return _with_tools(plan, given, chosen, offers_for_left_out=offers_for_left_out)
+
+
+def _with_given_tools(plan: Plan, names: Collection[str]) -> Plan:
+    """Returns the plan with the tools that somebody else has chosen."""
+    given = _Given.of(plan)
+    return _with_tools(
+        plan,
+        given,
+        given.named(names),
+        offers_for_left_out=given.offers_for_left_out(names),
+    )
 
 
 def lacks_tools_for_left_out(plan: Plan) -> bool:
@@ -102,6 +117,8 @@ def _sorted(known: ToolSet, kind: DeferredTools) -> _Sorted:
                 for_search.append(position)
             case OwnTool.RECALL | OwnTool.COMPACT:
                 for_left_out.append(position)
+            case OwnTool.REQUIRED:
+                pass
     return _Sorted(
         choosable=tuple(choosable), for_search=tuple(for_search), for_left_out=tuple(for_left_out)
     )

@@ -14,6 +14,7 @@ from langchain_ctxbudget.tools.finding import (
     FOUND_TOOLS,
     find_text,
     names_by_server,
+    not_bound,
     not_found,
     servers_with_counts,
 )

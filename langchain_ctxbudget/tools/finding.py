@@ -79,14 +79,27 @@ def find_text(
     return "\n\n".join(parts)
 
 
+def not_bound(tool: KnownTool) -> str:
+    """Returns what a model is told that has called a tool which it does not have."""
+    return (
+        f"{tool.name} was not called, as it is not among your tools. {OwnTool.CALL}(name, "
+        f"arguments) calls it:\n\n{full_signature(tool)}"
+    )
+
+
 def not_found(name: str) -> str:
     """Returns what a model is told that has called a tool which there is not."""
     return f"There is no tool {name!r}. {OwnTool.FIND}(query) tells which tools there are."
 
 
+def _can_be_found(tool: KnownTool) -> bool:
+    """Tells whether a tool is one of the application's that can be called by its name."""
+    return tool.is_function and tool.own is None
+
+
 def _found(tool_set: ToolSet, scores: Scores) -> list[int]:
     """Returns the places of the tools that fit, compared with the best, the best first."""
-    order = [place for place in order_of(scores) if tool_set.tools[place].is_function]
+    order = [place for place in order_of(scores) if _can_be_found(tool_set.tools[place])]
     if not order:
         return []
     least = max(0.0, FOUND_TOOLS.share_of_best * float(scores[order[0]]))
@@ -139,7 +152,7 @@ def names_by_server(tool_set: ToolSet, without: Collection[str]) -> str:
     bound = frozenset(without)
     names: dict[str, list[str]] = {}
     for tool in tool_set.tools:
-        if tool.is_function and tool.name not in bound:
+        if _can_be_found(tool) and tool.name not in bound:
             names.setdefault(tool.server, []).append(tool.name)
     lines: list[str] = []
     for server, of_server in names.items():
@@ -157,6 +170,6 @@ def servers_with_counts(tool_set: ToolSet, without: Collection[str]) -> str:
     """
     bound = frozenset(without)
     names = Counter(
-        tool.server for tool in tool_set.tools if tool.is_function and tool.name not in bound
+        tool.server for tool in tool_set.tools if _can_be_found(tool) and tool.name not in bound
     )
     return "\n".join(f"{server}: {number} tools" for server, number in names.items() if server)

@@ -1,4 +1,4 @@
-"""The package's own tools, which are recognised by a mark in their metadata."""
+"""Tools that are no choice of the application's, recognised by a mark beside their schemas."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ _KEY = "ctxbudget"
 
 
 class OwnTool(StrEnum):
-    """A tool of the package."""
+    """A tool of the package, or one that an agent needs for itself."""
 
     RECALL = "recall"
     """Quotes messages that a prompt no longer shows."""
@@ -17,10 +17,12 @@ class OwnTool(StrEnum):
     """Finds tools that are not bound."""
     CALL = "call_tool"
     """Calls one of these."""
+    REQUIRED = "required"
+    """Bound in any case: an agent's model gives its structured answer by it, or must call it."""
 
     @property
     def mark(self) -> dict[str, str]:
-        """The metadata by which the tool is recognised, whatever its name is."""
+        """What stands in the metadata of the tool, or in the extras of its schema."""
         return {_KEY: self.value}
 
     @property
@@ -32,8 +34,8 @@ class OwnTool(StrEnum):
 def own_kind(tool: object) -> OwnTool | None:
     """Returns which of the package's tools this is, also as a schema; None if it is none."""
     if isinstance(tool, Mapping):
-        metadata = tool.get("metadata")
+        notes = tool.get("metadata") or tool.get("extras")
     else:
-        metadata = getattr(tool, "metadata", None)
-    kind = metadata.get(_KEY) if isinstance(metadata, Mapping) else None
+        notes = getattr(tool, "metadata", None)
+    kind = notes.get(_KEY) if isinstance(notes, Mapping) else None
     return OwnTool(kind) if isinstance(kind, str) and kind in {*OwnTool} else None
