@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, NotRequired
 
 from langchain_core.language_models import BaseChatModel
@@ -17,6 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_messages,
 )
+from langchain_core.runnables import RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.config import get_config
@@ -35,6 +37,12 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
     state_update,
 )
+from langchain_ctxbudget.integrations.tool_calls import (
+    ReachableTools,
+    ToolResult,
+    ToolsOfRuns,
+    as_answer,
+)
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import fingerprint, plainly_same, split_instructions, split_turn
 from langchain_ctxbudget.pipeline import (
@@ -50,7 +58,7 @@ from langchain_ctxbudget.pipeline import (
 )
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tools import OwnTool, own_kind
+from langchain_ctxbudget.tools import OwnTool, ToolSet, own_kind
 
 try:
     from langchain.agents.middleware import types
@@ -153,6 +161,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             "runtime_store": runtime_store,
             "agent": agent,
         }
+        self._tools_of_runs = ToolsOfRuns()
         self.tools = []
         if recall_tool:
             self.tools.append(create_recall_tool(self.pipeline, **options))
@@ -187,15 +196,16 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
         parts = _split_request(request)
-        run, engine = self._run(request.runtime, request.state)
+        run, engine = self._run(get_config(), request.runtime, request.state)
         engine = engine.for_model(_model_of_call(request))
-        tools, response_format = _schemas(request)
+        schemas = _schemas(request)
         prompt_request = run.request(
             get_config(),
             Request(
-                tools=tools,
-                response_format=response_format,
+                tools=schemas.tools,
+                response_format=schemas.response_format,
                 cache_mark=request.model_settings.get("cache_control"),
+                binds_chosen_tools=True,
             ),
             request.state,
             [*parts.failures, *failures],
@@ -207,7 +217,45 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         system = None
         if messages and isinstance(messages[0], SystemMessage):
             system = messages.pop(0)
-        return engine, session, request.override(messages=messages, system_message=system)
+        tools = schemas.bound(session.finished.tools)
+        reachable = ReachableTools(engine, request.tools, session.plan.tools.names)
+        self._tools_of_runs.note(run.scope, reachable)
+        return (
+            engine,
+            session,
+            request.override(messages=messages, system_message=system, tools=tools),
+        )
+
+    def wrap_tool_call(
+        self,
+        request: types.ToolCallRequest,
+        handler: Callable[[types.ToolCallRequest], ToolResult],
+    ) -> ToolResult:
+        """Runs a call of a tool that is not bound as if it were, or says how it can be called."""
+        routed = self._routed(request)
+        if isinstance(routed, ToolMessage):
+            return routed
+        return as_answer(request, routed, handler(routed))
+
+    async def awrap_tool_call(
+        self,
+        request: types.ToolCallRequest,
+        handler: Callable[[types.ToolCallRequest], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Runs a call of a tool that is not bound as if it were; see `wrap_tool_call`."""
+        routed = self._routed(request)
+        if isinstance(routed, ToolMessage):
+            return routed
+        return as_answer(request, routed, await handler(routed))
+
+    def _routed(self, request: types.ToolCallRequest) -> types.ToolCallRequest | ToolMessage:
+        """Returns the call to run in the place of one, or what the model is told instead."""
+        runtime = request.runtime
+        run, engine = self._run(runtime.config, runtime, request.state)
+        tools = self._tools_of_runs.find(run.scope)
+        if tools is None:  # another process has asked the model
+            tools = ReachableTools(engine, runtime.tools)
+        return tools.routed(request)
 
     def _finished(
         self, engine: Engine, session: Session, response: types.ModelResponse[Any] | AIMessage
@@ -236,7 +284,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         await adrive(self._store_turn(state, runtime))
 
     def _store_turn(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
-        run, engine = self._run(runtime, state)
+        run, engine = self._run(get_config(), runtime, state)
         if run.scope.is_kept:
             messages = convert_to_messages(state["messages"])
             task = is_task(get_config())
@@ -245,11 +293,11 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         else:
             engine.workspace.open_conversations.drop(run.scope)
 
-    def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
+    def _run(
+        self, config: RunnableConfig, runtime: object, state: Mapping[str, Any]
+    ) -> tuple[Run, Engine]:
         messages = state.get("messages") or ()
-        run = run_of(
-            get_config(), self._default_user, runtime, agent=self._agent, messages=messages
-        )
+        run = run_of(config, self._default_user, runtime, agent=self._agent, messages=messages)
         run = run.under(self.pipeline.settings)
         return run, self.pipeline.engine.over_store(run.store if self._runtime_store else None)
 
@@ -366,49 +414,115 @@ class _ChangedRequest:
                 self.turn.append(message)
 
 
-def _schemas(request: types.ModelRequest[Any]) -> tuple[list[Any], object]:
+@dataclass(frozen=True, slots=True)
+class _Schemas:
+    """The schemas of a request: of its tools, and of its response format."""
+
+    tools: list[Any]
+    """The tools as the model gets them, with those for a structured answer."""
+    response_format: object
+    given: Sequence[Any]
+    """The agent's own tools, which stand first among them, in the same order."""
+
+    def bound(self, chosen: Sequence[Any]) -> list[Any]:
+        """Returns the agent's own tools that a prompt has chosen, and those of the package.
+
+        The agent binds the tools for its structured answer itself.
+        """
+        own = {id(tool): given for tool, given in zip(self.tools, self.given, strict=False)}
+        answers = set(map(id, self.tools[len(self.given) :]))
+        return [own.get(id(tool), tool) for tool in chosen if id(tool) not in answers]
+
+
+def _schemas(request: types.ModelRequest[Any]) -> _Schemas:
     """Returns the tools and the response format as the agent will bind them.
 
     The agent decides at the call whether a schema goes as the provider's format or as a tool; both
     are counted then.
     """
-    tools: list[Any] = list(request.tools)
+    given = request.tools
+    tools: list[Any] = list(given)
     wanted: Any = request.response_format
     if wanted is None:
-        return tools, request.model_settings.get("response_format")
+        tools = [_required(tool) if _is_wanted(tool, request) else tool for tool in tools]
+        return _Schemas(tools, request.model_settings.get("response_format"), given)
     if isinstance(wanted, ToolStrategy):
-        return [*tools, *_answer_tools(wanted)], None
-    strict_tools = [_strict(tool) for tool in tools]
+        return _Schemas([*tools, *_answer_tools(wanted.schema)], None, given)
+    strict_tools = _strict_tools(ToolSet.of(tools))
     if isinstance(wanted, ProviderStrategy):
-        return strict_tools, wanted.to_model_kwargs()["response_format"]
+        return _Schemas([*strict_tools], wanted.to_model_kwargs()["response_format"], given)
     schema: Any = wanted.schema if isinstance(wanted, AutoStrategy) else wanted
     response_format = ProviderStrategy(schema=schema).to_model_kwargs()["response_format"]
-    return [*strict_tools, *_answer_tools(ToolStrategy(schema=schema))], response_format
+    return _Schemas([*strict_tools, *_answer_tools(schema)], response_format, given)
 
 
-def _answer_tools(strategy: ToolStrategy[Any]) -> list[Any]:
+def _is_wanted(tool: Any, request: types.ModelRequest[Any]) -> bool:
+    """Tells whether the model must call a tool."""
+    choice: Any = request.tool_choice
+    if isinstance(choice, Mapping):
+        choice = choice.get("function", choice)
+        choice = choice.get("name") if isinstance(choice, Mapping) else None
+    return isinstance(choice, str) and getattr(tool, "name", None) == choice
+
+
+class _Same:
+    """An object as a key of a cache, which is the same as no other one."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+def _answer_tools(schema: Any) -> tuple[Any, ...]:
     """Returns the tools by which a model gives its structured answer."""
-    return [
+    return _answer_tools_of(_Same(schema))
+
+
+# The same objects each time, so that the tools of a call are read once.
+@lru_cache(maxsize=32)
+def _answer_tools_of(schema: _Same) -> tuple[Any, ...]:
+    return tuple(
         {
             "name": spec.name,
             "description": spec.description,
             "parameters": spec.json_schema,
+            "extras": OwnTool.REQUIRED.mark,
         }
-        for spec in strategy.schema_specs
-    ]
+        for spec in ToolStrategy(schema=schema.value).schema_specs
+    )
 
 
-def _strict(tool: Any) -> Any:
-    """Returns a tool as OpenAI's models bind it beside a response format: its longest form."""
+def _required(tool: Any) -> Any:
+    """Returns the schema of a tool that is bound in any case."""
+    return _required_of(_Same(tool))
+
+
+@lru_cache(maxsize=32)
+def _required_of(tool: _Same) -> Any:
+    return _schema_of(tool.value, strict=None, kind=OwnTool.REQUIRED)
+
+
+@lru_cache(maxsize=32)
+def _strict_tools(known: ToolSet) -> tuple[Any, ...]:
+    """Returns tools as OpenAI's models bind them beside a response format: their longest form."""
+    return tuple(
+        _schema_of(tool.given, strict=True, kind=own_kind(tool.given)) for tool in known.tools
+    )
+
+
+def _schema_of(tool: Any, *, strict: bool | None, kind: OwnTool | None) -> Any:
+    """Returns the schema of a tool as it is bound, with what stands beside it."""
     try:
-        strict = convert_to_openai_tool(tool, strict=True)
+        schema = convert_to_openai_tool(tool, strict=strict)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         return tool
-    for name in ("extras", "metadata"):
-        value = getattr(tool, name, None)
-        if value:
-            strict[name] = value
-    return strict
+    extras = {**(getattr(tool, "extras", None) or {}), **(kind.mark if kind else {})}
+    return {**schema, "extras": extras} if extras else schema
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:

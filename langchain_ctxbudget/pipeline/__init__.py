@@ -15,3 +15,10 @@ from langchain_ctxbudget.pipeline.runs import (
 )
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.stored import StoredConversation
+from langchain_ctxbudget.pipeline.tool_search import (
+    CallInput,
+    found_tools,
+    runnable_tool,
+    search_tools,
+    wanted_call,
+)
