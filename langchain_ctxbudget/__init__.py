@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.integrations.memory import BudgetedMemory
     from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
-    from langchain_ctxbudget.integrations.tools import create_recall_tool
+    from langchain_ctxbudget.integrations.tools import create_recall_tool, create_tool_search
     from langchain_ctxbudget.pipeline import ContextPipeline, CostForecast
     from langchain_ctxbudget.prompt import AssembledContext
     from langchain_ctxbudget.report import ContextReport
@@ -47,6 +47,7 @@ __all__ = [
     "__version__",
     "build_context_graph",
     "create_recall_tool",
+    "create_tool_search",
 ]
 
 for _name, _package in (
@@ -79,6 +80,7 @@ _HOMES = {
     "TokenCounter": "tokens.counters",
     "build_context_graph": "integrations.graph",
     "create_recall_tool": "integrations.tools",
+    "create_tool_search": "integrations.tools",
 }
 
 

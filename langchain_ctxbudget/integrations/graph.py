@@ -24,6 +24,7 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
     state_update,
 )
+from langchain_ctxbudget.integrations.tool_calls import TOOLS_KEY
 from langchain_ctxbudget.messages import instruction
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
@@ -38,6 +39,11 @@ from langchain_ctxbudget.settings import ContextSettings
 NODES = (*prompts.STEPS, prompts.LAST_STEP)
 SENT_KEY = "llm_input_messages"
 """The key of a state that has the messages to send."""
+_KEPT_FOR_MODEL = {
+    SENT_KEY: f"`{SENT_KEY}: list[AnyMessage]`; the model is called with its value",
+    TOOLS_KEY: f"`{TOOLS_KEY}: list[str]`; the tools that it names are bound to the model",
+}
+"""What a graph's state needs so that its model gets what a prompt has chosen, by its keys."""
 
 
 class ContextInput(TypedDict):
@@ -48,12 +54,13 @@ class ContextInput(TypedDict):
 
 
 class ContextOutput(TypedDict):
-    """The messages to send, a report where asked for, and the turn's background.
+    """The messages to send, the names of the tools to bind, a report, and the turn's background.
 
     An agent's state keeps the background.
     """
 
     llm_input_messages: list[AnyMessage]
+    llm_input_tools: NotRequired[list[str]]
     context_report: NotRequired[Annotated[dict[str, Any] | None, newest]]
     ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, newest]]
 
@@ -78,8 +85,13 @@ class ContextState(ContextInput, ContextOutput):
 class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]):
     """The six steps as a graph.
 
-    It refuses to be a node of a graph whose state has no key for the messages to send.
+    It refuses to be a node of a graph whose state has no key for the messages to send, or for the
+    tools to bind where it chooses them.
     """
+
+    def __init__(self, *, kept_keys: Sequence[str] = (SENT_KEY,), **parts: Any) -> None:
+        super().__init__(**parts)
+        self.kept_keys = kept_keys
 
     def stream(
         self,
@@ -89,7 +101,7 @@ class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, Co
     ) -> Iterator[Any]:
         """Runs the steps; `invoke` does so by this, too."""
         if _is_node_of_run(self, config):
-            _require_place(config)
+            _require_places(config, self.kept_keys)
         return super().stream(input, config, **options)
 
     def astream(
@@ -100,7 +112,7 @@ class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, Co
     ) -> AsyncIterator[Any]:
         """Runs the steps; `ainvoke` does so by this, too."""
         if _is_node_of_run(self, config):
-            _require_place(config)
+            _require_places(config, self.kept_keys)
         return super().astream(input, config, **options)
 
 
@@ -125,29 +137,33 @@ def _writes_channels(runnable: object) -> bool:
     return type(runnable).__name__ == "ChannelWrite"
 
 
-def _require_place(config: RunnableConfig | None) -> None:
-    """Refuses a state that has no key for the messages to send."""
+def _require_places(config: RunnableConfig | None, keys: Sequence[str]) -> None:
+    """Refuses a state that has no place for what the model is to get."""
     read = (config or {}).get("configurable", {}).get("__pregel_read")
     if read is None:
         return
-    try:
-        read(SENT_KEY)
-    except KeyError as error:
-        raise InvalidSettingsError(
-            f"The graph's state has no key {SENT_KEY!r}, so what this node gives would be lost. "
-            f"Add it to the state: `{SENT_KEY}: list[AnyMessage]`; "
-            "the model is called with its value"
-        ) from error
+    for key in keys:
+        try:
+            read(key)
+        except KeyError as error:
+            raise InvalidSettingsError(
+                f"The graph's state has no key {key!r}, so what this node gives would be lost. "
+                f"Add it to the state: {_KEPT_FOR_MODEL[key]}"
+            ) from error
 
 
 class ContextNode(Runnable[ContextState, dict[str, Any]]):
     """One step as a node, in both forms; LangGraph makes its trace."""
 
     def __init__(
-        self, name: str, step: Callable[[str, ContextState, RunnableConfig], Flow[dict[str, Any]]]
+        self,
+        name: str,
+        step: Callable[[str, ContextState, RunnableConfig], Flow[dict[str, Any]]],
+        kept_keys: Sequence[str],
     ) -> None:
         self.name = name
         self._step = step
+        self._kept_keys = kept_keys
 
     def invoke(
         self,
@@ -157,7 +173,7 @@ class ContextNode(Runnable[ContextState, dict[str, Any]]):
     ) -> dict[str, Any]:
         """Runs the step."""
         if self.name == prompts.LAST_STEP:
-            _require_place(config)
+            _require_places(config, self._kept_keys)
         return drive(self._step(str(self.name), input, config or {}))
 
     async def ainvoke(
@@ -168,7 +184,7 @@ class ContextNode(Runnable[ContextState, dict[str, Any]]):
     ) -> dict[str, Any]:
         """Runs the step."""
         if self.name == prompts.LAST_STEP:
-            _require_place(config)
+            _require_places(config, self._kept_keys)
         return await adrive(self._step(str(self.name), input, config or {}))
 
 
@@ -189,17 +205,19 @@ def build_context_graph(
     """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph.
 
     The graph goes from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn":
-    {...}}`. The conversation in the store is first made equal to the messages before the current
-    turn (`sync`); those in the state are not changed. User and conversation are the run's
-    (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`, `device_id` and
-    `context_settings`; without a thread a run is a conversation of its own, in memory only.
+    {...}}`, and with tools also to `"llm_input_tools"`: the names of those to bind, which are fewer
+    with the setting `tool_tokens`; see `create_tool_search`. The conversation in the store is first
+    made equal to the messages before the current turn (`sync`); those in the state are not changed.
+    User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`), as are
+    `persona_id`, `device_id` and `context_settings`; without a thread a run is a conversation of
+    its own, in memory only.
 
     Args:
         pipeline: the pipeline, or the settings of one that is made here.
         default_user: the user where the run names none; without one that is an error.
         prompt: the agent's own instructions, behind the pipeline's system prompt; to be given here
             alone.
-        tools: the tools of the model, hand-off tools included; counted as they are sent.
+        tools: all tools of the model, hand-off tools included; counted as they are sent.
         response_format: a schema that the model must answer in; counted as it is sent.
         runtime_store: True keeps conversations in the store that the graph was compiled with, where
             there is one.
@@ -225,6 +243,9 @@ def build_context_graph(
     own_nodes = dict(nodes or {})
     _require_nodes(own_nodes)
     engine = pipeline_of(pipeline).engine
+    kept_keys = [SENT_KEY]
+    if engine.settings.tool_tokens is not None:
+        kept_keys.append(TOOLS_KEY)
     require_report(report)
     require_default_user(default_user)
 
@@ -238,21 +259,24 @@ def build_context_graph(
         )
         if session.context is None:
             return update
-        return {
-            "llm_input_messages": session.context.messages,
+        update = {
+            SENT_KEY: session.context.messages,
             **state_update(session, report, "context_report"),
         }
+        if tools:
+            update[TOOLS_KEY] = [*session.plan.tools.names]
+        return update
 
     graph = StateGraph(
         ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput
     )
     for before, name in pairwise((START, *NODES)):
-        graph.add_node(name, own_nodes.get(name) or ContextNode(name, step))
+        graph.add_node(name, own_nodes.get(name) or ContextNode(name, step, kept_keys))
         graph.add_edge(before, name)
     graph.add_edge(prompts.LAST_STEP, END)
     compiled = graph.compile(name="context_budget", checkpointer=checkpointer)
     parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
-    return ContextGraph(**parts).with_config(tags=["ctxbudget"])
+    return ContextGraph(kept_keys=kept_keys, **parts).with_config(tags=["ctxbudget"])
 
 
 def _request_of_agent(

@@ -4,8 +4,8 @@ What is done for the tools of an agent, and for those of a `ToolNode` of one's o
 """
 
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -30,6 +30,8 @@ from langchain_ctxbudget.worker import new_mutex
 
 MOST_RUNS = 1_000
 """Runs whose tools are remembered between a model's answer and its calls."""
+TOOLS_KEY = "llm_input_tools"
+"""The key of a state that has the names of the tools to bind."""
 ToolResult: TypeAlias = ToolMessage | Command[Any]
 
 
@@ -133,6 +135,61 @@ class ToolsOfRuns:
         """Returns the tools of a run's last model call; None if another process has made it."""
         with self._mutex:
             return self._tools.get(run)
+
+
+class ToolSearch:
+    """The tools by which a model gets at others, and what a `ToolNode` does with their calls.
+
+    `create_tool_search` makes it.
+    """
+
+    def __init__(self, engine: Engine, tools: Sequence[Any]) -> None:
+        self._reachable = ReachableTools(engine, tuple(tools))
+
+    @property
+    def tools(self) -> list[BaseTool]:
+        """The tools `find_tools` and `call_tool`."""
+        return [*self._reachable.for_search]
+
+    def bound(self, names: Sequence[str] | None) -> list[Any]:
+        """Returns the tools to bind to a model.
+
+        Args:
+            names: the names that a prompt has chosen, as `llm_input_tools` has them; None for all
+                tools of the application.
+        """
+        known = self._reachable.known.tools
+        if names is None:
+            return [tool.given for tool in known]
+        wanted = frozenset(names)
+        bound = [tool.given for tool in known if tool.name in wanted or not tool.is_function]
+        return bound + [tool for tool in self.tools if tool.name in wanted]
+
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        execute: Callable[[ToolCallRequest], ToolResult],
+    ) -> ToolResult:
+        """Runs a call of a tool that is not bound as if it were; for `ToolNode`."""
+        routed = self._routed(request)
+        if isinstance(routed, ToolMessage):
+            return routed
+        return as_answer(request, routed, execute(routed))
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        execute: Callable[[ToolCallRequest], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Runs a call of a tool that is not bound as if it were; for `ToolNode`."""
+        routed = self._routed(request)
+        if isinstance(routed, ToolMessage):
+            return routed
+        return as_answer(request, routed, await execute(routed))
+
+    def _routed(self, request: ToolCallRequest) -> ToolCallRequest | ToolMessage:
+        bound = request.state.get(TOOLS_KEY) if isinstance(request.state, Mapping) else None
+        return replace(self._reachable, bound=bound).routed(request)
 
 
 def _kind(request: ToolCallRequest) -> OwnTool | None:

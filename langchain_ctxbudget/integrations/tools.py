@@ -15,6 +15,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, requi
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
+from langchain_ctxbudget.integrations.tool_calls import ToolSearch
 from langchain_ctxbudget.messages import Count, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
@@ -30,6 +31,7 @@ from langchain_ctxbudget.retrieval import (
     by_reference,
     media_again,
 )
+from langchain_ctxbudget.tokens import require_schemas
 from langchain_ctxbudget.tools import OwnTool
 
 MIN_RECALL_TOKENS = 64
@@ -191,6 +193,38 @@ def create_compaction_tool(
         description=_ENGLISH["compact"],
         metadata=OwnTool.COMPACT.mark,
     )
+
+
+def create_tool_search(pipeline: ContextPipeline, tools: Sequence[Any]) -> ToolSearch:
+    """Creates the tools by which a model gets at tools that are not bound, for a graph of your own.
+
+    They are for the setting `tool_tokens`. Give the same tools to `build_context_graph`, bind
+    `bound(state["llm_input_tools"])`, and let a `ToolNode` know both sorts of tools.
+
+    Args:
+        pipeline: the pipeline that makes the prompts; its embeddings search the tools.
+        tools: all tools of the application.
+
+    Example:
+        >>> from langchain_core.tools import tool
+        >>> from langgraph.prebuilt import ToolNode
+        >>> from langchain_ctxbudget import ContextPipeline, create_tool_search
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     "Adds two numbers."
+        ...     return a + b
+        >>> search = create_tool_search(ContextPipeline({"tool_tokens": 1_000}), [add])
+        >>> node = ToolNode(
+        ...     [add, *search.tools],
+        ...     wrap_tool_call=search.wrap_tool_call,
+        ...     awrap_tool_call=search.awrap_tool_call,
+        ... )
+        >>> [each.name for each in search.bound(["add", "find_tools"])]
+        ['add', 'find_tools']
+    """
+    require_pipeline(pipeline, "give it the one that makes the prompts")
+    require_schemas(tools, None)
+    return ToolSearch(pipeline.engine, tools)
 
 
 def _quoted(transcript: Transcript, reference: str, max_tokens: int, count: Count) -> Recalled:

@@ -117,7 +117,7 @@ def test_tools_prompt_and_response_format_are_counted_as_sent(
             system_prompt=system_prompt,
         )
         question = HumanMessage("The weather?")
-        state = agents.ask(agent, {"messages": [*agents.long_history(8), question]})
+        state = agents.ask(agent, {"messages": [*agents.long_history(), question]})
 
     [request] = server.received
     assert recount(request) <= state["ctxbudget_report"]["total_tokens"] <= agents.BUDGET_TOKENS
