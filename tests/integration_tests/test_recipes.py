@@ -1,11 +1,14 @@
 """Agents of other packages with our middleware or our graph, as the pages say.
 
-The packages are Deep Agents, supervisor and swarm.
+The packages are Deep Agents, MCP adapters, supervisor and swarm.
 
 They are the extra `recipes`, which CI installs for these tests alone; without one, its test is
 skipped.
 """
 
+import asyncio
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import CONFIG, ask, long_history, look_up, scripted, wants
+from tests.integration_tests.test_tools_of_agents import TOOLS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -61,6 +65,56 @@ def test_a_deep_agent_needs_nothing_but_the_middleware(deepagents: Any) -> None:
     assert has_short_prompts(model, 320)
     texts = "\n".join(str(message.content) for message in second["messages"])
     assert "summary of the conversation" not in texts
+
+
+def test_a_deep_agent_calls_tools_that_are_not_bound(deepagents: Any) -> None:
+    settings = {"max_context_tokens": 9_000, "tool_tokens": 1_500}
+    model = scripted(
+        wants("write_file", key="w", file_path="/a.md", content="Apples."),
+        wants("call_tool", key="c", name="read_file", arguments='{"file_path": "/a.md"}'),
+        "Apples.",
+    )
+    agent = deepagents.create_deep_agent(
+        model,
+        tools=TOOLS,
+        middleware=[ContextBudgetMiddleware(settings, default_user="ada")],
+        checkpointer=InMemorySaver(),
+    )
+
+    state = ask(agent, HumanMessage("Write a note about apples."))
+
+    assert "Apples." in state["messages"][-2].text
+    assert len(model.bound[0]) < len(TOOLS)
+
+
+@pytest.fixture
+def mcp_tools() -> list[Any]:
+    """The tools of a small MCP server, over stdio."""
+    mcp = pytest.importorskip(
+        "langchain_mcp_adapters.client", reason="langchain-mcp-adapters is not installed"
+    )
+    server = Path(__file__).parents[1] / "mcp_server.py"
+    connection = {"command": sys.executable, "args": [str(server)], "transport": "stdio"}
+    client = mcp.MultiServerMCPClient({"notes": connection})
+    return list(asyncio.run(client.get_tools()))
+
+
+def test_tools_of_an_mcp_server_are_found_and_called(mcp_tools: list[Any]) -> None:
+    settings = {"max_context_tokens": 4_000, "tool_tokens": 600}
+    model = scripted(
+        wants("find_tools", key="f", query="read note number 33"),
+        wants("call_tool", key="c", name="note_33", arguments='{"topic": "roses"}'),
+        "Roses.",
+    )
+    middleware = ContextBudgetMiddleware(settings, default_user="ada")
+    agent = create_agent(model, mcp_tools, middleware=[middleware], checkpointer=InMemorySaver())
+
+    state = ask(agent, HumanMessage("What do my notes say about roses?"))
+
+    texts = [message.text for message in state["messages"]]
+    assert "- topic (string, required)" in texts[2]
+    assert texts[4] == "note 33 about roses"
+    assert len(model.bound[0]) < len(mcp_tools)
 
 
 def test_sub_agents_of_a_deep_agent_have_conversations_of_their_own(deepagents: Any) -> None:

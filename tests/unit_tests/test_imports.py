@@ -35,6 +35,7 @@ PUBLIC = [
     "__version__",
     "build_context_graph",
     "create_recall_tool",
+    "create_tool_search",
 ]
 
 FLOORS = [
