@@ -66,7 +66,9 @@ def shown_rules(view: View) -> ShownRules:
     """
     groups = view.history.groups
     missing = [
-        rule for rule in _in_force(view) if not _is_said(rule, groups) and not _is_noted(rule, view)
+        rule
+        for rule in _in_force(view)
+        if not _is_said(rule, groups) and not _is_in_left_out_middle(rule, view)
     ]
     return _fitting(missing, view.counter.count_text, view.limit_tokens)
 
@@ -225,6 +227,19 @@ def _is_noted(sentence: StandingRule, view: View) -> bool:
     """Tells whether a sentence about rules stands where the middle of the prompt is left out."""
     cut = view.history.record
     return cut is not None and rule_line(sentence) in cut.rules_within
+
+
+def _is_in_left_out_middle(rule: StandingRule, view: View) -> bool:
+    """Tells whether the message of a rule is left out of the middle of the prompt.
+
+    The line that stands there says what of such rules still holds. One that it does not say was
+    replaced or taken back by what stands behind it.
+    """
+    cut = view.history.record
+    if cut is None or rule.position is None:
+        return False
+    first, end = cut.left_out
+    return first <= rule.position < end
 
 
 def _in_force(view: View) -> list[StandingRule]:
