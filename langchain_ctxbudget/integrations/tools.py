@@ -195,6 +195,7 @@ def create_compaction_tool(
     )
 
 
+@checks_names()
 def create_tool_search(pipeline: ContextPipeline, tools: Sequence[Any]) -> ToolSearch:
     """Creates the tools by which a model gets at tools that are not bound, for a graph of your own.
 

@@ -272,6 +272,31 @@ def test_a_left_out_rule_does_not_cause_a_rebuild(after_a_pause: Talk) -> None:
 
 
 @pytest.fixture(scope="module")
+def replaced_behind_the_middle() -> Iterator[Talk]:
+    """A conversation whose left-out middle has a rule that is taken back behind it."""
+    clock = Clock()
+    with pipeline_over(clock) as pipeline:
+        talk = Talk(pipeline.conversation("c1", user_id="ada"), clock)
+        talk.go_on(3)
+        talk.say(NO_PUSH)
+        clock.now += timedelta(minutes=10)
+        while talk.prompts[-1].report.total_tokens < BUDGET * 0.8:
+            talk.go_on(1)
+        talk.say(PUSH_AGAIN)
+        talk.go_on(3)
+        yield talk
+
+
+def test_a_rule_that_was_taken_back_behind_the_middle_is_not_said(
+    replaced_behind_the_middle: Talk,
+) -> None:
+    prompts = replaced_behind_the_middle.prompts
+    shortened = [one for one in prompts if one.report.stability.mode == "shortened"]
+
+    assert line_of(NO_PUSH) not in sent(shortened[-1])
+
+
+@pytest.fixture(scope="module")
 def lifted_in_the_middle() -> Iterator[Talk]:
     """A conversation that begins with a rule; the middle, which takes it back, is left out."""
     clock = Clock()
