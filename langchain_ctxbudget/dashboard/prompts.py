@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import layers
-from langchain_ctxbudget.budget import Fragment, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, fingerprint, plain_text
 from langchain_ctxbudget.prompt import Content, Prompt
 from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
@@ -49,12 +49,14 @@ class Quotation(NamedTuple):
 class Place(IntEnum):
     """Where an item stands in a prompt, in order."""
 
-    SYSTEM = 0
-    SUMMARY = 1
-    AS_SENT = 2
+    TOOLS = 0
+    """The schemas that stand in front of all messages."""
+    SYSTEM = 1
+    SUMMARY = 2
+    AS_SENT = 3
     """In the background of an earlier message; a report does not say of which."""
-    HISTORY = 3
-    TURN = 4
+    HISTORY = 4
+    TURN = 5
 
 
 def exact(prompt: Prompt) -> list[Shown]:
@@ -203,17 +205,18 @@ def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], Quotatio
             role = _role_of(place, quotation)
             shown.append({"role": role, "name": None, "tokens": 0, "parts": []})
             last_place = place
+        text = item.id if place is Place.TOOLS else quotation.text
         message = shown[-1]
         message["tokens"] += item.tokens
-        message["parts"].append(
-            {"layer": layer, "item": item.id, "text": quotation.text, "cached": None}
-        )
+        message["parts"].append({"layer": layer, "item": item.id, "text": text, "cached": None})
     return shown
 
 
 def _role_of(place: Place, quotation: Quotation) -> str:
     if place is Place.HISTORY:
         return quotation.role
+    if place is Place.TOOLS:
+        return "tools"
     if place is Place.SYSTEM:
         return "system"
     return "human"
@@ -222,6 +225,8 @@ def _role_of(place: Place, quotation: Quotation) -> str:
 def _place_of(layer: str, item: ReportItem) -> Place:
     if item.reason is Reason.AS_SENT:
         return Place.AS_SENT
+    if layer == Layer.TOOLS and item.reason is not Reason.NAMES_TOOLS:
+        return Place.TOOLS
     place = layers.place_of(layer)
     if place is layers.Place.HISTORY:
         return Place.SUMMARY if item.reason is Reason.SUMMARY else Place.HISTORY

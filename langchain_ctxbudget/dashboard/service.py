@@ -63,7 +63,7 @@ CONFLICT = 409
 DEFAULT_QUESTION = "What do you know?"
 """The question of a conversation in which its user has said nothing."""
 KNOWLEDGE_TIER = 2
-TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
+TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L4": 4, "L5": 1, "L6": 4, "L7": 1, "L8": 1}
 """The tier of every layer; of the mixed layers, L1 and L5, that of their framing. All others are
 knowledge."""
 TIER_OF_SOURCE = {"memories": 2, "documents": 3, "messages": 4, "conversations": 4}

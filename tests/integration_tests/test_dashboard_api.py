@@ -795,3 +795,42 @@ async def test_a_rule_of_the_application_is_not_lifted() -> None:
             [rule] = await rules_of(client)
             await post(client, "rules/lift", {"session_id": "trip", "rule_id": rule["id"]}, 409)
             assert await rules_of(client) == [rule]
+
+
+# Tools
+
+
+TOOLS = [
+    {"name": f"tool_{number}", "description": f"Does {number}.", "parameters": {}}
+    for number in range(30)
+]
+
+
+async def with_tools() -> dict[str, Any]:
+    """The status of a session whose last prompt chose some of many tools."""
+    pipeline = two_users()
+    settings = {"max_context_tokens": 1_500, "tool_tokens": 300}
+    pipeline.assemble("Do 7.", **ADA, tools=TOOLS, settings=settings)
+    assert pipeline.flush(30)
+    async with served(pipeline) as client:
+        return dict(await get(client, "status", session_id="trip"))
+
+
+async def test_tools_stand_in_front_of_the_messages() -> None:
+    first = (await with_tools())["prompt"][0]
+    assert (first["role"], first["parts"][0]["layer"]) == ("tools", "L8")
+    assert "tool_7" in [part["text"] for part in first["parts"]]
+
+
+async def test_tools_that_are_not_bound_are_listed_with_their_reason() -> None:
+    report = (await with_tools())["current_context"]
+    [layer] = [each for each in report["layers"] if each["layer"] == "L8"]
+    assert {item["reason"] for item in layer["items"] if item["status"] == "omitted"} == {
+        "to_be_found"
+    }
+
+
+async def test_tools_count_as_always_sent() -> None:
+    status = await with_tools()
+    [layer] = [each for each in status["current_context"]["layers"] if each["layer"] == "L8"]
+    assert status["tier_breakdown"]["tier1"]["tokens"] >= layer["used_tokens"]
