@@ -1,7 +1,7 @@
 // What a prompt costs, how it was made, what is left out of it, and what has been used.
 
 import { count, el, fill, money, percent, plural, said } from "./dom.js";
-import { labelOf, nameOf, reasonOf } from "./words.js";
+import { nameOf, reasonOf } from "./words.js";
 
 const LIMITS = {
   session_tokens: "tokens of this session",
@@ -124,7 +124,7 @@ export function showOut(report) {
 function leftOut({ layer, reason, items, more }) {
   const number = el("strong", {}, count(items.length + more));
   const entry = (item) =>
-    el("li", {}, said(labelOf(layer, item)), el("span", { class: "muted number" }, ` ${plural(item.tokens, "token")}`));
+    el("li", {}, said(item.preview || item.id), el("span", { class: "muted number" }, ` ${plural(item.tokens, "token")}`));
   return el(
     "details",
     {},

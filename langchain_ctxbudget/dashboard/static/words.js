@@ -7,7 +7,6 @@ const SOURCES = {
   memories: "a memory",
   documents: "a document",
 };
-const TOOLS = "L8";
 const OWN_COLOURS = 3;
 const own = [];
 
@@ -17,12 +16,6 @@ export const reasonOf = (reason) => words.reasons[reason] ?? reason;
 export const stateOf = (state) => words.states[state] ?? state;
 export const states = () => Object.keys(words.states);
 export const sourceOf = (source) => SOURCES[source] ?? source;
-
-/** What an item is called in a list: a tool by its name, all others by how they begin. */
-export function labelOf(layer, item) {
-  if (layer === TOOLS && item.preview) return `${item.id}: ${item.preview}`;
-  return item.preview || item.id;
-}
 
 /** The class that colours a layer; those of the application's own take turns. */
 export function classOf(layer) {
