@@ -40,6 +40,7 @@ from langchain_ctxbudget.providers import (
     opening_before,
     regrouped,
 )
+from langchain_ctxbudget.tokens import CalibratedCounter
 
 SUMMARY_SHARE = 0.04
 """The share of the budget that the summary may take at a rebuild, whatever else wants room."""
@@ -49,12 +50,21 @@ LAST_EXCHANGE_SHARE = 0.5
 """The last exchange stays whole, calls and results included, if it takes at most this share."""
 
 
+def _with_extras(plan: Plan) -> Plan:
+    """Returns the plan with what tools and response format cost."""
+    extras = counted_extras(plan)
+    uncorrected = extras
+    if isinstance(plan.counter, CalibratedCounter):
+        uncorrected = counted_extras(replace(plan, counter=plan.counter.inner))
+    return replace(plan, extras=extras, uncorrected_extras=uncorrected)
+
+
 def allocate(plan: Plan) -> Plan:
     """Divides the share of the limit that the user's usage tier lets in.
 
     Where what must be sent does not fit in that, all of the limit is divided.
     """
-    plan = replace(plan, extras=counted_extras(plan))
+    plan = _with_extras(plan)
     identity_tokens = _identity_tokens(plan)
     lowered = replace(
         plan, limit_tokens=int(plan.limit_tokens * plan.request.allowance.tier.budget_share)

@@ -421,6 +421,8 @@ class Plan:
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of what is sent beside the messages, tools and response format, by their names in
     errors."""
+    uncorrected_extras: Mapping[str, int] = field(default_factory=dict)
+    """The same without corrections by reported usage, which change from answer to answer."""
     findings: Findings = field(default_factory=Findings)
     """What was found that may have to do with the message."""
     turn: PlannedTurn = field(default_factory=PlannedTurn)
@@ -597,11 +599,12 @@ class Plan:
 
     @property
     def fixed_extras(self) -> list[tuple[str, int]]:
-        """The extras that stand in front of the messages, in a fixed order.
+        """The extras that stand in front of the messages, in a fixed order, uncorrected.
 
         Tools that were loaded stand behind the messages before them.
         """
-        return sorted(item for item in self.extras.items() if item[0] != LOADED_TOOLS)
+        extras = self.uncorrected_extras.items()
+        return sorted(item for item in extras if item[0] != LOADED_TOOLS)
 
     @property
     def extras_beside_tools(self) -> dict[str, int]:
