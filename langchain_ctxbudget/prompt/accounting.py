@@ -22,6 +22,7 @@ from langchain_ctxbudget.layers import (
 )
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import Content, Measure
+from langchain_ctxbudget.prompt.extension import GROWTH_POLICY
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild
 from langchain_ctxbudget.prompt.plan import Plan
@@ -230,10 +231,11 @@ def _notes(plan: Plan) -> tuple[str, ...]:
         which = "1 message" if messages == 1 else f"{messages:,} messages"
         notes.append(f"nothing was learned from {which}: a game, a story or a supposition")
     smallest_tokens = plan.request.cache_terms.smallest_tokens
-    if plan.limit_tokens < smallest_tokens <= whole_tokens(plan):
+    rebuilt_tokens = plan.limit_tokens * GROWTH_POLICY.rebuild_share
+    if rebuilt_tokens < smallest_tokens <= whole_tokens(plan):
         notes.append(
-            f"a budget of {plan.limit_tokens:,} tokens is below the {smallest_tokens:,} of the "
-            "smallest prompt that the provider caches: sending everything may cost less"
+            f"a budget of {plan.limit_tokens:,} tokens is small beside the {smallest_tokens:,} of "
+            "the smallest prompt that the provider caches: sending everything may cost less"
         )
     return tuple(notes)
 

@@ -31,6 +31,7 @@ TOLERANCE = 1.05
 """A prompt sends what was found for earlier messages again, which everything does not have."""
 FREE_TO_READ = 0.05
 """Where reading costs less than that, the price of one rebuild is never saved."""
+SMALL_BUDGET = 5_000
 WORDS = "river bike train garden invoice python roof oven letter museum violin ticket".split()
 
 
@@ -71,7 +72,8 @@ def reports_of(
             clock.now += timedelta(seconds=pause)
             context = chat.assemble(HumanMessage(text(rng, rng.randint(5, 60))))
             yield context.report
-            chat.add(context.turn, AIMessage(text(rng, rng.randint(200, 900))))
+            words = rng.randint(200, 900) * budget // SMALL_BUDGET
+            chat.add(context.turn, AIMessage(text(rng, words)))
 
 
 def turns_above(reports: Iterator[ContextReport], debt: float) -> list[int]:
@@ -98,7 +100,7 @@ def turns_above(reports: Iterator[ContextReport], debt: float) -> list[int]:
 def test_no_conversation_costs_more_than_everything(
     terms: CacheTerms, pauses: list[float], seed: int
 ) -> None:
-    budget = 5_000
+    budget = max(SMALL_BUDGET, 3 * terms.smallest_tokens)
     debt = 0.0
     if terms.read_price < FREE_TO_READ:
         debt = terms.cost(int(budget * GROWTH_POLICY.rebuild_share))
@@ -111,11 +113,11 @@ def notes_of(terms: CacheTerms, budget: int, turns: int) -> Sequence[str]:
     return [*reports_of(terms, budget, [60] * turns, 1)][-1].notes
 
 
-def test_a_budget_below_the_smallest_cached_prompt_is_told() -> None:
-    assert notes_of(GEMINI, 3_000, 20) == (
+def test_a_budget_that_is_small_beside_the_smallest_cached_prompt_is_told() -> None:
+    assert notes_of(GEMINI, 5_000, 20) == (
         (
-            "a budget of 3,000 tokens is below the 4,096 of the smallest prompt that the provider "
-            "caches: sending everything may cost less"
+            "a budget of 5,000 tokens is small beside the 4,096 of the smallest prompt that the "
+            "provider caches: sending everything may cost less"
         ),
     )
 
@@ -124,7 +126,7 @@ def test_a_budget_below_the_smallest_cached_prompt_is_told() -> None:
     ("budget", "turns"),
     [
         pytest.param(3_000, 2, id="everything is small, too"),
-        pytest.param(5_000, 20, id="a larger budget"),
+        pytest.param(12_000, 20, id="a larger budget"),
     ],
 )
 def test_other_budgets_have_no_such_note(budget: int, turns: int) -> None:
