@@ -61,7 +61,7 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
     # Without a last prompt this may be a call of a loop whose first prompt another process made:
     # then what the loop has called since must not change the list.
     used = used_tools(plan) if last else _called_before_turn(plan)
-    chosen = _chosen_for_message(plan, given, used)
+    chosen = _chosen_for_message(plan, given, used, offers_for_left_out=offers_for_left_out)
     return _with_tools(plan, given, chosen, offers_for_left_out=offers_for_left_out)
 
 
@@ -84,7 +84,7 @@ def lacks_tools_for_left_out(plan: Plan) -> bool:
 
 def has_tools_to_choose_from(plan: Plan) -> bool:
     """Tells whether the tools of a call cost more than may be bound."""
-    return plan.request.settings.tool_tokens is not None and not _Given.of(plan).fits
+    return not _Given.of(plan).fits(offers_for_left_out=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +152,30 @@ class _Given:
             for_left_out=parts.for_left_out if plan.request.binds_chosen_tools else (),
         )
 
-    @property
-    def fits(self) -> bool:
-        """True if all tools may be bound, so that none has to be found."""
+    def fits(self, *, offers_for_left_out: bool) -> bool:
+        """Tells whether all tools may be bound, so that none has to be found.
+
+        Args:
+            offers_for_left_out: True if the tools for what is left out are bound.
+        """
         if self.most_tokens is None:
             return True
-        for_search = sum(self.window_tokens[position] for position in self.for_search)
-        return sum(self.window_tokens) - for_search <= self.most_tokens
+        tokens = self.tokens(offers_for_left_out=offers_for_left_out)
+        for_search = sum(tokens[position] for position in self.for_search)
+        return sum(tokens) - for_search <= self.most_tokens
+
+    def tokens(self, *, offers_for_left_out: bool) -> Sequence[int]:
+        """Returns what each tool costs of the limit: nothing while it cannot be bound yet.
+
+        Args:
+            offers_for_left_out: True if the tools for what is left out are bound.
+        """
+        if offers_for_left_out:
+            return self.window_tokens
+        tokens = [*self.window_tokens]
+        for position in self.for_left_out:
+            tokens[position] = 0
+        return tokens
 
     def named(self, names: Collection[str]) -> list[int]:
         """Returns those to choose from that have some names."""
@@ -169,9 +186,18 @@ class _Given:
         return any(self.known.tools[at].name in names for at in self.for_left_out)
 
 
-def _chosen_for_message(plan: Plan, given: _Given, used: Sequence[str]) -> list[int]:
-    """Returns the tools that were used before, then those that fit the message best."""
-    if given.most_tokens is None or given.fits:
+def _chosen_for_message(
+    plan: Plan, given: _Given, used: Sequence[str], *, offers_for_left_out: bool
+) -> list[int]:
+    """Returns the tools that were used before, then those that fit the message best.
+
+    Args:
+        plan: the plan.
+        given: the tools of its call.
+        used: the names of those that were used, the last one first.
+        offers_for_left_out: True if the tools for what is left out are bound, which takes room.
+    """
+    if given.most_tokens is None or given.fits(offers_for_left_out=offers_for_left_out):
         return []
     scores = plan.findings.tool_scores
     if scores is None or len(scores) != len(given.known):
@@ -180,7 +206,7 @@ def _chosen_for_message(plan: Plan, given: _Given, used: Sequence[str]) -> list[
     always = [at for at in range(len(given.known)) if at not in choosable]
     positions = choose(
         given.known,
-        given.window_tokens,
+        given.tokens(offers_for_left_out=offers_for_left_out),
         scores,
         used=used,
         most_tokens=given.most_tokens,
@@ -202,7 +228,7 @@ def _with_tools(
     """
     bound = dict.fromkeys(range(len(given.known)), Reason.BOUND)
     left_out: dict[int, Reason] = {}
-    if given.fits:
+    if given.fits(offers_for_left_out=offers_for_left_out):
         left_out |= dict.fromkeys(given.for_search, Reason.NOT_NEEDED_YET)
     else:
         used = frozenset(used_tools(plan))

@@ -36,7 +36,7 @@ class FoundToolsPolicy:
 FOUND_TOOLS = FoundToolsPolicy()
 _HOW_TO_CALL = (
     f"Call any of these with {OwnTool.CALL}(name, arguments): the name as it stands here, the "
-    "arguments as an object. The best come first."
+    "arguments as JSON. The best come first."
 )
 _BOUND = "You have these already, call them directly: {}"
 _IN_SHORT = "In short, where ? marks what may be left out:"

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents.middleware import AgentMiddleware, ModelRequest
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    InterruptOnConfig,
+    ModelRequest,
+)
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, tool
@@ -90,6 +95,14 @@ def test_what_is_counted_is_what_is_bound() -> None:
     counter = budget.pipeline.engine.target.counter
     tokens = counter.count_messages(model.seen[0]) + counter.count_tools(model.bound[0])
     assert report.total_tokens == tokens
+
+
+def test_the_recall_tool_takes_no_room_while_it_is_not_bound() -> None:
+    with_recall = agents.scripted()
+    without = agents.scripted()
+    agents.ask(agents.agent_of(with_recall, many(recall_tool=True), tools=TOOLS), QUESTION)
+    agents.ask(agents.agent_of(without, many(), tools=TOOLS), QUESTION)
+    assert names(with_recall.bound[0]) == names(without.bound[0])
 
 
 def test_the_list_stays_while_an_agent_loops() -> None:
@@ -297,6 +310,23 @@ def test_a_tool_that_ends_the_turn_does_so_when_it_is_not_bound() -> None:
     model = agents.scripted(call("final"), "Never said.")
     state = agents.ask(agents.agent_of(model, many(), tools=[*TOOLS, final]), QUESTION)
     assert state["messages"][-1].text == "answer to e4"
+
+
+# Beside approval by people
+
+
+def deletes(request: Any) -> bool:
+    return str(request.tool_call["args"].get("name")) == "chess_3"
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_people_may_be_asked_before_a_tool_is_called_by_call_tool(mode: Any) -> None:
+    ask = InterruptOnConfig(allowed_decisions=["approve", "reject"], when=deletes)
+    approval = HumanInTheLoopMiddleware({"call_tool": ask}, interrupt_mode=mode)
+    model = agents.scripted(call("weather_2"), call("chess_3", key="l"), "Done.")
+    state = agents.ask(agents.agent_of(model, approval, many(), tools=TOOLS), QUESTION)
+    assert len(state["__interrupt__"]) == 1
+    assert [result.tool_call_id for result in results(state)] == ["k0"]
 
 
 # Tools for what is left out
