@@ -101,6 +101,7 @@ class Reason(ExplainedCode):
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
     BOUND = "bound", "a tool that the model can call; all of them fit"
     USED_BEFORE = "used_before", "a tool that this conversation has used, so it stays bound"
+    NAMED = "named", "a tool that the system prompt names"
     FITS_QUESTION = "fits_question", "a tool that fits the message"
     FINDS_TOOLS = "finds_tools", "by it the model gets at the tools that are not bound"
     NAMES_TOOLS = "names_tools", "names the tools that are not bound, so that the model knows them"

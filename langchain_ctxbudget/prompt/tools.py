@@ -4,6 +4,7 @@ Tools stand in front of everything in a provider's cache, so every change of the
 whole prompt. While the last prompt is extended, its list stays; it is chosen anew with a rebuild.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -189,7 +190,7 @@ class _Given:
 def _chosen_for_message(
     plan: Plan, given: _Given, used: Sequence[str], *, offers_for_left_out: bool
 ) -> list[int]:
-    """Returns the tools that were used before, then those that fit the message best.
+    """Returns the tools to bind: those used before or named by the system prompt, then by fit.
 
     Args:
         plan: the plan.
@@ -208,7 +209,7 @@ def _chosen_for_message(
         given.known,
         given.tokens(offers_for_left_out=offers_for_left_out),
         scores,
-        used=used,
+        used=[*used, *_named_in(plan.request.system_prompt, given.known)],
         most_tokens=given.most_tokens,
         always=[given.known.tools[at].name for at in always],
     )
@@ -232,11 +233,15 @@ def _with_tools(
         left_out |= dict.fromkeys(given.for_search, Reason.NOT_NEEDED_YET)
     else:
         used = frozenset(used_tools(plan))
+        named = frozenset(_named_in(plan.request.system_prompt, given.known))
         left_out |= dict.fromkeys(given.choosable, Reason.TO_BE_FOUND)
         for position in chosen:
             del left_out[position]
-            is_used = given.known.tools[position].name in used
-            bound[position] = Reason.USED_BEFORE if is_used else Reason.FITS_QUESTION
+            name = given.known.tools[position].name
+            if name in used:
+                bound[position] = Reason.USED_BEFORE
+            else:
+                bound[position] = Reason.NAMED if name in named else Reason.FITS_QUESTION
         bound |= dict.fromkeys(given.for_search, Reason.FINDS_TOOLS)
     if not offers_for_left_out:
         left_out |= dict.fromkeys(given.for_left_out, Reason.NOT_NEEDED_YET)
@@ -255,7 +260,17 @@ def _with_tools(
     return replace(plan, conversation=conversation, tools=tools)
 
 
-# What was used
+# What was used, or is named
+
+_NAME = re.compile(r"`([\w.-]+)`|\b(\w+_\w+)\b")
+"""How a text names a tool: as code, or by a name that is no ordinary word."""
+
+
+@lru_cache(maxsize=32)
+def _named_in(system_prompt: str, known: ToolSet) -> tuple[str, ...]:
+    """Returns the names of the tools that a system prompt names, in its order."""
+    found = (match[1] or match[2] for match in _NAME.finditer(system_prompt))
+    return tuple(dict.fromkeys(name for name in found if known.named(name) is not None))
 
 
 @dataclass(frozen=True, slots=True)

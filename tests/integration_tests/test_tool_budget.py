@@ -178,6 +178,14 @@ def test_a_tool_that_was_called_by_way_of_call_tool_counts_as_used() -> None:
     assert "chess__chess_7" in names(chat.assemble("And flights to Oslo?", tools=TOOLS).tools)
 
 
+@pytest.mark.parametrize("told", ["`chess__chess_7` is for chess.", "Call chess__chess_7 first."])
+def test_a_tool_that_the_system_prompt_names_is_bound(told: str) -> None:
+    chat = ContextPipeline(SETTINGS, system_prompt=told).conversation("c1", user_id="ada")
+    context = chat.assemble("And flights to Oslo?", tools=TOOLS)
+    [item] = [one for one in layer_of_tools(context.report).items if one.id == "chess__chess_7"]
+    assert item.reason is Reason.NAMED
+
+
 def test_another_set_of_tools_rebuilds_the_prompt() -> None:
     chat = ContextPipeline(SETTINGS).conversation("c1", user_id="ada")
     first = chat.assemble("Find me a flight to Oslo.", tools=TOOLS)
