@@ -365,6 +365,7 @@ OUTPUTS = {
     "from_summarization_middleware.py": "Etch & Field, 38p, 16 October (3 of 3 facts sent",
     "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
     "knows_its_user.py": 'superseded identity   "I live in Lisbon with my two cats."',
+    "many_tools_graph.py": "tool: done: order 4471",
     "middleware_agent.py": "-> Ines cannot.",
     "react_agent.py": "ai:    On shelf 28-F.",
     "recall_agent.py": "-> Yes: 03:15:00 INFO copied photos/7100.jpg",
