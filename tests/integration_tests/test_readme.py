@@ -367,6 +367,7 @@ OUTPUTS = {
     "knows_its_user.py": 'superseded identity   "I live in Lisbon with my two cats."',
     "many_tools_graph.py": "tool: done: order 4471",
     "middleware_agent.py": "-> Ines cannot.",
+    "onnx_embeddings.py": "default: 2 of 2 messages found",
     "react_agent.py": "ai:    On shelf 28-F.",
     "recall_agent.py": "-> Yes: 03:15:00 INFO copied photos/7100.jpg",
     "agent.py": "agent: You are Ada.",
