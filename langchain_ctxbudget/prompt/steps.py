@@ -136,7 +136,10 @@ def compute_budget(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def _with_ranked_tools(plan: Plan, access: Access) -> Flow[Plan]:
-    """Compares the tools of the call with its message, where not all of them may be bound."""
+    """Compares the tools of the call with its message, where not all of them may be bound.
+
+    The vector of the message is kept: what is quoted is found by the same one.
+    """
     if not has_tools_to_choose_from(plan):
         return plan
     tools = plan.request.call.tools
@@ -145,16 +148,20 @@ def _with_ranked_tools(plan: Plan, access: Access) -> Flow[Plan]:
     servers = servers_in_use(plan)
     ranking = ranked(tools, query, access.embeddings, servers)
     scores = yield from with_fallback(ranking, None, "tools found by words alone", problems)
+    findings = plan.findings
     if scores is None:
         scores = ranked_by_words(tools, query, servers)
-    findings = replace(plan.findings, tool_scores=scores)
+    elif access.embeddings is not None and findings.embedded_query is None and plan.query:
+        vector = yield from tools.vector_of(query, access.embeddings)
+        findings = replace(findings, embedded_query=(query, vector))
+    findings = replace(findings, tool_scores=scores)
     return replace(plan, findings=findings).with_failures(*problems)
 
 
 def _asked_for(plan: Plan) -> str:
     """Returns what tools are looked for by: the message, else the texts of the turn."""
     if plan.query:
-        return plan.query
+        return retrieval.without_names(plan.query, list(plan.conversation.names))
     return "\n".join(plain_text(message) for message in plan.request.turn[-RECENT_MESSAGES:])
 
 

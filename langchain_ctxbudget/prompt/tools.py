@@ -5,8 +5,8 @@ whole prompt. While the last prompt is extended, its list stays; it is chosen an
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -34,16 +34,10 @@ from langchain_ctxbudget.tools import (
 
 def with_tools_of_last(plan: Plan, last: CutRecord | None) -> Plan:
     """Returns the plan with the tools that the last prompt had, as far as they are still given."""
-    if plan.growth.tools is not None:
-        return _with_given_tools(plan, plan.growth.tools)
-    given = _Given.of(plan)
-    names = frozenset(last.tools) if last else frozenset()
-    return _with_tools(
-        plan,
-        given,
-        given.named(names),
-        offers_for_left_out=given.offers_for_left_out(names),
-    )
+    names = plan.growth.tools
+    if names is None:
+        names = last.tools if last else ()
+    return _with_named_tools(plan, names)
 
 
 def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out: bool) -> Plan:
@@ -55,25 +49,28 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
         is_something_left_out: True if the prompt does not show everything that was said.
     """
     if plan.growth.tools is not None:
-        return _with_given_tools(plan, plan.growth.tools)
+        return _with_named_tools(plan, plan.growth.tools)
     given = _Given.of(plan)
     names = frozenset(last.tools) if last else frozenset()
     offers_for_left_out = is_something_left_out or given.offers_for_left_out(names)
-    # Without a last prompt this may be a call of a loop whose first prompt another process made:
-    # then what the loop has called since must not change the list.
-    used = used_tools(plan) if last else _called_before_turn(plan)
-    chosen = _chosen_for_message(plan, given, used, offers_for_left_out=offers_for_left_out)
+    chosen: list[int] = []
+    if not given.fits(offers_for_left_out=offers_for_left_out):
+        # Without a last prompt this may be a call of a loop whose first prompt another process
+        # made: then what the loop has called since must not change the list.
+        used = _used_tools(plan) if last else _used_before_turn(plan)
+        chosen = _chosen_for_message(plan, given, used, offers_for_left_out=offers_for_left_out)
     return _with_tools(plan, given, chosen, offers_for_left_out=offers_for_left_out)
 
 
-def _with_given_tools(plan: Plan, names: Collection[str]) -> Plan:
-    """Returns the plan with the tools that somebody else has chosen."""
+def _with_named_tools(plan: Plan, names: Collection[str]) -> Plan:
+    """Returns the plan with the tools of some names, as far as they are given."""
     given = _Given.of(plan)
+    named = frozenset(names)
     return _with_tools(
         plan,
         given,
-        given.named(names),
-        offers_for_left_out=given.offers_for_left_out(names),
+        given.named(named),
+        offers_for_left_out=given.offers_for_left_out(named),
     )
 
 
@@ -198,8 +195,6 @@ def _chosen_for_message(
         used: the names of those that were used, the last one first.
         offers_for_left_out: True if the tools for what is left out are bound, which takes room.
     """
-    if given.most_tokens is None or given.fits(offers_for_left_out=offers_for_left_out):
-        return []
     scores = plan.findings.tool_scores
     if scores is None or len(scores) != len(given.known):
         scores = given.known.unranked
@@ -210,7 +205,7 @@ def _chosen_for_message(
         given.tokens(offers_for_left_out=offers_for_left_out),
         scores,
         used=[*used, *_named_in(plan.request.system_prompt, given.known)],
-        most_tokens=given.most_tokens,
+        most_tokens=given.most_tokens or 0,
         always=[given.known.tools[at].name for at in always],
     )
     return [position for position in positions if position in choosable]
@@ -232,7 +227,7 @@ def _with_tools(
     if given.fits(offers_for_left_out=offers_for_left_out):
         left_out |= dict.fromkeys(given.for_search, Reason.NOT_NEEDED_YET)
     else:
-        used = frozenset(used_tools(plan))
+        used = frozenset(_used_tools(plan))
         named = frozenset(_named_in(plan.request.system_prompt, given.known))
         left_out |= dict.fromkeys(given.choosable, Reason.TO_BE_FOUND)
         for position in chosen:
@@ -273,65 +268,62 @@ def _named_in(system_prompt: str, known: ToolSet) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if known.named(name) is not None))
 
 
-@dataclass(frozen=True, slots=True)
-class _Mentioned:
-    """The tools that the first messages of a conversation call or refer to."""
+class _NamesInMessages:
+    """The names of tools that the messages of conversations have in them.
 
-    used: dict[str, None] = field(default_factory=dict)
-    """The names of called tools; the one that was called last stands last."""
-    referenced: frozenset[str] = frozenset()
-    """The names of tools that results of a provider's tool search refer to."""
-    messages: int = 0
-    """The number of these messages."""
+    Each message is read once: the tables of messages are only added to.
+    """
 
-    def and_in(self, messages: Sequence[BaseMessage]) -> "_Mentioned":
-        """Returns it with what further messages call and refer to."""
-        used = dict(self.used)
+    def __init__(
+        self, names_in: Callable[[BaseMessage], Iterable[str]], most_messages: int | None = None
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            names_in: returns the names in a message.
+            most_messages: the newest messages that are read where none were read before, as older
+                ones may still have to be decoded; None for all.
+        """
+        self._names_in = names_in
+        self._most_messages = most_messages
+        self._read: WeakKeyDictionary[object, _ReadNames] = WeakKeyDictionary()
+
+    def in_conversation(self, conversation: Conversation) -> dict[str, None]:
+        """Returns the names in the messages of a conversation, the one that came last behind."""
+        end = len(conversation.entries)
+        read = self._read.get(conversation.table)
+        if read is None or read.messages > end:
+            first = 0 if self._most_messages is None else max(0, end - self._most_messages)
+            read = _ReadNames({}, first)
+        if read.messages < end:
+            unread = (conversation.entries[at].message for at in range(read.messages, end))
+            read = _ReadNames(self._and_in(read.names, unread), end)
+            self._read[conversation.table] = read
+        return read.names
+
+    def in_prompt(self, plan: Plan) -> dict[str, None]:
+        """Returns the names in the messages of a conversation and its turn."""
+        return self._and_in(self.in_conversation(plan.conversation), plan.request.turn)
+
+    def _and_in(
+        self, names: Mapping[str, None], messages: Iterable[BaseMessage]
+    ) -> dict[str, None]:
+        """Returns names and those in further messages."""
+        all_names = dict(names)
         for message in messages:
-            for name in _called_in(message):
-                used.pop(name, None)
-                used[name] = None
-        referenced = self.referenced.union(*map(referenced_tools, messages))
-        return _Mentioned(used, referenced, self.messages + len(messages))
+            for name in self._names_in(message):
+                all_names.pop(name, None)
+                all_names[name] = None
+        return all_names
 
 
-_NOTHING_MENTIONED = _Mentioned()
-_MENTIONED: WeakKeyDictionary[object, _Mentioned] = WeakKeyDictionary()
-"""By the tables of the messages. These only grow, so each message is searched once."""
+@dataclass(frozen=True, slots=True)
+class _ReadNames:
+    """The names in the messages of a table that were read."""
 
-
-def used_tools(plan: Plan) -> list[str]:
-    """Returns the names of the tools that were called, the one that was called last first."""
-    return [*reversed(_mentioned(plan).used)]
-
-
-def _called_before_turn(plan: Plan) -> list[str]:
-    """Returns the names of the tools that the conversation calls, the last one first."""
-    return [*reversed(_mentioned_in(plan.conversation).used)]
-
-
-def servers_in_use(plan: Plan) -> frozenset[str]:
-    """Returns the servers of the tools that the conversation calls."""
-    known = plan.request.call.tools
-    used = [known.named(name) for name in _called_before_turn(plan)]
-    return frozenset(tool.server for tool in used if tool is not None and tool.server)
-
-
-def _mentioned(plan: Plan) -> _Mentioned:
-    """Returns the tools that the conversation and the turn call and refer to."""
-    return _mentioned_in(plan.conversation).and_in(plan.request.turn)
-
-
-def _mentioned_in(conversation: Conversation) -> _Mentioned:
-    entries = conversation.entries
-    known = _MENTIONED.get(conversation.table, _NOTHING_MENTIONED)
-    if known.messages > len(entries):
-        known = _NOTHING_MENTIONED
-    unread = [entries[position].message for position in range(known.messages, len(entries))]
-    if unread:
-        known = known.and_in(unread)
-        _MENTIONED[conversation.table] = known
-    return known
+    names: dict[str, None]
+    messages: int
+    """The number of messages up to which they were read."""
 
 
 def _called_in(message: BaseMessage) -> list[str]:
@@ -345,6 +337,30 @@ def _called_in(message: BaseMessage) -> list[str]:
         if isinstance(name, str):
             names.append(name)
     return names
+
+
+RECENT_CALLS = 1_000
+"""Calls in so many of the newest messages count as use, where a process opens a conversation."""
+_CALLED = _NamesInMessages(_called_in, most_messages=RECENT_CALLS)
+_REFERENCED = _NamesInMessages(referenced_tools)
+"""What results of a provider's tool search refer to."""
+
+
+def _used_tools(plan: Plan) -> list[str]:
+    """Returns the names of the tools that were called, the one that was called last first."""
+    return [*reversed(_CALLED.in_prompt(plan))]
+
+
+def _used_before_turn(plan: Plan) -> list[str]:
+    """Returns the names of the tools that the conversation calls, the last one first."""
+    return [*reversed(_CALLED.in_conversation(plan.conversation))]
+
+
+def servers_in_use(plan: Plan) -> frozenset[str]:
+    """Returns the servers of the tools that the conversation calls."""
+    known = plan.request.call.tools
+    used = [known.named(name) for name in _used_before_turn(plan)]
+    return frozenset(tool.server for tool in used if tool is not None and tool.server)
 
 
 # What they cost
@@ -416,4 +432,4 @@ def _loaded_tools(plan: Plan) -> frozenset[str]:
     """Returns the names of the deferred tools that the provider's search has loaded."""
     if plan.conversation.profile.deferred_tools is not DeferredTools.HIDDEN:
         return frozenset()
-    return _mentioned(plan).referenced
+    return frozenset(_REFERENCED.in_prompt(plan))

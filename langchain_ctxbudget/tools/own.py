@@ -25,11 +25,6 @@ class OwnTool(StrEnum):
         """What stands in the metadata of the tool, or in the extras of its schema."""
         return {_KEY: self.value}
 
-    @property
-    def is_for_what_is_left_out(self) -> bool:
-        """True if the tool is of no use while a prompt shows everything that was said."""
-        return self in (OwnTool.RECALL, OwnTool.COMPACT)
-
 
 def own_kind(tool: object) -> OwnTool | None:
     """Returns which of the package's tools this is, also as a schema; None if it is none."""

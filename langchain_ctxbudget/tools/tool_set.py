@@ -11,13 +11,11 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 
 from langchain_ctxbudget.flow import Flow, embed_query
-from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.search import Scores
 from langchain_ctxbudget.tokens import (
     TOOLS_END_TOKENS,
     CalibratedCounter,
     TokenCounter,
-    compact_json,
 )
 from langchain_ctxbudget.tools.index import ToolIndex, ToolWords, index_of
 from langchain_ctxbudget.tools.known import KnownTool, read_tool
@@ -28,6 +26,8 @@ REMEMBERED_SETS = 16
 """Sets of tools that are kept; each is what one agent has, or one of its steps."""
 REMEMBERED_INDEXES = 4
 """Indexes of a set that are kept, each by other embeddings."""
+REMEMBERED_QUERIES = 64
+"""Queries of a set whose vectors are kept."""
 _CHANGEABLE = ("name", "description", "args_schema", "metadata", "extras")
 """What an application may change of a tool object that it has given before."""
 _DEPTH = 32
@@ -48,6 +48,10 @@ class ToolSet:
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._indexes: OrderedDict[int, tuple[Embeddings, ToolIndex]] = OrderedDict()
         """By the ids of the embeddings, which are kept so that no others get one of the ids."""
+        self._queries: OrderedDict[tuple[int, str], tuple[Embeddings, Sequence[float]]] = (
+            OrderedDict()
+        )
+        """By the ids of the embeddings and the words of the query."""
         self.with_search: dict[tuple[str, str], ToolSet] = {}
         """By the names of embeddings and counter: these tools, and those by which a model finds
         and calls them. They are kept so that a list of tools stays the same."""
@@ -71,12 +75,6 @@ class ToolSet:
 
     def __len__(self) -> int:
         return len(self.tools)
-
-    @cached_property
-    def digest(self) -> str:
-        """A text that differs where names, descriptions or schemas differ, or their order."""
-        told = [(tool.name, tool.description, tool.parameters) for tool in self.tools]
-        return digest(compact_json(told)).hex()
 
     @cached_property
     def has_deferred(self) -> bool:
@@ -158,6 +156,22 @@ class ToolSet:
             self._indexes.popitem(last=False)
         return index
 
+    def vector_of(self, query: str, embeddings: Embeddings) -> Flow[Sequence[float]]:
+        """Returns the vector of a query, which every call of an agent's loop asks for again.
+
+        Raises:
+            Exception: What the embeddings raise.
+        """
+        key = (id(embeddings), query)
+        known = self._queries.get(key)
+        if known is not None:
+            return known[1]
+        vector = yield from embed_query(embeddings, query)
+        self._queries[key] = (embeddings, vector)
+        while len(self._queries) > REMEMBERED_QUERIES:
+            self._queries.popitem(last=False)
+        return vector
+
 
 class _RememberedSets:
     """The newest sets, found by the identity of their tools; a tool that has changed is noticed."""
@@ -227,7 +241,7 @@ def ranked(
     index = yield from tool_set.index(embeddings)
     vector = None
     if embeddings is not None:
-        vector = yield from embed_query(embeddings, query)
+        vector = yield from tool_set.vector_of(query, embeddings)
     return index.ranked(query, vector, servers)
 
 

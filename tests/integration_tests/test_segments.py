@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import SEGMENTS, OpenConversation, readings, segments, table
+from langchain_ctxbudget.history import SEGMENTS, Entry, OpenConversation, readings, segments, table
 from langchain_ctxbudget.sentences import Said
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.cases import few_are_quick
@@ -163,6 +163,30 @@ def test_a_compaction_after_a_restart_reads_no_old_text(monkeypatch: pytest.Monk
 
     assert report.stability.compaction_step
     assert len(records_decoded) < 300
+
+
+@pytest.mark.parametrize(
+    "tools", [[], [{"name": "ride", "description": "Rides.", "parameters": {}}]]
+)
+def test_a_compaction_after_a_restart_decodes_few_messages(
+    tools: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(1_100)
+    decoded = list[int]()
+    decode = table.MessageTable._decode
+
+    def counted(held: table.MessageTable, position: int) -> Entry:
+        decoded.append(position)
+        return decode(held, position)
+
+    monkeypatch.setattr(table.MessageTable, "_decode", counted)
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+    with ContextPipeline(
+        SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: in_an_hour
+    ) as pipeline:
+        pipeline.assemble(QUESTION, tools=tools, **ADA)
+
+    assert len(decoded) < 600
 
 
 @pytest.mark.slow

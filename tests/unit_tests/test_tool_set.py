@@ -165,18 +165,6 @@ def test_tokens_of_tools_are_those_of_the_call(counter: Any) -> None:
     assert 0 <= together - counter.count_tools(tools) <= len(tools)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [function("two", "A."), function("one", "B."), function("one", "A.", x={"type": "string"})],
-)
-def test_the_digest_differs_where_tools_do(other: dict[str, Any]) -> None:
-    assert ToolSet([function("one", "A.")]).digest != ToolSet([other]).digest
-
-
-def test_the_digest_is_the_same_for_equal_tools() -> None:
-    assert ToolSet([function("one")]).digest == ToolSet([function("one")]).digest
-
-
 def test_a_tool_is_found_by_its_name() -> None:
     tools = ToolSet.of([function("one"), function("two")])
 
