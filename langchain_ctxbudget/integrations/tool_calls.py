@@ -25,7 +25,14 @@ from langchain_ctxbudget.pipeline import (
     search_tools,
     wanted_call,
 )
-from langchain_ctxbudget.tools import OwnTool, ToolSet, not_bound, not_found, own_kind
+from langchain_ctxbudget.tools import (
+    OwnTool,
+    ToolSet,
+    already_bound,
+    not_bound,
+    not_found,
+    own_kind,
+)
 from langchain_ctxbudget.worker import new_mutex
 
 MOST_RUNS = 1_000
@@ -63,6 +70,11 @@ class ReachableTools:
         bound = self.bound or ()
         return (yield from found_tools(self.known, query, embeddings, counter, bound))
 
+    @property
+    def _required(self) -> Collection[str]:
+        """The names of the tools that every prompt binds, also one that another process made."""
+        return self.engine.workspace.settings.required_tools
+
     def routed(self, request: ToolCallRequest) -> ToolCallRequest | ToolMessage:
         """Returns the call to run in the place of one, or what the model is told instead."""
         name = request.tool_call["name"]
@@ -84,6 +96,9 @@ class ReachableTools:
         except ValidationError:  # the tool itself says what is wrong
             _, call_tool = self.for_search
             return request.override(tool=call_tool)
+        if given.name in (self.bound or ()) or given.name in self._required:
+            # By its own name alone, so that whoever approves calls by name sees this one.
+            return _refusal(request, already_bound(given.name))
         call = wanted_call(self.known, given.name, given.arguments)
         if isinstance(call, str):
             return _refusal(request, call)

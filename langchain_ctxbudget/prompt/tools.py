@@ -65,7 +65,7 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
 def _with_named_tools(plan: Plan, names: Collection[str]) -> Plan:
     """Returns the plan with the tools of some names, as far as they are given."""
     given = _Given.of(plan)
-    named = frozenset(names)
+    named = frozenset((*names, *plan.request.settings.required_tools))
     return _with_tools(
         plan,
         given,
@@ -199,14 +199,14 @@ def _chosen_for_message(
     if scores is None or len(scores) != len(given.known):
         scores = given.known.unranked
     choosable = frozenset(given.choosable)
-    always = [at for at in range(len(given.known)) if at not in choosable]
+    others = [tool.name for at, tool in enumerate(given.known.tools) if at not in choosable]
     positions = choose(
         given.known,
         given.tokens(offers_for_left_out=offers_for_left_out),
         scores,
         used=[*used, *_named_in(plan.request.system_prompt, given.known)],
         most_tokens=given.most_tokens or 0,
-        always=[given.known.tools[at].name for at in always],
+        always=[*others, *plan.request.settings.required_tools],
     )
     return [position for position in positions if position in choosable]
 
@@ -229,11 +229,14 @@ def _with_tools(
     else:
         used = frozenset(_used_tools(plan))
         named = frozenset(_named_in(plan.request.system_prompt, given.known))
+        required = frozenset(plan.request.settings.required_tools)
         left_out |= dict.fromkeys(given.choosable, Reason.TO_BE_FOUND)
         for position in chosen:
             del left_out[position]
             name = given.known.tools[position].name
-            if name in used:
+            if name in required:
+                bound[position] = Reason.CONFIGURED
+            elif name in used:
                 bound[position] = Reason.USED_BEFORE
             else:
                 bound[position] = Reason.NAMED if name in named else Reason.FITS_QUESTION

@@ -129,6 +129,9 @@ class BudgetSettings(SettingsGroup):
     tool_tokens: Positive | None = None
     """The most that the schemas of bound tools may cost, in tokens; the model finds the others with
     `find_tools`. None: all are bound."""
+    required_tools: Many[Text] = ()
+    """The names of tools that are bound in any case, above all of those that people approve by
+    name."""
     allocation: Annotated[AllocationStrategy, PlainValidator(strategy_of)] = ElasticAllocation()
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
     `"prioritized"`, a mapping such as `{"strategy": "ratio", "memory": 0.35, "history": 0.35,

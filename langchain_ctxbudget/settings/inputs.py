@@ -45,6 +45,7 @@ class BudgetInputs(TypedDict, total=False):
     oversized_message: Literal["error", "clip"]
     tool_reserve: float
     tool_tokens: int | None
+    required_tools: Sequence[str]
     allocation: AllocationStrategy | str | Fields
     emphasis: Emphasis
     depth: Depth

@@ -13,6 +13,7 @@ from langchain_ctxbudget.tools.chosen import (
 from langchain_ctxbudget.tools.finding import (
     FOUND_TOOLS,
     find_text,
+    already_bound,
     names_by_server,
     not_bound,
     not_found,

@@ -79,6 +79,11 @@ def find_text(
     return "\n\n".join(parts)
 
 
+def already_bound(name: str) -> str:
+    """Returns what a model is told that has called one of its own tools by `call_tool`."""
+    return f"{name} was not called, as it is among your tools: call it directly."
+
+
 def not_bound(tool: KnownTool) -> str:
     """Returns what a model is told that has called a tool which it does not have."""
     return (

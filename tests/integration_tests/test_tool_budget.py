@@ -186,6 +186,15 @@ def test_a_tool_that_the_system_prompt_names_is_bound(told: str) -> None:
     assert item.reason is Reason.NAMED
 
 
+@pytest.mark.parametrize("limit", [LIMIT, 1], ids=["room for some", "room for none"])
+def test_a_required_tool_is_bound_in_any_case(limit: int) -> None:
+    settings = {**SETTINGS, "tool_tokens": limit, "required_tools": ["chess__chess_7"]}
+    chat = ContextPipeline(settings).conversation("c1", user_id="ada")
+    context = chat.assemble("And flights to Oslo?", tools=TOOLS)
+    [item] = [one for one in layer_of_tools(context.report).items if one.id == "chess__chess_7"]
+    assert item.reason is Reason.CONFIGURED
+
+
 def test_another_set_of_tools_rebuilds_the_prompt() -> None:
     chat = ContextPipeline(SETTINGS).conversation("c1", user_id="ada")
     first = chat.assemble("Find me a flight to Oslo.", tools=TOOLS)

@@ -329,6 +329,30 @@ def test_people_may_be_asked_before_a_tool_is_called_by_call_tool(mode: Any) -> 
     assert [result.tool_call_id for result in results(state)] == ["k0"]
 
 
+APPROVED = {**SETTINGS, "required_tools": ["chess_3"]}
+
+
+def of_approved(*answers: Any) -> dict[str, Any]:
+    """The state of an agent that asks people before one tool, by its name."""
+    ask = InterruptOnConfig(allowed_decisions=["approve", "reject"])
+    approval = HumanInTheLoopMiddleware({"chess_3": ask})
+    budget = ContextBudgetMiddleware(
+        {"max_context_tokens": 4_000, **APPROVED}, default_user="ada", recall_tool=False
+    )
+    model = agents.scripted(*answers)
+    return dict(agents.ask(agents.agent_of(model, approval, budget, tools=TOOLS), QUESTION))
+
+
+def test_a_required_tool_is_not_called_by_call_tool() -> None:
+    [result] = results(of_approved(call("chess_3"), "Done."))
+    assert result.text == "chess_3 was not called, as it is among your tools: call it directly."
+
+
+def test_people_are_asked_before_a_required_tool_is_called() -> None:
+    direct = AIMessage("", tool_calls=[{"name": "chess_3", "args": {"what": "e4"}, "id": "d"}])
+    assert len(of_approved(direct, "Done.")["__interrupt__"]) == 1
+
+
 # Tools for what is left out
 
 
