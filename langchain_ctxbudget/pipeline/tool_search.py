@@ -4,11 +4,9 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field, field_validator
 
 from langchain_ctxbudget.errors import InputError
@@ -28,6 +26,9 @@ from langchain_ctxbudget.tools import (
     ranked,
     ranked_by_words,
 )
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
 
 _ENGLISH = vocabulary("pipeline")
 
@@ -74,13 +75,16 @@ def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCou
     return by_key[key]
 
 
-def search_tools(tool_set: ToolSet, found: Callable[[str], Flow[str]]) -> list[BaseTool]:
+def search_tools(tool_set: ToolSet, found: Callable[[str], Flow[str]]) -> "list[BaseTool]":
     """Returns the tools by which a model finds tools of a set, and calls what it has found.
 
     Args:
         tool_set: the tools.
         found: answers a search; see `found_tools`.
     """
+    # LangChain's tools take 0.2 s to load, and few prompts have tools to search.
+    from langchain_core.runnables import RunnableConfig  # noqa: PLC0415
+    from langchain_core.tools import StructuredTool  # noqa: PLC0415
 
     def find_tools(query: str) -> str:
         return drive(found(query))
@@ -143,7 +147,7 @@ def found_tools(
 class WantedCall:
     """What a model calls by way of `call_tool`."""
 
-    tool: BaseTool
+    tool: "BaseTool"
     arguments: dict[str, Any]
 
 
@@ -170,8 +174,10 @@ def wanted_call(tool_set: ToolSet, name: str, arguments: str) -> WantedCall | st
     return WantedCall(runnable, given)
 
 
-def runnable_tool(tool: KnownTool) -> BaseTool | None:
+def runnable_tool(tool: KnownTool) -> "BaseTool | None":
     """Returns a tool that can be run; None where only its schema is known."""
+    from langchain_core.tools import BaseTool, StructuredTool  # noqa: PLC0415 - as above
+
     if isinstance(tool.given, BaseTool):
         return tool.given
     if callable(tool.given) and not isinstance(tool.given, type):

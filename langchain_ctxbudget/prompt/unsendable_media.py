@@ -49,9 +49,11 @@ _READ: WeakKeyDictionary[object, _ReadMedia] = WeakKeyDictionary()
 
 
 def unsendable_media_tokens(plan: Plan) -> int:
-    """Returns what the media cost that a request with everything could not have.
+    """Returns by how many tokens a request with everything is smaller than all that is counted.
 
-    The tokens of the conversation and of the turn have them in it.
+    The tokens of the conversation and of the turn have media in them that a request could not have.
+    Those of the conversation lack the messages that show media behind their results, for providers
+    that take none in a result, so the number may be negative.
     """
     conversation = plan.conversation
     end = len(conversation.entries)
@@ -69,28 +71,25 @@ def unsendable_media_tokens(plan: Plan) -> int:
             read.measured[at] = measured_media(conversation.entries[at].sent_message)
     media = [*(read.measured[at] for at in positions), *map(measured_media, in_turn)]
 
-    tokens = 0
     left_out = media_beyond(media, conversation.profile.media.limits)
-    for number, numbers in left_out.items():
-        if number >= len(positions):
-            message = in_turn[number - len(positions)]
-            tokens += _tokens_beside_lines(message, numbers, plan.counter)
-            continue
-        key = _MediaKey(positions[number], numbers, plan.counter.identity)
+    tokens = 0
+    for number, position in enumerate(positions):
+        key = _MediaKey(position, left_out.get(number, frozenset()), plan.counter.identity)
         if key not in read.tokens:
-            message = conversation.entries[key.position].sent_message
-            read.tokens[key] = _tokens_beside_lines(message, numbers, plan.counter)
+            message = conversation.entries[position].sent_message
+            counted = plan.counter.count_alone(in_accepted_form(message))
+            read.tokens[key] = counted - _sent_tokens(message, key.numbers, plan.counter)
         tokens += read.tokens[key]
+    for number, message in enumerate(in_turn, len(positions)):
+        if number in left_out:
+            counted = plan.counter.count_message(in_accepted_form(message))
+            tokens += counted - _sent_tokens(message, left_out[number], plan.counter)
     return tokens
 
 
-def _tokens_beside_lines(
-    message: BaseMessage, numbers: frozenset[int], counter: TokenCounter
-) -> int:
-    """Returns by how much some media of a message cost more than the lines in their place."""
-    bare = without_media(message, only=numbers)
-    tokens = counter.count_message(in_accepted_form(message))
-    return max(0, tokens - counter.count_message(in_accepted_form(bare)))
+def _sent_tokens(message: BaseMessage, left_out: frozenset[int], counter: TokenCounter) -> int:
+    """Returns what a message costs with lines in the place of some of its media."""
+    return counter.count_message(in_accepted_form(without_media(message, only=left_out)))
 
 
 def unsent_media(plan: Plan, content: Content) -> list[Fragment]:
