@@ -48,10 +48,10 @@ def new_pipeline(store: BaseStore) -> ContextPipeline:
 
 
 def answer(prompt: str) -> str:
+    """Returns a summary and what is learned, as either or both may be asked for."""
     word = SECRET if SECRET in prompt else NOTHING
-    if asks_to_learn(prompt):
-        return learned(word)
-    return summary(f"It was about {word}.")
+    of_user = json.loads(learned(word)) if asks_to_learn(prompt) else {}
+    return summary(f"It was about {word}.", **of_user)
 
 
 def with_word(word: str, message: BaseMessage) -> BaseMessage:
@@ -361,6 +361,7 @@ def erased_from(store: BaseStore) -> Erased:
         fill(pipeline, GRACE, NOTHING)
         other.assemble("Hello", **SCOPE)
         assert pipeline.flush(30)
+        assert other.flush(30)
         graces = pipeline.export_user(user_id=GRACE)
         records = len(pipeline.export_user(user_id=ADA))
 
