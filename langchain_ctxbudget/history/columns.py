@@ -3,7 +3,7 @@
 They only ever grow.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -272,10 +272,10 @@ class Costs(Columns):
         for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():
             self.column.values[position] = _cost(entries[position], counter)
 
-        new_entries = entries[len(self.column) :]
-        self.column.extend([_cost(entry, counter) for entry in new_entries])
-        self.numbered_quote.extend([UNKNOWN] * len(new_entries))
-        self.quote.extend([_quote_cost(entry, counter) for entry in new_entries])
+        for new_entries in _few_at_a_time(entries, len(self.column)):
+            self.column.extend([_cost(entry, counter) for entry in new_entries])
+            self.numbered_quote.extend([UNKNOWN] * len(new_entries))
+            self.quote.extend([_quote_cost(entry, counter) for entry in new_entries])
 
     def without_thoughts(
         self, position: int, entry: Entry, counter: TokenCounter
@@ -302,6 +302,12 @@ class Costs(Columns):
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first_changed}
         other.bare = {at: entry for at, entry in self.bare.items() if at < first_changed}
         return other
+
+
+def _few_at_a_time(entries: Sequence[Entry], first: int) -> Iterator[Sequence[Entry]]:
+    """Yields the messages from a position on, a few at a time: most may have to be inflated."""
+    for start in range(first, len(entries), CHUNK):
+        yield entries[start : start + CHUNK]
 
 
 def _cost(entry: Entry, counter: TokenCounter) -> int:
@@ -402,8 +408,12 @@ class MessageIndex(Columns):
 
     def read(self, entries: Sequence[Entry]) -> None:
         """Takes in the messages that are new at the end of a conversation."""
+        for new_entries in _few_at_a_time(entries, len(self)):
+            self._read(entries, new_entries)
+
+    def _read(self, entries: Sequence[Entry], new_entries: Sequence[Entry]) -> None:
+        """Takes in the messages that come next, some of all entries."""
         start = len(self)
-        new_entries = entries[start:]
         self.lexical.extend(
             terms(searched_text(entry.speaker, entry.text)) for entry in new_entries
         )

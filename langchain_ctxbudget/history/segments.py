@@ -26,7 +26,6 @@ from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.derived import Change, DerivedKind
-from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.segment_parts import (
     COSTS,
@@ -45,7 +44,7 @@ from langchain_ctxbudget.history.segment_parts import (
     unpack_into,
 )
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.history.tree import Tree, frontier
+from langchain_ctxbudget.history.tree import Extraction, Extractions, Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
 from langchain_ctxbudget.sentences import reader_version
 from langchain_ctxbudget.stores import (
@@ -88,7 +87,7 @@ class Head(Record):
     newest_state: int
     # What compaction has made of them, so that none is read for it again:
     trees: tuple[Tree, ...] = ()
-    extracted: tuple[tuple[str, str | None, Digest], ...] = ()
+    extracted: tuple[Extraction, ...] = ()
     """Digests of the spans that stand for the oldest messages, by content and date."""
     reader: str = ""
     """The reader of sentences by which they were made; what another one made is made anew."""
@@ -202,7 +201,7 @@ class _Opening:
         table.search_index.vectors_by = head.vectors_by
         table.trees = {tree.span_messages: tree.shortened(len(table)) for tree in head.trees}
         if head.reader == reader_version():
-            table.span_digests.extracted = {(key, date): made for key, date, made in head.extracted}
+            table.span_digests.extracted = Extractions(head.extracted)
         lanes = whole[-1].lanes if whole else {}
 
         def is_held(key: str) -> bool:
@@ -404,11 +403,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         doubles=tuple(conversation.doubles),
         newest_state=conversation.newest_state,
         trees=tuple(table.trees.values()),
-        extracted=tuple(
-            (key, date, digest)
-            for (key, date), digest in table.span_digests.extracted.items()
-            if key in standing
-        ),
+        extracted=tuple(table.span_digests.extracted.of(standing)),
         reader=reader_version(),
     )
     yield from _write(store, conversation.scope, sealed, head)

@@ -45,6 +45,11 @@ a segment is a multiple of it."""
 MOST_DECODED = 8_192
 """The number of messages that stay objects, which the garbage collector looks at; beyond it, those
 of segments are inflated when they are shown."""
+MOST_UNSEALED = 1_024
+"""The number of messages beyond `MOST_DECODED` that stay objects until a segment is stored. With
+more, as where much is added at once, or nothing is stored, the oldest are deflated in memory."""
+DEFLATED_TOGETHER = 64
+"""The number of messages by which that is exceeded before any is deflated."""
 MOST_UNTIMED = 8
 """The number of messages whose time cannot be read that a report names."""
 NO_CALLS = OpenCalls()
@@ -278,6 +283,7 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             unread = messages.unread_time(message)
             if unread is not None:
                 keep_newest(self.untimed, position, unread, MOST_UNTIMED)
+        self._let_go_of_oldest()
 
     def _next_entry(
         self,
@@ -525,10 +531,13 @@ class MessageTable(Columns, PartlyHeld[Entry]):
             is_full = start + TEXTS_TOGETHER <= end
             kept = self._sealed if is_full else self._begun
             kept[start] = texts[begin:stop]
+        self._let_go_before(end)
 
+    def _let_go_before(self, end: int) -> None:
+        """Lets go of the oldest messages beyond so many, whose texts are kept up to a position."""
         most_gone = max(0, len(self.held) - MOST_DECODED)
-        sealed = takewhile(lambda position: position < end, self.held)
-        for position in list(islice(sealed, most_gone)):
+        deflated = takewhile(lambda position: position < end, self.held)
+        for position in list(islice(deflated, most_gone)):
             del self.held[position]
 
     def seal_in_memory(self) -> None:
@@ -536,12 +545,26 @@ class MessageTable(Columns, PartlyHeld[Entry]):
 
         As objects they take ten times the memory.
         """
-        first = TEXTS_TOGETHER * len(self._sealed)
-        end = max(first, TEXTS_TOGETHER * ((len(self) - 1) // TEXTS_TOGETHER))
-        if end > first:
-            self.keep_sealed(first, end, packed_texts(self[first:end]))
+        end = self._deflate_until(len(self) - 1)
         for position in [position for position in self.held if position < end]:
             del self.held[position]
+
+    def _let_go_of_oldest(self) -> None:
+        """Keeps of the oldest messages the texts alone, as segments do, beyond so many objects."""
+        most_held = MOST_DECODED + MOST_UNSEALED
+        if len(self.held) >= most_held + DEFLATED_TOGETHER:
+            self._let_go_before(self._deflate_until(len(self) - most_held))
+
+    def _deflate_until(self, length: int) -> int:
+        """Deflates the first texts that are not yet, and returns where those that are end now.
+
+        As they are deflated a few together, that may be a little before `length`.
+        """
+        first = TEXTS_TOGETHER * len(self._sealed)
+        end = max(first, length - length % TEXTS_TOGETHER)
+        if end > first:
+            self.keep_sealed(first, end, packed_texts(self[first:end]))
+        return end
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:

@@ -6,11 +6,11 @@ is removed changes two.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from langchain_ctxbudget.history.derived import key_of
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 from langchain_ctxbudget.history.readings import Readings
 from langchain_ctxbudget.messages import digest
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,11 @@ class TreePolicy:
 
 
 TREE = TreePolicy()
+COARSE_LEVEL = 3
+"""From this level on all extractions are kept: one for 25 spans, and fewer of the levels above."""
+MOST_FINE = 512
+"""The number of extractions below that level that are kept. They have most of the sentences, each
+with its terms, and are made again in a few milliseconds where a cut needs an older one."""
 MOST_ATTEMPTS = 3
 """The number of times that a model's replies about a span may be of no use before its extraction
 stands for good."""
@@ -187,12 +193,52 @@ def frontier(starts: Sequence[int], spans: int) -> list[Node]:
     return nodes
 
 
+Extraction: TypeAlias = tuple[str, str | None, Digest]
+"""The hash of a node's content; the date of its first message, which may be that of the message
+before it; and the digest."""
+
+
+class Extractions:
+    """What extraction has made of nodes; of those of the lowest levels, only the newest are kept.
+
+    For threads: a report may be asked for another budget while a prompt is made.
+    """
+
+    def __init__(self, extractions: Iterable[Extraction] = ()) -> None:
+        self._mutex = new_mutex()
+        self._coarse: dict[tuple[str, str | None], Digest] = {}
+        self._fine: dict[tuple[str, str | None], Digest] = {}
+        for content, date, made in extractions:
+            self.keep(content, date, made)
+
+    def __iter__(self) -> Iterator[Extraction]:
+        with self._mutex:
+            kept = {**self._coarse, **self._fine}
+        for (content, date), made in kept.items():
+            yield content, date, made
+
+    def find(self, content: str, date: str | None) -> Digest | None:
+        """Returns the digest of a node, by its content and the date of its first message."""
+        return self._fine.get((content, date)) or self._coarse.get((content, date))
+
+    def keep(self, content: str, date: str | None, made: Digest) -> None:
+        """Keeps the digest of a node."""
+        with self._mutex:
+            if made.level >= COARSE_LEVEL:
+                self._coarse[content, date] = made
+            else:
+                keep_newest(self._fine, (content, date), made, MOST_FINE)
+
+    def of(self, contents: Collection[str]) -> "Extractions":
+        """Returns the digests of those nodes alone that have some contents."""
+        return Extractions(extraction for extraction in self if extraction[0] in contents)
+
+
 @dataclass(slots=True)
 class KnownDigests:
     """Digests by the hash of their content: no span is read twice, by extraction or by a model."""
 
-    extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
-    """By content and the date of the first message, which may be that of the message before it."""
+    extracted: Extractions = field(default_factory=Extractions)
     digests: dict[str, Digest] = field(default_factory=dict)
     """What the model wrote, by key."""
     failures: dict[str, str] = field(default_factory=dict)
@@ -222,8 +268,7 @@ class KnownDigests:
         contents: set[str] = set()
         for tree in trees:
             contents.update(tree.key(node) for node in tree.complete(tree.starts[-1]))
-        extracted = {key: made for key, made in self.extracted.items() if key[0] in contents}
-        return replace(self, extracted=extracted)
+        return replace(self, extracted=self.extracted.of(contents))
 
     def lacks(self, key: str) -> bool:
         """Returns whether the model has not written under a key, and may still be asked."""
@@ -259,16 +304,17 @@ class Spans:
         Every message of a node is read once.
         """
         content = self.tree.key(node)
-        key = (content, self.entries[node.first].date)
-        if content and key in self.span_digests.extracted:
-            return self.span_digests.extracted[key].placed(node.first)
+        date = self.entries[node.first].date
+        known = self.span_digests.extracted.find(content, date)
+        if known is not None:
+            return known.placed(node.first)
 
         if node.level > 1:
             extraction = merge([self.extracted(child) for child in self.tree.children(node)])
         else:
             extraction = digest_messages(self.lines(node), node.first, node.end)
         if content:  # the rest grows with every message; only what is complete is kept
-            self.span_digests.extracted[key] = extraction
+            self.span_digests.extracted.keep(content, date, extraction)
         return extraction
 
     def model_digest(self, node: Node) -> Digest | None:
