@@ -216,6 +216,8 @@ class Editor:
             moved += conversation.keys_of(message_id)
         new_ids = yield from self._append(difference.appended, difference.state, beside)
         yield from self._change(removed=difference.removed, moved=moved)
+        if not new_ids:  # as nearly always, and there may be many
+            return list(difference.ids)
         return [new_ids.get(message_id, message_id) for message_id in difference.ids]
 
     def _note_forgotten(self, difference: Difference) -> None:

@@ -2,11 +2,18 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, cast
 from weakref import ReferenceType
 
-from langchain_core.messages import AnyMessage, SystemMessage
+from langchain_core.messages import (
+    AnyMessage,
+    BaseMessage,
+    BaseMessageChunk,
+    RemoveMessage,
+    SystemMessage,
+)
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
@@ -274,9 +281,39 @@ def build_context_graph(
         graph.add_node(name, own_nodes.get(name) or ContextNode(name, step, kept_keys))
         graph.add_edge(before, name)
     graph.add_edge(prompts.LAST_STEP, END)
+    graph.channels["messages"] = _channel_of_messages()
     compiled = graph.compile(name="context_budget", checkpointer=checkpointer)
     parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
     return ContextGraph(kept_keys=kept_keys, **parts).with_config(tags=["ctxbudget"])
+
+
+def _channel_of_messages() -> BinaryOperatorAggregate[list[AnyMessage]]:
+    """Returns the channel for an agent's messages, which come into it all at once."""
+    channel = BinaryOperatorAggregate(list[AnyMessage], _with_messages)
+    channel.key = "messages"
+    return channel
+
+
+def _with_messages(left: list[AnyMessage], right: Any) -> list[AnyMessage]:
+    """Adds messages to those of a state, as LangGraph's `add_messages` does.
+
+    A history that comes into an empty state is taken as it is. `add_messages` asks each message
+    twice whether it removes another one, which takes most of the time of a long history.
+    """
+    if not left and isinstance(right, list) and _are_complete(right):
+        return list(right)
+    return cast("list[AnyMessage]", add_messages(left, right))
+
+
+def _are_complete(messages: list[Any]) -> bool:
+    """Returns whether these are messages as a state keeps them, each with an id of its own."""
+    for kind in set(map(type, messages)):
+        if not issubclass(kind, BaseMessage):
+            return False
+        if issubclass(kind, BaseMessageChunk | RemoveMessage):
+            return False
+    ids = {message.id for message in messages}
+    return len(ids) == len(messages) and None not in ids
 
 
 def _request_of_agent(
