@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
+ADDED_TOGETHER = 2_000
+"""Messages that a long conversation is made of at a time."""
 LONG = 10_000
 """Of longer conversations peers, which take minutes, are measured three times, and at the middle
 budget."""
@@ -71,8 +73,11 @@ class Generator:
     def text(self, words: int = 23) -> str:
         return " ".join(self.random.choices(self.words, self.weights, k=words)) + "."
 
-    def messages(self, count: int) -> list[BaseMessage]:
-        return [(HumanMessage, AIMessage)[n % 2](self.text(), id=f"m{n}") for n in range(count)]
+    def messages(self, count: int, first: int = 0) -> list[BaseMessage]:
+        return [
+            (HumanMessage, AIMessage)[n % 2](self.text(), id=f"m{n}")
+            for n in range(first, first + count)
+        ]
 
     def exchange(self) -> list[BaseMessage]:
         return [HumanMessage(self.text()), AIMessage(self.text())]
@@ -147,8 +152,11 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
     store = counting_store()
     rows: list[Row] = []
     with ContextPipeline({} if full else {"learn": False}, store=store) as pipeline:
-        said = generator.messages(length)
-        pipeline.add_messages(said, **SCOPE)
+        texts: list[str] = []  # messages would count as the package's memory
+        for start in range(0, length, ADDED_TOGETHER):
+            said = generator.messages(min(ADDED_TOGETHER, length - start), start)
+            pipeline.add_messages(said, **SCOPE)
+            texts += [message.text for message in said]
         if full:
             fill_other_layers(pipeline, generator)
         pipeline.flush()
@@ -163,7 +171,7 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
                 before = store.operations
                 with appends.running():
                     pipeline.add_messages(generator.exchange(), **SCOPE)
-                question = f"What about {generator.random.choice(said).text[:80]}?"
+                question = f"What about {generator.random.choice(texts)[:80]}?"
                 with made.running():
                     context = pipeline.assemble(
                         question, settings={"max_context_tokens": budget}, **SCOPE
@@ -365,8 +373,8 @@ def fill_row(length: int, folder: str) -> Row:
     appends = Clocks()
     with ChromaStore(folder) as store, ContextPipeline({"learn": False}, store=store) as pipeline:
         said = generator.messages(length)
-        for start in range(0, length, 2_000):
-            pipeline.add_messages(said[start : start + 2_000], **SCOPE)
+        for start in range(0, length, ADDED_TOGETHER):
+            pipeline.add_messages(said[start : start + ADDED_TOGETHER], **SCOPE)
         pipeline.assemble("Where do we begin?", **SCOPE)
         pipeline.flush()
         for _ in range(20 + WARM_UP):

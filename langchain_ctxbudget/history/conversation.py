@@ -1,7 +1,7 @@
 """A conversation: as it is in memory between prompts, and as one prompt sees it."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -33,6 +33,7 @@ from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
 from langchain_ctxbudget.stores import (
+    CHUNK,
     CutRecord,
     MessageRecord,
     Place,
@@ -490,8 +491,18 @@ class OpenConversation:
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in news of the log, or the `whole` log.
 
-        Messages before the first difference stay.
+        Messages before the first difference stay. Many new messages are taken in a few at a time,
+        as they take ten times the memory as objects.
         """
+        is_compared = bool(news.changed) or (whole and bool(self.table))
+        if is_compared:
+            self._take_in(news, whole=whole)
+            return
+        for number, part in enumerate(_few_at_a_time(news)):
+            self._take_in(part, whole=whole and number == 0)
+
+    def _take_in(self, news: News, *, whole: bool) -> None:
+        """Takes in news as a whole."""
         start = 0 if whole else self._first_touched(news)
         old = [self.table.record(position) for position in range(start, len(self.table))]
         if whole:  # another log
@@ -644,6 +655,12 @@ class OpenConversation:
         messages = [entry.message for entry in self.table[first:end]]
         first_id = self.table.ids[first] if first else None
         return MessagePage(messages, before=first_id, version=self.table.digest())
+
+
+def _few_at_a_time(news: News) -> Iterator[News]:
+    """Yields news in parts that follow each other, with a few messages each; at least one part."""
+    for first in range(0, max(1, len(news.messages)), CHUNK):
+        yield replace(news, messages=news.messages[first : first + CHUNK])
 
 
 class OpenConversations:
