@@ -106,7 +106,7 @@ def test_few_extractions_of_spans_are_kept(
 
     levels = [made.level for _, _, made in digests.extracted]
 
-    assert sorted(level for level in levels if level < tree.COARSE_LEVEL) == [1, 1, 1, 1]
+    assert sum(level < tree.COARSE_LEVEL for level in levels) == 4
     assert levels.count(tree.COARSE_LEVEL) == 1
 
 
