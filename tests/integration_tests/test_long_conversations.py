@@ -11,12 +11,13 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.history import table, tree
-from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.history.table import TEXTS_TOGETHER, MessageTable
 
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 SETTINGS = {"max_context_tokens": 600, "learn": False}
 QUESTION = "What was in box 7?"
-FEW = 32
+FEW = 16
+MANY = 160
 
 
 def said(first: int, end: int) -> list[BaseMessage]:
@@ -51,30 +52,30 @@ def pipeline() -> Iterator[ContextPipeline]:
 
 
 @pytest.mark.usefixtures("_few_objects")
-@pytest.mark.parametrize("together", [1, 20, 300])
+@pytest.mark.parametrize("together", [1, 20, MANY])
 def test_few_messages_stay_objects_in_memory(pipeline: ContextPipeline, together: int) -> None:
-    filled(pipeline, 300, together)
+    filled(pipeline, MANY, together)
     pipeline.assemble(QUESTION, **ADA)
 
     [conversation] = pipeline.engine.workspace.open_conversations.all().values()
 
-    assert len(conversation.table.held) < 3 * FEW
+    assert len(conversation.table.held) < 3 * FEW + TEXTS_TOGETHER
 
 
 @pytest.mark.usefixtures("_few_objects")
 def test_messages_that_are_no_objects_are_as_they_were(pipeline: ContextPipeline) -> None:
-    filled(pipeline, 300)
-    assert pipeline.get_messages(**ADA) == said(0, 300)
+    filled(pipeline, MANY)
+    assert pipeline.get_messages(**ADA) == said(0, MANY)
 
 
 def test_a_prompt_is_the_same_with_few_objects(
     pipeline: ContextPipeline, request: pytest.FixtureRequest
 ) -> None:
-    filled(pipeline, 300)
+    filled(pipeline, MANY)
     expected = pipeline.assemble(QUESTION, **ADA)
     request.getfixturevalue("_few_objects")
     with ContextPipeline(SETTINGS) as other:
-        filled(other, 300)
+        filled(other, MANY)
         context = other.assemble(QUESTION, **ADA)
 
     assert context.messages == expected.messages
@@ -84,13 +85,13 @@ def test_a_prompt_is_the_same_with_few_objects(
 @pytest.mark.usefixtures("_few_objects")
 @pytest.mark.parametrize("changed", ["edit", "remove", "pin"])
 def test_a_message_that_is_no_object_changes(pipeline: ContextPipeline, changed: str) -> None:
-    filled(pipeline, 300)
+    filled(pipeline, MANY)
     if changed == "edit":
         pipeline.edit_message("m7", AIMessage("Nothing was in it.", id="m7"), **ADA)
     elif changed == "remove":
         pipeline.remove_messages(["m7"], on_removal="forget", **ADA)
     else:
-        pipeline.pin(["m7"], "keep", **ADA)
+        pipeline.pin(["m7"], preservation="keep", **ADA)
 
     texts = [message.text for message in pipeline.assemble(QUESTION, **ADA).messages]
 
