@@ -88,6 +88,7 @@ from langchain_ctxbudget.messages.text import (
     ends_as_statement,
     fold,
     forget_texts,
+    is_unspaced,
     iso_date,
     mentions,
     one_line,

@@ -17,7 +17,7 @@ from langchain_ctxbudget.tokens.deferred_tools import (
     has_deferred_part,
     is_deferred,
 )
-from langchain_ctxbudget.tokens.own_calls import NO_OWN_CALLS, OwnCalls, Purpose
+from langchain_ctxbudget.tokens.own_calls import NO_OWN_CALLS, OUTPUT_PRICE, OwnCalls, Purpose
 from langchain_ctxbudget.tokens.prices import (
     NO_USAGE,
     PRICES,

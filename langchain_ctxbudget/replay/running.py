@@ -1,0 +1,323 @@
+"""Replays a conversation turn by turn with several strategies, and counts what each would send."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, checks_names
+from langchain_ctxbudget.messages import checked_messages, one_line, plain_text, split_instructions
+from langchain_ctxbudget.prompt import common_prefix
+from langchain_ctxbudget.providers import CacheTerms, profile_of
+from langchain_ctxbudget.replay.evidence import Conversation, LineReader, Shown, Use, items_of
+from langchain_ctxbudget.replay.policies import (
+    DEFAULT_STRATEGIES,
+    PromptMaker,
+    ReplayedPrompt,
+    Strategy,
+    contender,
+    tools_tokens,
+)
+from langchain_ctxbudget.replay.result import Loss, ReplayResult, Sent, Track, Turn, together, track_of
+from langchain_ctxbudget.replay.turns import answers_in, split_turns
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tokens import PRICES, Price, TokenCounter, counter_for, price_of, terms_at
+
+
+@checks_names(ContextSettings.model_fields)
+def replay(
+    messages: Sequence[BaseMessage],
+    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    *,
+    budget: int,
+    system_prompt: str = "",
+    tools: Sequence[Any] = (),
+    model: str | None = None,
+    settings: ContextSettings | Mapping[str, Any] | None = None,
+    embeddings: Embeddings | None = None,
+    price: Price | None = None,
+    summary_model: str | BaseChatModel | None = None,
+    evidence: Mapping[int, Iterable[str]] | None = None,
+    on_turn: Callable[[str, int], None] | None = None,
+) -> "ReplayResult":
+    """Replays a conversation with each of several strategies, each of which has a store of its own.
+
+    Args:
+        messages: the conversation, oldest message first.
+        strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`,
+            `"dynamic"`, `"prioritized"`, or a mapping with its parameters); an emphasis
+            (`"recall"`, `"cache"`); `"recency"` (LangChain's `trim_messages`, the newest messages
+            that fit); `"summarization"` (LangChain's `SummarizationMiddleware`, which sums up at
+            the budget); `"full"` (the whole history, no limit); or a mapping of any other settings.
+            A number behind a name is another budget: `"recency@4000"`.
+        budget: the most that a prompt may cost, in tokens.
+        system_prompt: of every prompt; default: the system messages that the conversation begins
+            with.
+        tools: sent with every prompt of every strategy.
+        model: counts are this model's, prompts are within its window; default: o200k_base, no
+            window.
+        settings: of the package's strategies, below their own. Nothing is learned unless they say
+            `"learn": True`.
+        embeddings: for retrieval; default: the package's own.
+        price: of the model, so that costs are told in US dollars, too. It says what cached tokens
+            cost; without one, that is what the model's provider charges, or a tenth where no model
+            is named.
+        summary_model: what `"summarization"` sums up with: a chat model, or a name as
+            `init_chat_model` takes it.
+        evidence: ids of the messages that a turn is about, by the turn's number. What the answers
+            used of earlier messages is found without it.
+        on_turn: called behind every turn with the strategy's name and the turn's number.
+
+    Raises:
+        InputError: The conversation has nothing to replay, or an argument is out of range.
+    """
+    instructions, dialogue = split_instructions(checked_messages(messages, "messages"))
+    turns = split_turns(dialogue)
+    _require_replayable(turns, budget, evidence or {})
+    instruction_text = system_prompt or "\n\n".join(instructions)
+    terms = _cache_terms(model, price)
+    contenders = [
+        contender(
+            strategy,
+            budget,
+            settings=settings,
+            embeddings=embeddings,
+            system_prompt=instruction_text,
+            tools=tools,
+            model=model,
+            terms=terms,
+            summary_model=summary_model,
+        )
+        for strategy in strategies
+    ]
+    names = [maker.name for maker in contenders]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"strategies must be at least one, each of them once, not {names}")
+
+    counter = counter_for(model)
+    meter = Meter(counter, terms, model)
+    reader = LineReader()
+    conversation = Conversation(dialogue, reader)
+    trace = Trace(
+        turns=turns,
+        uses=uses_by_answer(conversation, turns, items_of(instruction_text)),
+        reader=reader,
+        evidence_texts=_evidence_texts(dialogue, evidence or {}),
+    )
+    tracks: list[Track] = []
+    for maker in contenders:
+        with closing(maker):
+            replayed = [*_turns(maker, trace, meter, on_turn)]
+        tracks.append(track_of(maker.name, replayed, price))
+    return ReplayResult(
+        messages=len(dialogue),
+        budget_tokens=budget,
+        tracks=tuple(tracks),
+        tokenizer=counter.name,
+        count_mode=counter.mode,
+        price_share=terms.read_price,
+        write_share=terms.write_price,
+    )
+
+
+def has_answers(messages: Sequence[BaseMessage]) -> bool:
+    """Tells if a conversation has an answer of a model that follows a message."""
+    _, dialogue = split_instructions(checked_messages(messages, "messages"))
+    return any(map(answers_in, split_turns(dialogue)))
+
+
+def _require_replayable(
+    turns: Sequence[Sequence[BaseMessage]], budget: int, evidence: Mapping[int, Iterable[str]]
+) -> None:
+    """Raises an `InputError` for what cannot be replayed."""
+    if not any(map(answers_in, turns)):
+        raise InputError(
+            "Nothing to replay: the conversation has no answer of a model that follows a message"
+        )
+    if type(budget) is not int or budget < 1:
+        raise InputError(f"budget must be at least 1 token, not {budget!r}")
+    unknown = sorted(set(evidence) - set(range(1, len(turns) + 1)))
+    if unknown:
+        raise InputError(
+            f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}"
+        )
+
+
+def _cache_terms(model: str | None, price: Price | None) -> CacheTerms:
+    """Returns how a model's provider charges for cached tokens: at a given price, or its own."""
+    terms = profile_of(model).cache_terms_for(model or "")
+    return terms_at(price or price_of(model, PRICES), terms)
+
+
+def _evidence_texts(
+    messages: Iterable[BaseMessage], evidence: Mapping[int, Iterable[str]]
+) -> dict[int, list[str]]:
+    """Returns the texts of the messages that each turn is about, by the turn's number."""
+    texts = {message.id: one_line(plain_text(message)) for message in messages}
+    return {
+        number: [texts[message_id] for message_id in message_ids if message_id in texts]
+        for number, message_ids in evidence.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Counts prompts, and what they cost."""
+
+    counter: TokenCounter
+    terms: CacheTerms
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A conversation that is replayed, and what is looked for in its prompts."""
+
+    turns: Sequence[Sequence[BaseMessage]]
+    uses: Mapping[int, Sequence[Use]]
+    """What each answer used of earlier messages, by its position in the conversation."""
+    reader: LineReader
+    evidence_texts: Mapping[int, Sequence[str]]
+    """The texts that a turn is about, by its number, where somebody has named them."""
+
+
+def uses_by_answer(
+    conversation: Conversation,
+    turns: Iterable[Sequence[BaseMessage]],
+    instruction_items: frozenset[str],
+) -> dict[int, tuple[Use, ...]]:
+    """Returns what each answer used of the messages before the last exchange, by its position.
+
+    The last exchange is the model's message before the answer and all that has come since; what it
+    says, what the user's message of the turn says, and the instructions need no memory.
+    """
+    uses: dict[int, tuple[Use, ...]] = {}
+    begin = 0
+    last_answer = 0
+    for turn in turns:
+        known = instruction_items | conversation.items(begin, begin + 1)
+        for place in answers_in(turn):
+            answer = begin + place
+            uses[answer] = conversation.uses(answer, last_answer, known)
+            last_answer = answer
+        begin += len(turn)
+    return uses
+
+
+def _turns(
+    maker: PromptMaker,
+    trace: Trace,
+    meter: Meter,
+    on_turn: Callable[[str, int], None] | None,
+) -> Iterator[Turn]:
+    """Makes a prompt for every answer, and yields the turns that have answers."""
+    tools_cost = tools_tokens(meter.counter, meter.model, maker.tools)
+    history: list[BaseMessage] = []
+    previous: Sequence[BaseMessage] = ()
+    for number, turn in enumerate(trace.turns, 1):
+        sent: list[Sent] = []
+        prompt = ReplayedPrompt((), {})
+        for position in answers_in(turn):
+            uses = trace.uses[len(history) + position]
+            used_weight = sum(use.weight for use in uses)
+            try:
+                prompt = maker.prompt(history, turn[:position])
+            except (BudgetError, EmptyMessageError) as error:
+                failure = f"turn {number}: {type(error).__name__}: {error}"
+                sent.append(Sent(failures=(failure,), used_weight=used_weight))
+                continue
+            counted = _sent(prompt, previous, tools_cost, meter)
+            found = _found(uses, prompt, trace.reader, number)
+            sent.append(
+                replace(
+                    counted,
+                    used_weight=used_weight,
+                    kept_weight=found.kept_weight,
+                    losses=found.losses,
+                )
+            )
+            previous = prompt.messages
+        if sent:
+            yield Turn(
+                **together(sent),
+                number=number,
+                messages=prompt.states,
+                evidence=_evidence_share(prompt, trace.evidence_texts.get(number, ())),
+            )
+        history += turn
+        if on_turn:
+            on_turn(maker.name, number)
+
+
+def _sent(
+    prompt: ReplayedPrompt,
+    previous: Sequence[BaseMessage],
+    tools_cost: int,
+    meter: Meter,
+) -> Sent:
+    """Counts a prompt, and what of it the previous one has already."""
+    counter = meter.counter
+    costs = [counter.count_message(message) for message in prompt.messages]
+    tokens = tools_cost + sum(costs) + counter.count_messages([])
+    shared_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
+    if previous:
+        shared_tokens += tools_cost
+    own_tokens = prompt.own_effective_tokens
+    return Sent(
+        calls=1,
+        tokens=tokens,
+        cached_tokens=meter.terms.read_tokens(shared_tokens),
+        effective_tokens=meter.terms.cost(tokens, shared_tokens) + own_tokens,
+        own_effective_tokens=own_tokens,
+        largest_tokens=tokens,
+        compaction_steps=int(prompt.compaction_step),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What of the uses of an answer its prompt has, and the weightiest that it has not."""
+
+    kept_weight: float
+    losses: tuple[Loss, ...]
+
+
+def _found(uses: Sequence[Use], prompt: ReplayedPrompt, reader: LineReader, turn: int) -> _Found:
+    """Looks for the uses of an answer in its prompt."""
+    if not uses:
+        return _Found(0.0, ())
+    lines = (line for message in prompt.messages for line in reader.lines(message))
+    shown = Shown(lines, uses)
+    kept_weight = 0.0
+    losses: list[Loss] = []
+    for use in uses:
+        kept = use.weight * shown.share(use)
+        kept_weight += kept
+        if kept < use.weight:
+            losses.append(_loss(use, shown, turn, use.weight - kept))
+    weightiest = sorted(losses, key=lambda loss: -loss.weight)[:1]
+    return _Found(kept_weight, tuple(weightiest))
+
+
+def _loss(use: Use, shown: Shown, turn: int, weight: float) -> Loss:
+    """Returns a use that a prompt does not have, as it is told."""
+    return Loss(
+        turn=turn,
+        items=shown.missing(use),
+        message=use.message + 1,
+        sentence=use.sentence,
+        shown=shown.nearest(use),
+        weight=weight,
+    )
+
+
+def _evidence_share(prompt: ReplayedPrompt, texts: Sequence[str]) -> float | None:
+    """Returns the share of some texts that stand in a prompt; None for no texts."""
+    if not texts:
+        return None
+    prompt_text = one_line("\n".join(message.text for message in prompt.messages))
+    return sum(text in prompt_text for text in texts) / len(texts)
