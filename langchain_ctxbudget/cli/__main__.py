@@ -16,6 +16,7 @@ COMMANDS = (
     ("demo", "assemble a prompt from a bundled conversation"),
     ("assemble", "assemble a prompt from a conversation of your own"),
     ("replay", "compare strategies on a conversation, turn by turn"),
+    ("check", "check what a policy keeps and costs on your conversations"),
     ("import", "write the conversations of a file into a store"),
     ("inspect", "show what is known about a user, and why"),
     ("dashboard", "show what is in the context, in a browser"),
@@ -82,7 +83,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; its exit code is 0, or 1 with a message on standard error.
+    """Runs the command, and returns its exit code.
+
+    It is 0, or 1 with a message on standard error. `check` returns 1 for conversations below its
+    gate, and 2 for what it cannot use.
 
     Args:
         arguments: after the command's name; default: those of the shell. Without any, it shows what
@@ -105,16 +109,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without these characters gets question marks.
             stream.reconfigure(errors="replace")
+    code = 0
     try:
-        options.run(options)
+        code = options.run(options) or 0
     except CtxBudgetError as error:
         from langchain_ctxbudget.cli.printing import tell  # noqa: PLC0415 - when there is something
 
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
-        return 1
+        return int(options.error_code)
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
         sys.stderr.close()
-    return 0
+    return code
 
 
 if __name__ == "__main__":

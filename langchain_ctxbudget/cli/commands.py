@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, message_to_dict, messages_to_dict
 from rich.progress import Progress
 
@@ -31,7 +32,7 @@ from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.replay import contender, replay, split_turns
+from langchain_ctxbudget.replay import check, contender, replay, split_turns
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, TITLE, Scope
 from langchain_ctxbudget.tokens import PRICES, Price, price_of
@@ -47,14 +48,17 @@ class Command(NamedTuple):
     """A command: what adds its options, and what runs it."""
 
     add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
+    run: Callable[[argparse.Namespace], int | None]
+    """Returns an exit code, or None for 0."""
+    error_code: int = 1
+    """The exit code where something cannot be used."""
 
 
 def configure(name: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command, and what runs it."""
     command = COMMANDS[name]
     command.add_options(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=command.run, error_code=command.error_code)
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
@@ -124,7 +128,7 @@ def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
 
 def run_replay(arguments: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
-    strategies = re.sub(r"(@\d+)k\b", r"\g<1>000", arguments.compare).split(",")
+    strategies = _strategies(arguments.compare)
     price = _price(arguments.price)
     system_prompt = demo.DEMO_SYSTEM_PROMPT
     messages = demo.demo_messages()
@@ -144,12 +148,124 @@ def run_replay(arguments: argparse.Namespace) -> None:
             system_prompt=arguments.system or system_prompt,
             model=arguments.model,
             price=price,
+            summary_model=_summary_model(arguments.summary_model),
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
     if arguments.json:
         print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
+
+
+def _strategies(names: str) -> list[str]:
+    """Returns strategies that are named with commas between them; `@4k` stands for 4,000 tokens."""
+    return re.sub(r"(@\d+)k\b", r"\g<1>000", names).split(",")
+
+
+def _summary_model(name: str | None) -> BaseChatModel | None:
+    """Returns the model of a name as `init_chat_model` takes it.
+
+    Raises:
+        InputError: There is no such model, or what it needs is not installed.
+    """
+    if not name:
+        return None
+    try:
+        from langchain.chat_models import init_chat_model  # noqa: PLC0415 - an extra
+
+        return init_chat_model(name)
+    except Exception as error:  # what a provider's package raises is its own
+        raise errors.InputError(f"--summary-model {name}: {error}") from error
+
+
+class ReadFiles(NamedTuple):
+    """The conversations of a file or a folder."""
+
+    conversations: dict[str, list[BaseMessage]]
+    """By a name that only one of them has."""
+    skipped: list[str]
+    """The files of a folder that could not be read, with the reasons."""
+
+
+def _read_path(path: Path, title: str | None) -> ReadFiles:
+    """Reads the conversations of a file, or of the JSON and JSONL files of a folder.
+
+    Raises:
+        ConversationFormatError: The file cannot be read, or none of the folder.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl"))
+    found: list[formats.ConversationFile] = []
+    skipped: list[str] = []
+    for file in files:
+        try:
+            found += formats.read_conversations(file)
+        except errors.ConversationFormatError as error:
+            if file == path:
+                raise
+            skipped.append(str(error))
+    if not found:
+        reasons = "\n".join(skipped)
+        raise errors.ConversationFormatError(f"{path}: no conversations\n{reasons}".rstrip())
+    if title:
+        found = [formats.pick_conversation(found, title=title)]
+    conversations: dict[str, list[BaseMessage]] = {}
+    for conversation in found:
+        name = conversation.label
+        if name in conversations:
+            name = f"{name} ({conversation.conversation_id}, {len(conversations) + 1})"
+        conversations[name] = conversation.messages
+    return ReadFiles(conversations, skipped)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Checks a policy on conversations, prints what came of it, and returns the exit code."""
+    files = _read_path(arguments.path, arguments.title)
+    settings = {
+        "max_context_tokens": options.REPLAY_BUDGET,
+        **options.file_settings(arguments),
+    }
+    [policy] = _strategies(arguments.policy)
+    beside = _strategies(arguments.beside) if arguments.beside else []
+    turns = sum(len(split_turns(messages)) for messages in files.conversations.values())
+    with progress_bar() as progress:
+        task = progress.add_task("turns", total=turns * len({policy, *beside, "full"}))
+        result = check(
+            files.conversations,
+            policy,
+            beside=beside,
+            budget=settings["max_context_tokens"],
+            kept=arguments.kept,
+            cost=arguments.cost,
+            settings=settings,
+            system_prompt=arguments.system,
+            model=arguments.model,
+            price=_price(arguments.price),
+            summary_model=_summary_model(arguments.summary_model),
+            on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
+        )
+    for problem in files.skipped:
+        tell(f"Skipped: {problem}", style="red", stderr=True)
+    if arguments.junit:
+        _write_report(arguments.junit, result.to_junit())
+    if arguments.json:
+        print_json(result.to_dict())
+    else:
+        sys.stdout.write(printable(f"{result}\n"))
+    return 0 if result.passes else 1
+
+
+def _write_report(path: Path, text: str) -> None:
+    """Writes a report to a file.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise errors.InputError(f"--junit {path}: {error.strerror}") from error
 
 
 def _price(model: str | None) -> Price | None:
@@ -537,6 +653,7 @@ COMMANDS = {
     "demo": Command(options.add_demo_options, run_demo),
     "assemble": Command(options.add_assemble_options, run_assemble),
     "replay": Command(options.add_replay_options, run_replay),
+    "check": Command(options.add_check_options, run_check, error_code=2),
     "import": Command(options.add_import_options, run_import),
     "inspect": Command(options.add_inspect_options, run_inspect),
     "dashboard": Command(options.add_dashboard_options, run_dashboard),

@@ -77,7 +77,51 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model"
     )
+    _add_summary_model(parser)
     _add_conversation(parser)
+    _add_json(parser)
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget check`."""
+    parser.add_argument(
+        "path", type=Path, metavar="PATH", help=f"a file, or a folder of files: {ACCEPTED}"
+    )
+    parser.add_argument(
+        "--kept",
+        type=float,
+        default=95,
+        metavar="PERCENT",
+        help="the least share of what later steps used (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cost",
+        type=float,
+        default=30,
+        metavar="PERCENT",
+        help="the most, as a share of sending everything (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--policy",
+        default="elastic",
+        metavar="NAME",
+        help=f"what is checked, of {', '.join(NAMES)} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--beside", default="", metavar="NAME,...", help="other policies whose figures are told"
+    )
+    parser.add_argument(
+        "--budget", type=tokens, metavar="N", help="tokens (default: 8k, or what the settings say)"
+    )
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON"
+    )
+    parser.add_argument(
+        "--price", metavar="MODEL", help="what cached tokens cost, by the price of this model"
+    )
+    _add_summary_model(parser)
+    _add_conversation(parser)
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report, too")
     _add_json(parser)
 
 
@@ -156,6 +200,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         help="count for this model, within its window (default: o200k_base, no window)",
+    )
+
+
+def _add_summary_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--summary-model",
+        metavar="NAME",
+        help="the model that `summarization` calls, such as openai:gpt-4o-mini",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
@@ -147,13 +147,13 @@ class CheckResult:
 
     def to_junit(self) -> str:
         """Returns a JUnit report: a test case for each conversation, and one for the gate."""
-        suite = ElementTree.Element(
+        suite = ET.Element(
             "testsuite",
             name="ctxbudget check",
             tests=str(len(self.conversations) + 1),
             failures=str(int(not self.passes)),
             errors="0",
-            skipped=str(0),
+            skipped="0",
         )
         for conversation in self.conversations:
             case = _element(suite, "testcase", name=conversation.name, classname="ctxbudget.check")
@@ -163,16 +163,16 @@ class CheckResult:
         if not self.passes:
             failure = _element(gate, "failure", message="; ".join(self.problems))
             failure.text = _xml_text("\n\n".join(case.to_text() for case in self.worst))
-        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+        return ET.tostring(suite, encoding="unicode", xml_declaration=True)
 
     def __str__(self) -> str:
         return self.to_text()
 
 
-def _element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:
+def _element(parent: ET.Element, tag: str, **attributes: str) -> ET.Element:
     """Adds an element whose attributes XML can hold."""
     texts = {name: _xml_text(text) for name, text in attributes.items()}
-    return ElementTree.SubElement(parent, tag, texts)
+    return ET.SubElement(parent, tag, texts)
 
 
 def _xml_text(text: str) -> str:

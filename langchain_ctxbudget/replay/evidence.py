@@ -89,7 +89,7 @@ def items_of(line: str) -> frozenset[str]:
 
 
 def _names_something(token: str) -> bool:
-    """Tells if a token is a number of several digits, a date, a path, an address or an identifier."""
+    """Tells if a token is a number of several digits, a path, an address or an identifier."""
     if len(token) < 2 or is_unspaced(token):  # noqa: PLR2004 - a single digit is mostly a counter
         return False
     has_digit = any(map(str.isdigit, token))
@@ -107,7 +107,9 @@ class LineReader:
         # The message is kept, so that no other one gets its address.
         read = self._read.get(id(message))
         if read is None:
-            lines = [Line(one_line(text), items_of(text)) for text in sentences(plain_text(message))]
+            lines = [
+                Line(one_line(text), items_of(text)) for text in sentences(plain_text(message))
+            ]
             read = (message, tuple(lines))
             self._read[id(message)] = read
         return read[1]

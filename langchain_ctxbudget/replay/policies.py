@@ -42,6 +42,7 @@ EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL, SUMMARIZATION)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 
+
 def tools_tokens(counter: TokenCounter, model: str | None, tools: Sequence[Any]) -> int:
     """Returns the tokens of tools, as far as they stand in a model's window."""
     in_window = ToolsInWindow.of(tools, profile_of(model).deferred_tools)
@@ -233,9 +234,7 @@ class Summarized:
         self.state += [message.model_copy() for message in messages[self.seen :]]
         self.seen = len(messages)
         used_before = self.usage.effective_tokens
-        update = self.step.invoke(
-            {"messages": self.state}, config={"callbacks": [self.usage]}
-        )
+        update = self.step.invoke({"messages": self.state}, config={"callbacks": [self.usage]})
         if update is not None:
             self.state = list(add_messages(self.state, update["messages"]))
         originals = [message for message in self.state if not _is_summary(message)]
@@ -266,11 +265,11 @@ class _CallUsage(BaseCallbackHandler):
 
     def on_chat_model_start(
         self,
-        serialized: dict[str, Any],
+        serialized: dict[str, Any],  # noqa: ARG002 - as its base
         messages: list[list[BaseMessage]],
         *,
-        run_id: UUID,
-        **options: Any,  # noqa: ANN401 - as its base
+        run_id: UUID,  # noqa: ARG002
+        **options: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """Counts the prompts."""
         for prompt in messages:
@@ -280,8 +279,8 @@ class _CallUsage(BaseCallbackHandler):
         self,
         response: LLMResult,
         *,
-        run_id: UUID,
-        **options: Any,  # noqa: ANN401 - as its base
+        run_id: UUID,  # noqa: ARG002
+        **options: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """Counts what the model has written."""
         for generations in response.generations:

@@ -10,6 +10,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.tokens import Price
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
     """Something that an answer used of an earlier message, and that its prompt did not have."""

@@ -22,7 +22,15 @@ from langchain_ctxbudget.replay.policies import (
     contender,
     tools_tokens,
 )
-from langchain_ctxbudget.replay.result import Loss, ReplayResult, Sent, Track, Turn, together, track_of
+from langchain_ctxbudget.replay.result import (
+    Loss,
+    ReplayResult,
+    Sent,
+    Track,
+    Turn,
+    together,
+    track_of,
+)
 from langchain_ctxbudget.replay.turns import answers_in, split_turns
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import PRICES, Price, TokenCounter, counter_for, price_of, terms_at
