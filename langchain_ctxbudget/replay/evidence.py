@@ -17,6 +17,7 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.messages import (
+    UNSPACED,
     cached_until_forgotten,
     fold,
     is_unspaced,
@@ -37,18 +38,17 @@ class EvidencePolicy:
     """What stands in at most so many earlier messages is rare in any conversation."""
     least_words: float = 3
     """Rare words that one sentence must share with the answer, where it shares no value."""
-    longest_quotation: int = 80
-    """Characters of a quotation that is compared as a whole."""
 
 
 EVIDENCE = EvidencePolicy()
 
-_VALUE = re.compile(r"[^\W_]+(?:[\w./\\:@#%+,\-]*[^\W_])?")
-"""A number, date, path, address, identifier or word, with the marks inside it."""
+_VALUE = re.compile(rf"[^\W_{UNSPACED}]+(?:(?:[^\W{UNSPACED}]|[./\\:@#%+,\-])*[^\W_{UNSPACED}])?")
+"""A number, date, path, address, identifier or word, with the marks inside it; in scripts without
+spaces, only what is in other letters or digits."""
 _QUOTATION = re.compile(r"[\"“„«「『]([^\"“”„«»「」『』\n]{3,80})[\"”“»」』]")
 _IN_CAMEL_CASE = re.compile(r"[a-z\d][A-Z]")
 _AROUND_WORDS = ".,;:!?()[]{}*\"'`“”„«»「」『』_"
-_JOINED = re.compile(r"[\w)][./\\:@#_]\w")
+_JOINED = re.compile(r"[\w)][.\\:@#_]\w|/.*/")
 
 
 class Line(NamedTuple):
@@ -79,7 +79,8 @@ def is_value(item: str) -> bool:
 @cached_until_forgotten(65_536)
 def items_of(line: str) -> frozenset[str]:
     """Returns what a line holds: its values, each behind an equals sign, and stems of its words."""
-    items = set(terms(line))
+    # A number is compared as a whole: "480" is not "480,000".
+    items = {term for term in terms(line) if not _has_digit(term)}
     for quotation in _QUOTATION.findall(line):
         items.add(f"={one_line(fold(quotation))}")
     for token in _VALUE.findall(line):
@@ -90,10 +91,13 @@ def items_of(line: str) -> frozenset[str]:
 
 def _names_something(token: str) -> bool:
     """Tells if a token is a number of several digits, a path, an address or an identifier."""
-    if len(token) < 2 or is_unspaced(token):  # noqa: PLR2004 - a single digit is mostly a counter
+    if len(token) == 1:  # a single digit is mostly a counter
         return False
-    has_digit = any(map(str.isdigit, token))
-    return has_digit or bool(_JOINED.search(token) or _IN_CAMEL_CASE.search(token))
+    return _has_digit(token) or bool(_JOINED.search(token) or _IN_CAMEL_CASE.search(token))
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
 
 
 class LineReader:

@@ -1,0 +1,162 @@
+"""`ctxbudget check`, as a pipeline of continuous integration runs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from langchain_ctxbudget.demo import demo_messages
+from tests.integration_tests import test_cli
+from tests.integration_tests.test_cli import Run
+from tests.unit_tests.test_check import CHAT
+
+ROLES = {"human": "user", "ai": "assistant"}
+MESSAGES = [{"role": ROLES[message.type], "content": message.text} for message in CHAT]
+OPEN = ("--kept", 0, "--cost", 1_000)
+
+
+def run(*arguments: object) -> Run:
+    return test_cli.run("check", *arguments)
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    path = tmp_path / "lockers.json"
+    path.write_text(json.dumps({"title": "Lockers", "messages": MESSAGES}), encoding="utf-8")
+    return path
+
+
+def test_an_open_gate_is_0(chat: Path) -> None:
+    outcome = run(chat, "--budget", 300, *OPEN)
+
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.endswith("passed\n")
+
+
+def test_a_closed_gate_is_1(chat: Path) -> None:
+    outcome = run(chat, "--budget", 300, "--policy", "recency")
+
+    assert outcome.code == 1
+    assert "1. Lockers, turn 22: the answer used QX-771-B" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "problem"),
+    [
+        ("{", [], "ConversationFormatError"),
+        (json.dumps([{"role": "user", "content": "Hello?"}]), [], "Nothing to check"),
+        (json.dumps(MESSAGES), ["--kept", "101"], "kept must be a percentage"),
+        (json.dumps(MESSAGES), ["--policy", "elastc"], "There is no strategy"),
+        (json.dumps(MESSAGES), ["--policy", "summarization"], "needs a model"),
+        (json.dumps(MESSAGES), ["--settings", "missing.toml"], "missing.toml"),
+    ],
+    ids=["cut off", "no answer", "no percentage", "no policy", "no model", "no settings"],
+)
+def test_what_cannot_be_used_is_2(
+    tmp_path: Path, content: str, arguments: list[str], problem: str
+) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(content, encoding="utf-8")
+
+    outcome = run(path, *arguments)
+
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert problem in outcome.err
+
+
+def test_a_folder_is_read_and_what_cannot_be_read_is_named(chat: Path) -> None:
+    chat.with_name("broken.json").write_text("{", encoding="utf-8")
+    chat.with_name("copy.json").write_text(chat.read_text(encoding="utf-8"), encoding="utf-8")
+
+    outcome = run(chat.parent, "--policy", "recency", "--json", *OPEN)
+
+    assert outcome.code == 0
+    assert len(outcome.json["conversations"]) == 2
+    assert "Skipped:" in outcome.err
+    assert "broken.json" in outcome.err
+
+
+def test_an_empty_folder_is_2(tmp_path: Path) -> None:
+    assert run(tmp_path).code == 2
+
+
+def test_policies_stand_beside_each_other(chat: Path) -> None:
+    outcome = run(chat, "--budget", 300, "--beside", "recency,ratio@400", "--json", *OPEN)
+
+    total: list[dict[str, Any]] = outcome.json["total"]
+    names = [figures["policy"] for figures in total]
+    assert names == ["elastic", "recency", "ratio@400", "full"]
+
+
+def test_a_junit_report_is_written(chat: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    run(chat, "--policy", "recency", "--budget", 300, "--junit", report)
+
+    assert ET.parse(report).getroot().get("failures") == "1"
+
+
+def test_settings_of_the_application_are_taken(chat: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("max_context_tokens = 350\n", encoding="utf-8")
+
+    outcome = run(chat, "--settings", settings, "--policy", "recency", "--json", *OPEN)
+
+    assert outcome.json["budget_tokens"] == 350
+
+
+# An agent's session, and an export
+
+
+def agent_session() -> list[dict[str, Any]]:
+    """A session that finds a file, reads others, and comes back to it."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the labels of the shelves."}]
+    paths = ["src/shelves/labels.py", *(f"src/rows/row_{number}.py" for number in range(12))]
+    for number, path in enumerate([*paths, paths[0]]):
+        call = {"name": "read_file", "arguments": json.dumps({"path": path})}
+        messages.append(
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": f"c{number}", "type": "function", "function": call}],
+            }
+        )
+        result = f"def row_{number}(): return {number}\n" * 20
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": result})
+    return messages
+
+
+def test_an_agent_comes_back_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text("\n".join(map(json.dumps, agent_session())), encoding="utf-8")
+
+    outcome = run(path, "--policy", "recency", "--budget", 600, "--json")
+
+    sources = [case["loss"]["message"] for case in outcome.json["worst"]]
+    assert 2 in sources
+
+
+def test_an_export_of_claude_is_checked(tmp_path: Path) -> None:
+    senders = {"user": "human", "assistant": "assistant"}
+    chat = [{"sender": senders[row["role"]], "text": row["content"]} for row in MESSAGES]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([{"name": "Lockers", "chat_messages": chat}]), encoding="utf-8")
+
+    outcome = run(path, "--policy", "recency", "--budget", 300)
+
+    assert outcome.code == 1
+    assert "of message 1: “The locker code is QX-771-B" in outcome.out
+
+
+@pytest.mark.slow
+def test_the_bundled_conversation_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "demo.json"
+    rows = [{"role": ROLES[it.type], "content": it.text} for it in demo_messages()]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+
+    outcome = run(path, "--budget", 4_000, "--beside", "recency", "--json", *OPEN)
+
+    ours, recency, full = outcome.json["total"]
+    assert ours["cost_percent"] < full["cost_percent"] < recency["cost_percent"]

@@ -1,0 +1,161 @@
+"""The gate over conversations: what a policy keeps and costs, and the worst cases."""
+
+from functools import cache
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.replay import CheckResult, check, replay
+
+BUDGET = 300
+
+
+def long_chat(turns: int) -> list[BaseMessage]:
+    """A chat that begins with a code, and whose last answer has it again."""
+    messages: list[BaseMessage] = [
+        HumanMessage("The locker code is QX-771-B, on the left."),
+        AIMessage("Noted."),
+    ]
+    for number in range(turns):
+        messages.append(HumanMessage(f"Who has the drill of row {number}, and until which day?"))
+        messages.append(AIMessage("A member, and it is due at the end of the week, as always."))
+    messages.append(HumanMessage("How do I open it?"))
+    messages.append(AIMessage("With QX-771-B."))
+    return messages
+
+
+CHAT = long_chat(20)
+SHORT = CHAT[:4]
+
+
+@cache
+def checked() -> CheckResult:
+    return check({"lockers": CHAT, "short": SHORT}, "recency", budget=BUDGET, beside=["full"])
+
+
+def test_what_was_trimmed_is_not_kept() -> None:
+    figures = checked().total[0]
+
+    assert figures.policy == "recency"
+    assert figures.kept_percent == 0
+
+
+def test_everything_keeps_everything_at_its_own_cost() -> None:
+    figures = checked().total[1]
+
+    assert (figures.policy, figures.kept_percent, figures.cost_percent) == ("full", 100, 100)
+
+
+def test_the_worst_case_says_what_was_lost() -> None:
+    [case] = checked().worst
+
+    assert case.conversation == "lockers"
+    assert case.loss.turn == 22
+    assert case.loss.message == 1
+    assert case.loss.sentence == "The locker code is QX-771-B, on the left."
+    assert case.loss.items == ("QX-771-B",)
+
+
+def test_the_worst_case_is_printed() -> None:
+    text = str(checked())
+
+    assert "1. lockers, turn 22: the answer used QX-771-B" in text
+    assert "of message 1: “The locker code is QX-771-B, on the left.”" in text
+    assert "recency keeps 0.0 % of what later steps used" in text
+
+
+@pytest.mark.parametrize(
+    ("gate", "passes"),
+    [
+        ({"kept": 0, "cost": 1_000}, True),
+        ({"kept": 1, "cost": 1_000}, False),
+        ({"kept": 0, "cost": 10}, False),
+    ],
+    ids=["open", "keeps too little", "costs too much"],
+)
+def test_a_gate_asks_for_both(gate: dict[str, Any], passes: bool) -> None:
+    result = check({"lockers": CHAT}, "recency", budget=BUDGET, **gate)
+
+    assert result.passes is passes
+
+
+def test_a_prompt_that_cannot_be_made_closes_the_gate() -> None:
+    huge = [HumanMessage("drill " * 1_000), AIMessage("That is long."), *SHORT]
+    result = check({"huge": huge}, budget=BUDGET, kept=0, cost=1_000)
+
+    [problem] = result.problems
+    assert problem.startswith("1 prompts could not be made; the first: turn 1: BudgetTooSmallError")
+
+
+def test_a_conversation_without_an_answer_is_skipped_and_named() -> None:
+    result = check({"lockers": SHORT, "empty": [HumanMessage("Hello?")]}, budget=BUDGET)
+
+    assert result.skipped == ("empty",)
+    assert "Skipped, as it has no answer: empty" in str(result)
+
+
+def test_nothing_with_an_answer_is_an_error() -> None:
+    with pytest.raises(InputError, match="none of 1 conversations has an answer"):
+        check({"empty": [HumanMessage("Hello?")]}, budget=BUDGET)
+
+
+@pytest.mark.parametrize("gate", [{"kept": 101}, {"kept": -1}, {"cost": float("nan")}])
+def test_a_gate_is_in_percent(gate: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be a percentage"):
+        check({"lockers": SHORT}, budget=BUDGET, **gate)
+
+
+def test_a_junit_report_can_be_read() -> None:
+    suite = ET.fromstring(checked().to_junit())
+
+    assert [case.get("name") for case in suite] == ["lockers", "short", "in all"]
+    assert suite.get("failures") == "1"
+    assert suite.findall("testcase/failure")
+
+
+def test_a_junit_report_has_no_character_that_xml_refuses() -> None:
+    result = check({"a\x00b\x1b": SHORT}, budget=BUDGET)
+
+    names = [case.get("name") for case in ET.fromstring(result.to_junit())]
+    assert names == ["a b ", "in all"]
+
+
+# LangChain's summarization
+
+
+def summaries() -> FakeListChatModel:
+    return FakeListChatModel(responses=["They talked about drills."])
+
+
+def test_summarization_keeps_its_state_over_turns() -> None:
+    [track] = replay(
+        long_chat(40), ["summarization"], budget=BUDGET, summary_model=summaries()
+    ).tracks
+
+    assert 1 < track.compaction_steps < track.calls
+    assert track.failures == ()
+
+
+def test_the_calls_that_sum_up_cost() -> None:
+    [track] = replay(
+        long_chat(40), ["summarization"], budget=BUDGET, summary_model=summaries()
+    ).tracks
+
+    assert 0 < track.own_effective_tokens < track.effective_tokens
+
+
+def test_summarization_leaves_the_conversation_alone() -> None:
+    messages = long_chat(30)
+    before = [message.model_copy(deep=True) for message in messages]
+    replay(messages, ["summarization"], budget=BUDGET, summary_model=summaries())
+
+    assert messages == before
+
+
+def test_summarization_without_a_model_is_an_error() -> None:
+    with pytest.raises(InputError, match="needs a model that sums up"):
+        replay(CHAT, ["summarization"], budget=BUDGET)
