@@ -40,7 +40,7 @@ PUBLIC = [
 
 FLOORS = [
     {"cli"},
-    {"dashboard", "replay", "memory", "middleware"},
+    {"dashboard", "replay", "readers", "memory", "middleware"},
     {"integrations"},
     {"pipeline"},
     {"prompt"},
@@ -246,8 +246,8 @@ def test_rooms_are_entered_by_their_doors() -> None:
     assert through_walls == set()
 
 
-READS_BLOCKS = ("content", "providers")
-"""The rooms that look into content blocks; everybody else asks parts."""
+READS_BLOCKS = ("content", "providers", "readers")
+"""The rooms that look into content blocks, and into files of others; everybody else asks parts."""
 OF_BLOCKS = {
     "blocks_of",
     "is_raw",
@@ -259,7 +259,6 @@ OF_BLOCKS = {
 """What the room `content` has for `providers` alone."""
 OTHER_TYPES = {
     "budget/parameters.py": "errors of pydantic",
-    "cli/formats.py": "files of other programs",
     "documents/reading.py": "metadata of documents",
     "knowledge/control_flows.py": "kinds of entities",
     "tokens/schemas.py": "JSON schemas",

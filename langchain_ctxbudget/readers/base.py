@@ -1,0 +1,113 @@
+"""What a reader of conversations is, and what it returns."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from langchain_core.messages import AIMessage, BaseMessage
+
+from langchain_ctxbudget.messages import digest, fingerprint
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object, as `json.loads` returns it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConversation:
+    """One conversation as it was read."""
+
+    conversation_id: str
+    """The file's own, else `id_of_beginning`, which stays as the conversation grows."""
+    title: str | None = None
+    messages: list[BaseMessage]
+    """In order, with `name` and `additional_kwargs["created_at"]` (ISO 8601) where the file has
+    them."""
+    tools: tuple[JsonObject, ...] = ()
+    """The tools that the model was offered, as the file defines them."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about the reading, such as "the file names no current message"."""
+    branches: tuple["ReadConversation", ...] = ()
+    """What was said on other branches: edited questions and new answers. Each is a whole
+    conversation from the first message on."""
+
+    @property
+    def label(self) -> str:
+        """The title, else the id."""
+        return self.title or self.conversation_id
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in a file that could not be read."""
+
+    name: str
+    """The title or id of a conversation, else its place, such as "line 3"."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class Reader(ABC):
+    """Reads the files of one kind. It is one module, and one line in `readers.registry`.
+
+    A record is a JSON object: an item of a list, a line of JSONL, or the whole file. All records of
+    a file go to the reader that recognises the most of them. `groups` puts together the records
+    of each conversation; `read` reads one such group. A group that cannot be read is skipped under
+    the title or id of its first record, and the others are read all the same.
+    """
+
+    name: ClassVar[str]
+    """One word, such as "chatgpt"."""
+    accepts: ClassVar[str]
+    """Where such a file is from and how it is told, in half a line for the error message."""
+    repeats: ClassVar[bool] = False
+    """Whether a record repeats the messages before it, as a request to a model does. Of several
+    such conversations, one whose messages begin another's is left out."""
+
+    @abstractmethod
+    def recognises(self, record: JsonObject) -> bool:
+        """Tells if a record is of this kind, by its content. It raises nothing."""
+
+    def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
+        """Returns the records of each conversation: one each, unless a reader says otherwise."""
+        return [[record] for record in records]
+
+    @abstractmethod
+    def read(self, records: Sequence[JsonObject]) -> ReadConversation:
+        """Returns the conversation that some records hold.
+
+        Raises:
+            ValueError: They cannot be read; the text says why. Any other of `READING_ERRORS`, as
+                wrongly built JSON causes them, means the same.
+        """
+
+
+READING_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What wrongly built JSON causes in code that reads it."""
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of what an error says, in words."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def id_of_beginning(messages: Sequence[BaseMessage]) -> str:
+    """Returns an id made of the messages up to the first answer."""
+    opening = ""
+    for message in messages:
+        opening += fingerprint(message)
+        if isinstance(message, AIMessage):
+            break
+    return f"conversation-{digest(opening, 8).hex()}"

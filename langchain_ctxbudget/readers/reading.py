@@ -1,0 +1,249 @@
+"""Reads the conversations of a file, an archive or a folder, whatever kind they are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.errors import ConversationFormatError
+from langchain_ctxbudget.messages import digest, fingerprint
+from langchain_ctxbudget.readers.base import (
+    READING_ERRORS,
+    JsonObject,
+    ReadConversation,
+    Reader,
+    Skipped,
+    reason_of,
+)
+from langchain_ctxbudget.readers.fields import ID_KEYS, TITLE_KEYS, id_at, text_at
+from langchain_ctxbudget.readers.files import Source, records_of, sources_at, sources_of
+from langchain_ctxbudget.readers.registry import ACCEPTED, READERS
+
+MOST_LISTED = 20
+"""Conversations, and things that were skipped, that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What reading a file gave."""
+
+    conversations: tuple[ReadConversation, ...]
+    skipped: tuple[Skipped, ...]
+    """What could not be read, by name, each with its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A conversation, and the reader that read it."""
+
+    conversation: ReadConversation
+    reader: Reader
+
+
+def read_conversations(path: Path | str, *, with_branches: bool = False) -> ReadResult:
+    """Reads every conversation of a file, of an archive, or of all files in a folder.
+
+    Args:
+        path: JSON or JSONL, a zip archive of such files, or a folder. What kind of conversations
+            a file has is told by its content, never by its name.
+        with_branches: Whether other branches (edited questions, new answers) are conversations as
+            well. Without it, a conversation is what the user saw last.
+
+    Raises:
+        ConversationFormatError: Nothing at all can be read; it says why, and what is accepted.
+    """
+    try:
+        sources = list(sources_at(Path(path)))
+    except READING_ERRORS as error:
+        raise ConversationFormatError(f"{path}: {reason_of(error)}") from error
+    return _result(str(path), sources, with_branches=with_branches)
+
+
+def parse_conversations(data: bytes, *, with_branches: bool = False) -> ReadResult:
+    """Reads the conversations in the bytes of a file, as `read_conversations` does."""
+    sources = list(sources_of("the file", data))
+    return _result("the file", sources, with_branches=with_branches)
+
+
+def pick_conversation(
+    conversations: Sequence[ReadConversation], *, title: str | None = None
+) -> ReadConversation:
+    """Returns the only conversation, or the one whose title or id matches.
+
+    Raises:
+        ConversationFormatError: None matches, or several do; it lists the candidates.
+    """
+    matches = _matches(conversations, (title or "").casefold())
+    if len(matches) == 1:
+        return matches[0]
+    name = title or "the file"
+    lines = [f"{name!r} fits {len(matches)} conversations: choose one by its title or id"]
+    for candidate in (matches or conversations)[:MOST_LISTED]:
+        count = len(candidate.messages)
+        lines.append(f"  {candidate.label}  ({candidate.conversation_id}, {count} messages)")
+    raise ConversationFormatError("\n".join(lines))
+
+
+def _matches(conversations: Sequence[ReadConversation], title: str) -> Sequence[ReadConversation]:
+    """Returns the conversations with this title or id, else those whose title holds it."""
+    exact = [
+        conversation
+        for conversation in conversations
+        if title in (conversation.label.casefold(), conversation.conversation_id.casefold())
+    ]
+    if exact:
+        return exact
+    return [
+        conversation for conversation in conversations if title in conversation.label.casefold()
+    ]
+
+
+def _result(place: str, sources: Sequence[Source | Skipped], *, with_branches: bool) -> ReadResult:
+    """Returns what some files hold.
+
+    Raises:
+        ConversationFormatError: Nothing can be read.
+    """
+    found: list[_Read] = []
+    skipped: list[Skipped] = []
+    for source in sources:
+        if isinstance(source, Skipped):
+            skipped.append(source)
+            continue
+        for item in _items_of(source, is_alone=len(sources) == 1):
+            if isinstance(item, Skipped):
+                skipped.append(item)
+            else:
+                found.append(item)
+    if not found:
+        raise _nothing_read(place, skipped)
+
+    conversations = _without_beginnings(found)
+    if with_branches:
+        conversations = [
+            branch
+            for conversation in conversations
+            for branch in (conversation, *conversation.branches)
+        ]
+    return ReadResult(tuple(_with_own_ids(conversations)), tuple(skipped))
+
+
+def _nothing_read(place: str, skipped: Sequence[Skipped]) -> ConversationFormatError:
+    """Returns the error that says why nothing was read, and what is accepted."""
+    reasons = [str(item) for item in skipped] or ["there is no JSON in it"]
+    lines = [f"{place}: {reasons[0].removeprefix(f'{place}: ')}"]
+    lines += reasons[1:MOST_LISTED]
+    if len(reasons) > MOST_LISTED:
+        lines.append(f"and {len(reasons) - MOST_LISTED} more")
+    return ConversationFormatError("\n".join([*lines, ACCEPTED]))
+
+
+def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
+    """Yields the conversations of one file, and what cannot be read of it."""
+    where = "" if is_alone else f"{source.name}, "
+    try:
+        records, skipped = records_of(source)
+        reader = _reader_of(records)
+        groups = list(reader.groups(records)) if reader else []
+    except READING_ERRORS as error:
+        yield Skipped(source.name, reason_of(error))
+        return
+    for item in skipped:
+        yield Skipped(f"{where}{item.name}", item.reason)
+    if reader is None:
+        if records or not skipped:
+            yield Skipped(source.name, _why_unknown(records))
+        return
+    for number, group in enumerate(groups, 1):
+        name = _name_of(group) or f"{where}conversation {number}"
+        yield _read_group(reader, group, name)
+
+
+def _why_unknown(records: Sequence[JsonObject]) -> str:
+    if not records:
+        return "has no messages"
+    return "neither a message nor a conversation"
+
+
+def _reader_of(records: Sequence[JsonObject]) -> Reader | None:
+    """Returns the reader that recognises the most records; of several, the first in the list."""
+    best: Reader | None = None
+    most = 0
+    for reader in READERS:
+        count = sum(map(reader.recognises, records))
+        if count > most:
+            best = reader
+            most = count
+    return best
+
+
+def _name_of(group: Sequence[JsonObject]) -> str | None:
+    """Returns the title or id of the first record of a group."""
+    if not group:
+        return None
+    return text_at(group[0], *TITLE_KEYS) or id_at(group[0], ID_KEYS)
+
+
+def _read_group(reader: Reader, group: Sequence[JsonObject], name: str) -> _Read | Skipped:
+    try:
+        conversation = reader.read(group)
+    except READING_ERRORS as error:
+        return Skipped(name, reason_of(error))
+    if not conversation.messages:
+        return Skipped(name, "has no messages")
+    return _Read(conversation, reader)
+
+
+def _without_beginnings(found: Sequence[_Read]) -> list[ReadConversation]:
+    """Leaves out what is the beginning of another conversation, or the same.
+
+    That is looked for among the records of readers that repeat messages, and among conversations
+    with the same id, as two exports have them.
+    """
+    comparable: dict[str, list[ReadConversation]] = {}
+    for item in found:
+        id_of = item.conversation.conversation_id
+        key = "repeating" if item.reader.repeats else f"id {id_of}"
+        comparable.setdefault(key, []).append(item.conversation)
+    left_out = {
+        id(conversation)
+        for group in comparable.values()
+        if len(group) > 1
+        for conversation in _beginnings(group)
+    }
+    conversations = [item.conversation for item in found]
+    return [one for one in conversations if id(one) not in left_out]
+
+
+def _beginnings(conversations: Sequence[ReadConversation]) -> list[ReadConversation]:
+    """Returns the conversations that a longer one, or an equal one before them, begins with."""
+    beginnings: set[str] = set()
+    left_out: list[ReadConversation] = []
+    for conversation in sorted(conversations, key=lambda one: -len(one.messages)):
+        chain = list(_digests(conversation.messages))
+        if chain[-1] in beginnings:
+            left_out.append(conversation)
+        beginnings.update(chain)
+    return left_out
+
+
+def _digests(messages: Sequence[BaseMessage]) -> Iterator[str]:
+    """Yields, after each message, a digest of all messages up to it."""
+    so_far = ""
+    for message in messages:
+        so_far = digest(so_far + fingerprint(message)).hex()
+        yield so_far
+
+
+def _with_own_ids(conversations: Iterable[ReadConversation]) -> Iterator[ReadConversation]:
+    """Yields conversations; of several with the same id, the later ones get a number behind it."""
+    taken: set[str] = set()
+    for conversation in conversations:
+        own_id = conversation.conversation_id
+        number = 1
+        while own_id in taken:
+            number += 1
+            own_id = f"{conversation.conversation_id}-{number}"
+        taken.add(own_id)
+        yield replace(conversation, conversation_id=own_id)

@@ -1,0 +1,16 @@
+"""The list of readers. A new one is its module and its line here."""
+
+from langchain_ctxbudget.readers.base import Reader
+from langchain_ctxbudget.readers.messages import Messages
+
+READERS: tuple[Reader, ...] = (Messages(),)
+"""In the order in which they are asked; of two that recognise as many records, the first reads."""
+
+_WIDTH = max(len(reader.name) for reader in READERS)
+ACCEPTED = "\n".join(
+    [
+        "Accepted are, as JSON or JSONL, in a zip archive or in a folder:",
+        *(f"  {reader.name:<{_WIDTH}}  {reader.accepts}" for reader in READERS),
+    ]
+)
+"""What is accepted, one line a kind."""

@@ -1,0 +1,48 @@
+"""Conversations that are trees: an edited question, or a new answer, begins another branch."""
+
+from collections.abc import Mapping
+
+
+def branches(
+    parents: Mapping[str, str | None],
+    times: Mapping[str, float],
+    current: str | None = None,
+) -> list[list[str]]:
+    """Returns every branch of a tree, each as the keys of its messages from the first one on.
+
+    Args:
+        parents: The parent of each message, in the order of the file. A parent that is not in the
+            file is none.
+        times: When messages were said, in seconds; of two without a time, the later one in the
+            file is the newer.
+        current: The last message of the branch that the user saw last; where it is not in the
+            file, the newest last message of a branch takes its place.
+
+    Returns:
+        The branch that was seen last, then the others, the newest first.
+    """
+    ends = _ends(parents, times)
+    if current is not None and current in parents:
+        if current in ends:
+            ends.remove(current)
+        ends.insert(0, current)
+    return [_path_to(end, parents) for end in ends]
+
+
+def _ends(parents: Mapping[str, str | None], times: Mapping[str, float]) -> list[str]:
+    """Returns the last messages of branches, the newest first."""
+    with_replies = set(parents.values())
+    ends = [key for key in parents if key not in with_replies]
+    ends.reverse()
+    ends.sort(key=lambda key: -times.get(key, 0.0))
+    return ends
+
+
+def _path_to(end: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Returns the keys from the first message to this one; a circle is gone through once."""
+    path: dict[str, None] = {}
+    key: str | None = end
+    while key is not None and key in parents and key not in path:
+        path[key] = None
+        key = parents[key]
+    return list(reversed(path))
