@@ -1,0 +1,298 @@
+"""Readers of traces: files in which each record is a call of a model, with all that it was sent."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+
+from langchain_ctxbudget.readers.base import (
+    READING_ERRORS,
+    JsonObject,
+    ReadConversation,
+    Reader,
+    id_of_beginning,
+)
+from langchain_ctxbudget.readers.fields import iso_time, objects_in, text_at
+from langchain_ctxbudget.readers.growing import Request, grown, key_of
+from langchain_ctxbudget.readers.items import messages_of_items
+from langchain_ctxbudget.readers.message_forms import is_message, messages_of
+
+THREAD_KEYS = ("thread_id", "session_id", "conversation_id")
+"""Under these keys of its metadata LangChain and LangSmith look for a thread."""
+ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}
+"""Roles that traces use beside OpenAI's."""
+CLASSES = {
+    "HumanMessage": "human",
+    "HumanMessageChunk": "human",
+    "AIMessage": "ai",
+    "AIMessageChunk": "ai",
+    "SystemMessage": "system",
+    "SystemMessageChunk": "system",
+    "ToolMessage": "tool",
+    "ToolMessageChunk": "tool",
+}
+"""The types of LangChain's classes. A trace of LangChain.js tells only these."""
+OF_CHUNKS = ("tool_call_chunks", "chunk_position")
+"""Fields that only parts of a message have, as they were streamed."""
+INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "promptTokens")
+OUTPUT_TOKENS = ("output_tokens", "completion_tokens", "output", "completionTokens")
+CACHED_TOKENS = ("cache_read", "cache_read_input_tokens", "input_cached_tokens", "cached_tokens")
+_ITEM_TYPES = ("_call", "_call_output", "reasoning")
+"""How the types of items of the Responses API end, that are no messages."""
+_WRAPPED = ("message", "output", "input", "response")
+"""Keys under which a trace has the messages, of several the first."""
+
+
+class CallReader(Reader):
+    """Reads calls of models. Those of one growing conversation become one conversation."""
+
+    repeats: ClassVar[bool] = True
+
+    @abstractmethod
+    def calls_in(self, records: Sequence[JsonObject]) -> Iterable[JsonObject]:
+        """Returns the calls of models in some records, in the order in which they were sent."""
+
+    @abstractmethod
+    def request_of(self, call: JsonObject) -> Request:
+        """Returns what a call was sent, and what came back."""
+
+    def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
+        """Returns the calls of each conversation; one that cannot be read stands alone."""
+        groups: list[list[JsonObject]] = []
+        calls: list[JsonObject] = []
+        requests: list[Request] = []
+        for call in self.calls_in(records):
+            try:
+                requests.append(self.request_of(call))
+            except READING_ERRORS:
+                groups.append([call])
+            else:
+                calls.append(call)
+        for conversation in grown(requests):
+            of_conversation = [calls[number] for number in conversation.requests]
+            groups.append(of_conversation)
+        return groups or [records]
+
+    def read(self, records: Sequence[JsonObject]) -> ReadConversation:
+        """Returns the conversation that calls belong to."""
+        conversations = grown([self.request_of(call) for call in records])
+        if not conversations:
+            raise ValueError("no call of a model in it has messages")
+        conversation = max(conversations, key=lambda one: len(one.messages))
+        messages = conversation.with_instructions()
+        return ReadConversation(
+            conversation_id=conversation.thread or id_of_beginning(messages),
+            messages=messages,
+            tools=tuple(conversation.tools),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDetails:
+    """What a trace tells of a call beside its messages."""
+
+    thread: str | None = None
+    sent_at: str | None = None
+    """ISO 8601."""
+    answered_at: str | None = None
+    """ISO 8601."""
+    model: str | None = None
+    usage: UsageMetadata | None = None
+    tools: Sequence[JsonObject] = ()
+
+
+def request_from(
+    sent: Sequence[BaseMessage], answer: Sequence[BaseMessage], details: CallDetails
+) -> Request:
+    """Returns a call, with dates where the trace tells them.
+
+    What was sent behind the last answer is new, so it was said when the call was made; when older
+    messages were said, an earlier call tells. The state of a graph repeats what was sent; it is
+    taken once.
+    """
+    is_state = len(answer) > 1
+    if is_state:
+        repeated = set(map(key_of, answer))
+        sent = [message for message in sent if key_of(message) not in repeated]
+    messages = list(sent)
+    place = len(messages)
+    while place and not isinstance(messages[place - 1], AIMessage):
+        place -= 1
+        messages[place] = _dated(messages[place], details.sent_at)
+    for message in answer:
+        dated = message if is_state else _dated(message, details.answered_at)
+        messages.append(_with_details(dated, details))
+    return Request(messages=messages, thread=details.thread, tools=details.tools)
+
+
+def _dated(message: BaseMessage, time: str | None) -> BaseMessage:
+    if time is None or message.additional_kwargs.get("created_at"):
+        return message
+    kwargs = message.additional_kwargs | {"created_at": time}
+    return message.model_copy(update={"additional_kwargs": kwargs})
+
+
+def _with_details(message: BaseMessage, details: CallDetails) -> BaseMessage:
+    """Returns an answer with the model and the tokens, where it does not tell them itself."""
+    if not isinstance(message, AIMessage):
+        return message
+    update: dict[str, Any] = {}
+    if message.usage_metadata is None and details.usage is not None:
+        update["usage_metadata"] = details.usage
+    metadata = message.response_metadata
+    if details.model is not None and not metadata.get("model_name"):
+        update["response_metadata"] = metadata | {"model_name": details.model}
+    return message.model_copy(update=update)
+
+
+# The forms in which traces have messages
+
+
+def said_in(value: Any, role: str) -> list[BaseMessage]:  # noqa: ANN401 - JSON
+    """Returns the messages in the input or the output of a call, whichever form they have.
+
+    These are the forms of LangChain, OpenAI (both APIs) and Anthropic, their responses, and texts;
+    all of them as they are, or as JSON in a text.
+
+    Args:
+        value: The input or the output.
+        role: The role of a text without one.
+    """
+    if isinstance(value, str):
+        parsed = _parsed(value)
+        if parsed is not None:
+            messages = said_in(parsed, role)
+            if messages:
+                return messages
+        return messages_of({"role": role, "content": value}) if value.strip() else []
+    if isinstance(value, list):
+        return _said_in_list(value, role)
+    if isinstance(value, dict):
+        return _said_in_object(value, role)
+    return []
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401 - JSON
+    """Returns the object or list that a text is the JSON of, else nothing."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _said_in_list(values: list[Any], role: str) -> list[BaseMessage]:
+    objects = objects_in(values)
+    if any(_is_item(item) for item in objects):
+        return messages_of_items(objects)
+    messages: list[BaseMessage] = []
+    for value in values:
+        messages += said_in(value, role)
+    return messages
+
+
+def _is_item(record: JsonObject) -> bool:
+    item_type = text_at(record, "type") or ""
+    return item_type == "message" or item_type.endswith(_ITEM_TYPES)
+
+
+def _said_in_object(fields: JsonObject, role: str) -> list[BaseMessage]:
+    if is_message(fields):
+        return [] if tool_in(fields) else messages_of(_in_known_form(fields))
+    for key in ("messages", "prompts"):
+        if isinstance(fields.get(key), list):
+            return [*_instructions(fields), *said_in(fields[key], role)]
+    for key in ("generations", "choices"):
+        # Of several answers to one request, the first went on.
+        answers = fields.get(key)
+        if isinstance(answers, list) and answers:
+            first = answers[0][0] if isinstance(answers[0], list) else answers[0]
+            return said_in(first, "assistant")
+    for key in _WRAPPED:
+        if fields.get(key):
+            return [*_instructions(fields), *said_in(fields[key], role)]
+    text = fields.get("content") or fields.get("text")
+    if isinstance(text, str | list) and text:
+        return messages_of({"role": role, "content": text})
+    return []
+
+
+def _instructions(fields: JsonObject) -> list[BaseMessage]:
+    """Returns the instructions that Anthropic and OpenAI's Responses have beside the messages."""
+    return [
+        message
+        for key in ("system", "instructions")
+        if isinstance(fields.get(key), str | list) and fields[key]
+        for message in messages_of({"role": "system", "content": fields[key]})
+    ]
+
+
+def tool_in(fields: JsonObject) -> JsonObject | None:
+    """Returns the tool that Langfuse's handler for LangChain writes as a message, if it is one."""
+    content = fields.get("content")
+    if fields.get("role") != "tool" or not isinstance(content, dict):
+        return None
+    return content if "function" in content or "input_schema" in content else None
+
+
+def _in_known_form(fields: JsonObject) -> JsonObject:
+    """Returns a message of a trace in the form that its library has it in."""
+    kwargs = fields.get("kwargs")
+    if fields.get("type") == "constructor" and isinstance(kwargs, dict):
+        path = fields.get("id")
+        name = path[-1] if isinstance(path, list) and path else None
+        data = {key: value for key, value in kwargs.items() if key not in OF_CHUNKS}
+        if isinstance(name, str) and name in CLASSES:
+            data["type"] = CLASSES[name]
+        return fields | {"kwargs": data}
+    role = fields.get("role")
+    if not isinstance(role, str):
+        return fields
+    changed: JsonObject = {"role": ROLES.get(role, role)}
+    if fields.get("content") is None:
+        changed["content"] = ""
+    if isinstance(fields.get("tool_calls"), list):
+        changed["tool_calls"] = [_openai_call(call) for call in fields["tool_calls"]]
+    return fields | changed
+
+
+def _openai_call(call: JsonObject) -> JsonObject:
+    """Returns a call of LangChain's form in OpenAI's; any other as it is."""
+    if "name" not in call:
+        return call
+    function = {"name": call["name"], "arguments": call.get("args", call.get("arguments"))}
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
+def usage_in(fields: JsonObject) -> UsageMetadata | None:
+    """Returns the tokens of a call, under the names that OpenAI, LangChain and Langfuse use."""
+    sent = _count_at(fields, INPUT_TOKENS)
+    answered = _count_at(fields, OUTPUT_TOKENS)
+    if sent is None or answered is None:
+        return None
+    usage = UsageMetadata(input_tokens=sent, output_tokens=answered, total_tokens=sent + answered)
+    cached = _count_at(fields, CACHED_TOKENS)
+    if cached is not None:
+        usage["input_token_details"] = InputTokenDetails(cache_read=cached)
+    return usage
+
+
+def _count_at(fields: JsonObject, keys: Sequence[str]) -> int | None:
+    for key in keys:
+        value = fields.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def utc_time(value: Any) -> str | None:  # noqa: ANN401 - JSON
+    """Returns a time of a trace as ISO 8601; one without a zone is in UTC."""
+    time = iso_time(value)
+    if time is None or time.endswith("Z") or "+" in time[10:] or "-" in time[10:]:
+        return time
+    return f"{time}+00:00"

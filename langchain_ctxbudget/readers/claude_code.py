@@ -1,0 +1,390 @@
+"""Session files of Claude Code: one line for each message, and lines about the session.
+
+There is no published format. It was read from files of versions 1.0 to 2.1, as the projects
+michaelschleiss/claude-convos (March 2026) and microsoft/amplifier (October 2025) describe them.
+
+- Lines form a tree by `parentUuid`; taking back a message begins another branch. Calls made in
+  parallel fork as well, so answers and results are gathered by their ids.
+- One answer is several lines with the same `message.id`, one for each block.
+- A compaction begins a new tree. Its `logicalParentUuid` names the line before it.
+- A subagent has lines of its own, marked as `isSidechain`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+
+from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
+from langchain_ctxbudget.readers.message_forms import CALL, RESULT, messages_of
+
+CONVERSING = ("user", "assistant", "attachment")
+"""Types of lines that somebody or something said."""
+SYNTHETIC = "<synthetic>"
+"""The model of an answer that the program made itself, such as a notice of an error."""
+PROGRAM = "claude_code"
+"""The `lc_source` of a user's message that the program wrote. The user's words are not in it."""
+SUMMARY = "summarization"
+"""The `lc_source` that LangChain gives to a summary in the place of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the tree."""
+
+    uuid: str
+    parent: str | None
+    record: JsonObject
+
+    @property
+    def type(self) -> str | None:
+        return text_at(self.record, "type")
+
+    @property
+    def answer_id(self) -> str | None:
+        """The id of the answer that the line is a part of."""
+        if self.type != "assistant":
+            return None
+        return id_at(object_at(self.record, "message"), ("id",)) or self.uuid
+
+    @property
+    def content(self) -> str | list[Any]:
+        content = object_at(self.record, "message").get("content")
+        return content if isinstance(content, str | list) else ""
+
+    def blocks(self, block_type: str) -> list[JsonObject]:
+        """Returns the blocks of a type."""
+        return [block for block in objects_in(self.content) if block.get("type") == block_type]
+
+
+class ClaudeCode(Reader):
+    """Reads sessions and their subagents; of a session, the branch that was gone on with last."""
+
+    name: ClassVar[str] = "claude-code"
+    accepts: ClassVar[str] = (
+        'session files of Claude Code (~/.claude/projects): lines with "sessionId" and "parentUuid"'
+    )
+    repeats: ClassVar[bool] = True
+
+    def recognises(self, record: JsonObject) -> bool:
+        """Tells if a record is a line of a session, or one about it."""
+        if text_at(record, "type") is None:
+            return False
+        return id_at(record, ("sessionId", "leafUuid")) is not None or "snapshot" in record
+
+    def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
+        """Returns the lines of each session and of each subagent."""
+        key_of_line: dict[str, str] = {}
+        groups: defaultdict[str, list[JsonObject]] = defaultdict(list)
+        about: list[JsonObject] = []
+        for record in records:
+            uuid = id_at(record, ("uuid",))
+            if uuid is None:
+                about.append(record)
+                continue
+            key = _key(record, uuid, key_of_line)
+            key_of_line[uuid] = key
+            groups[key].append(record)
+        for record in about:
+            key = key_of_line.get(id_at(record, ("leafUuid",)) or "") or _session(record)
+            if key in groups:
+                groups[key].append(record)
+        return groups.values() if groups else [records]
+
+    def read(self, records: Sequence[JsonObject]) -> ReadConversation:
+        """Returns the conversation of the lines of one session or subagent."""
+        lines = _lines(records)
+        tree = _Tree(lines)
+        conversation_id = _key(records[0], id_at(records[0], ("uuid",)) or "", {})
+        title = _title(records)
+        main, *others = [
+            ReadConversation(
+                conversation_id=conversation_id,
+                title=title,
+                messages=list(_messages(branch, tree)),
+            )
+            for branch in tree.branches()
+        ] or [ReadConversation(conversation_id=conversation_id, title=title, messages=[])]
+        return ReadConversation(
+            conversation_id=conversation_id,
+            title=title,
+            messages=main.messages,
+            branches=tuple(others),
+        )
+
+
+def _session(record: JsonObject) -> str:
+    return id_at(record, ("sessionId",)) or "session"
+
+
+def _key(record: JsonObject, uuid: str, key_of_line: dict[str, str]) -> str:
+    """Returns the id of the conversation that a line belongs to.
+
+    Args:
+        record: The line.
+        uuid: Its id.
+        key_of_line: The conversations of the lines before it. A session that was resumed goes on
+            with the one that its first line follows, whatever its own id.
+    """
+    known = key_of_line.get(_parent(record) or "")
+    session = _session(record)
+    if not record.get("isSidechain"):
+        return known if known is not None and "-agent-" not in known else session
+    agent = id_at(record, ("agentId",))
+    if agent is None and known is not None and "-agent-" in known:
+        return known
+    return f"{session}-agent-{agent or uuid}"
+
+
+def _parent(record: JsonObject) -> str | None:
+    return id_at(record, ("parentUuid", "logicalParentUuid"))
+
+
+def _title(records: Sequence[JsonObject]) -> str | None:
+    """Returns the user's own title, else one that was made; the last of several."""
+    for key in ("customTitle", "aiTitle", "summary"):
+        titles = [title for record in records if (title := text_at(record, key)) is not None]
+        if titles:
+            return titles[-1]
+    return None
+
+
+def _lines(records: Sequence[JsonObject]) -> list[_Line]:
+    """Returns the lines of the tree, each once, the newest copy in the place of the first.
+
+    A line whose parent is not in the file follows the line before it; one without any parent begins
+    the conversation anew.
+    """
+    newest: dict[str, JsonObject] = {}
+    for record in records:
+        uuid = id_at(record, ("uuid",))
+        if uuid is not None:
+            newest[uuid] = record
+    lines: list[_Line] = []
+    for uuid, record in newest.items():
+        parent = _parent(record)
+        if parent is not None and parent not in newest:
+            parent = lines[-1].uuid if lines else None
+        lines.append(_Line(uuid, parent, record))
+    return lines
+
+
+class _Tree:
+    """The lines of a session as a tree."""
+
+    def __init__(self, lines: Sequence[_Line]) -> None:
+        self._lines = lines
+        self._by_uuid = {line.uuid: line for line in lines}
+        self._of_answer: defaultdict[str, list[_Line]] = defaultdict(list)
+        for line in lines:
+            if line.answer_id is not None:
+                self._of_answer[line.answer_id].append(line)
+
+    def branches(self) -> list[list[_Line]]:
+        """Returns the branches that somebody said something on, the newest first."""
+        covered: set[str] = set()
+        branches: list[list[_Line]] = []
+        for line in reversed(self._lines):
+            if line.uuid in covered or line.type not in CONVERSING:
+                continue
+            branch = self._branch_to(line)
+            covered.update(other.uuid for other in branch)
+            branches.append(branch)
+        return branches
+
+    def _branch_to(self, end: _Line) -> list[_Line]:
+        """Returns the lines of a branch in the order of the file.
+
+        These are the lines from the beginning to its end, what else belongs to their answers, and
+        the results of the calls in them.
+        """
+        path = self._path_to(end)
+        answers = {line.answer_id for line in path if line.answer_id is not None}
+        calls = {
+            block.get("id")
+            for answer in answers
+            for line in self._of_answer[answer]
+            for block in line.blocks(CALL)
+            if isinstance(block.get("id"), str)
+        }
+        on_path = {line.uuid for line in path}
+        return [
+            line
+            for line in self._lines
+            if line.uuid in on_path or line.answer_id in answers or _answers_one_of(line, calls)
+        ]
+
+    def _path_to(self, end: _Line) -> list[_Line]:
+        """Returns the lines from the beginning to an end; a circle is gone through once."""
+        path: dict[str, _Line] = {}
+        line: _Line | None = end
+        while line is not None and line.uuid not in path:
+            path[line.uuid] = line
+            line = self._by_uuid.get(line.parent or "")
+        return list(path.values())
+
+    def has(self, uuid: str | None) -> bool:
+        """Tells if a line is in the file."""
+        return uuid in self._by_uuid
+
+    def follows_compacted(self, line: _Line) -> bool:
+        """Tells if the messages that a summary stands for are in the file."""
+        boundary = self._by_uuid.get(line.parent or "")
+        return boundary is not None and boundary.parent is not None
+
+
+def _answers_one_of(line: _Line, calls: set[Any]) -> bool:
+    """Tells if a line has nothing but results of some calls."""
+    if line.type != "user" or not isinstance(line.content, list):
+        return False
+    results = line.blocks(RESULT)
+    return bool(results) and len(results) == len(line.content) and _ids_of(results) <= calls
+
+
+def _ids_of(results: Sequence[JsonObject]) -> set[str]:
+    return {str(result.get("tool_use_id")) for result in results}
+
+
+# Messages
+
+
+def _messages(branch: Sequence[_Line], tree: _Tree) -> Iterator[BaseMessage]:
+    """Yields the messages of a branch, of several results of one call the first."""
+    answered: set[str] = set()
+    for message in _all_messages(branch, tree):
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id in answered:
+                continue
+            answered.add(message.tool_call_id)
+        yield message
+
+
+def _all_messages(branch: Sequence[_Line], tree: _Tree) -> Iterator[BaseMessage]:
+    parts: defaultdict[str, list[_Line]] = defaultdict(list)
+    for line in branch:
+        if line.answer_id is not None:
+            parts[line.answer_id].append(line)
+    for line in branch:
+        if line.answer_id is not None:
+            # The whole answer stands where its first line does.
+            yield from _answer(parts.pop(line.answer_id, []))
+        elif line.type == "attachment":
+            yield from _attached(line, tree)
+        elif line.type == "user":
+            yield from _of_user(line, tree)
+
+
+def _answer(lines: Sequence[_Line]) -> Iterator[BaseMessage]:
+    """Yields the answer that some lines are the parts of."""
+    blocks: list[Any] = []
+    for line in lines:
+        content = line.content
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks += [part for part in parts if part not in blocks and part != _NOTHING]
+    if not lines or not blocks:
+        return
+    first = lines[0]
+    last = object_at(lines[-1].record, "message")
+    model = text_at(last, "model")
+    if model == SYNTHETIC:
+        return
+    [message] = messages_of(_fields(first, "assistant", blocks))
+    metadata = {"model_provider": "anthropic"} | ({"model_name": model} if model else {})
+    yield message.model_copy(
+        update={"response_metadata": metadata, "usage_metadata": _usage(object_at(last, "usage"))}
+    )
+
+
+_NOTHING = {"type": "text", "text": ""}
+
+
+def _usage(usage: JsonObject) -> UsageMetadata | None:
+    """Returns the tokens of an answer; Anthropic counts those of the cache on their own."""
+    counts = {
+        key: usage[key]
+        for key in (
+            "input_tokens",
+            "output_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        )
+        if isinstance(usage.get(key), int)
+    }
+    if "input_tokens" not in counts or "output_tokens" not in counts:
+        return None
+    read = counts.get("cache_read_input_tokens", 0)
+    written = counts.get("cache_creation_input_tokens", 0)
+    sent = counts["input_tokens"] + read + written
+    return UsageMetadata(
+        input_tokens=sent,
+        output_tokens=counts["output_tokens"],
+        total_tokens=sent + counts["output_tokens"],
+        input_token_details=InputTokenDetails(cache_read=read, cache_creation=written),
+    )
+
+
+def _of_user(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
+    """Yields what the user said, or what the program said in the user's name.
+
+    A summary is left out if what it sums up is in the file.
+    """
+    record = line.record
+    if not line.content or (record.get("isCompactSummary") and tree.follows_compacted(line)):
+        return
+    source = None
+    if record.get("isCompactSummary"):
+        source = SUMMARY
+    elif record.get("isMeta"):
+        source = PROGRAM
+    messages = messages_of(_fields(line, "user", line.content))
+    for number, message in enumerate(messages):
+        update: dict[str, Any] = {}
+        if number:
+            update["id"] = f"{line.uuid}-{number}"
+        elif message.id is None:
+            update["id"] = line.uuid
+        if source is not None and isinstance(message, HumanMessage):
+            update["additional_kwargs"] = message.additional_kwargs | {"lc_source": source}
+        yield message.model_copy(update=update)
+
+
+def _fields(line: _Line, role: str, content: str | list[Any]) -> JsonObject:
+    """Returns a message in Anthropic's form, with its id and time."""
+    fields: JsonObject = {"role": role, "content": content, "id": line.uuid}
+    time = time_at(line.record)
+    return fields if time is None else fields | {"created_at": time}
+
+
+def _attached(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
+    """Yields what the user typed while the model worked, or a file that was put into the prompt."""
+    attachment = object_at(line.record, "attachment")
+    if attachment.get("type") == "queued_command":
+        if tree.has(id_at(attachment, ("source_uuid",))):
+            return  # it has a line of its own as well
+        prompt = attachment.get("prompt")
+        origin = text_at(object_at(attachment, "origin"), "kind") or "human"
+        is_typed = attachment.get("commandMode", "prompt") == "prompt" and origin == "human"
+        source = None if is_typed and not attachment.get("isMeta") else PROGRAM
+    else:
+        prompt = _text_of_file(attachment)
+        source = PROGRAM
+    if not prompt or not isinstance(prompt, str | list):
+        return
+    for message in messages_of(_fields(line, "user", prompt)):
+        kwargs = message.additional_kwargs | ({"lc_source": source} if source else {})
+        yield message.model_copy(update={"additional_kwargs": kwargs})
+
+
+def _text_of_file(attachment: JsonObject) -> str | None:
+    """Returns the name and the text of an attached file; None for anything else."""
+    name = text_at(attachment, "displayPath", "filename", "path")
+    content = attachment.get("content")
+    if isinstance(content, dict):
+        file = content.get("file")
+        content = (file if isinstance(file, dict) else content).get("content")
+    text = content if isinstance(content, str) else text_at(attachment, "snippet")
+    return f"Contents of {name}:\n{text}" if name and text else None
