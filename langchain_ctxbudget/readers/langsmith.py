@@ -23,7 +23,7 @@ from langchain_ctxbudget.readers.growing import Request
 
 
 class LangSmith(CallReader):
-    """Reads calls of models; of a trace without any, the first run, which has messages as well."""
+    """Reads calls of models; of a trace without any, the chain that it begins with."""
 
     name: ClassVar[str] = "langsmith"
     accepts: ClassVar[str] = 'runs of LangSmith: objects with "run_type" and "inputs"'
@@ -68,11 +68,12 @@ def _with_children(runs: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 
 def _calls_of(runs: Sequence[JsonObject]) -> list[JsonObject]:
-    """Returns the calls of models in a trace; without any, the first run of it."""
+    """Returns the calls of models in a trace; without any, the chain that it begins with."""
     calls = [run for run in runs if run.get("run_type") == "llm"]
     if calls:
         return calls
-    return [min(runs, key=lambda run: (bool(run.get("parent_run_id")), _order(run)))]
+    roots = [run for run in runs if run.get("run_type") == "chain" and not run.get("parent_run_id")]
+    return sorted(roots, key=_order)[:1]
 
 
 def _order(run: JsonObject) -> str:

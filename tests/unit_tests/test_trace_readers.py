@@ -1,0 +1,145 @@
+"""Tests that readers of sessions and traces lose nothing, double nothing, and never break."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from langchain_ctxbudget.errors import ConversationFormatError
+from langchain_ctxbudget.readers import parse_conversations
+from tests.trace_writers import WRITERS, Record, as_lines, said
+
+DATED = [name for name in WRITERS if name not in ("codex of old", "gemini")]
+IN_LINES = [name for name in WRITERS if name != "langfuse"]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[BaseMessage]:
+    """Turns with up to three rounds of calls each; no sentence is said twice."""
+    messages: list[BaseMessage] = []
+
+    def sentence(what: str) -> str:
+        words = draw(st.text('abc äß→\n"\\{[<', max_size=8))
+        return f"{what} {len(messages)} {words}."
+
+    for _ in range(draw(st.integers(1, 3))):
+        messages.append(HumanMessage(sentence("Question")))
+        for _ in range(draw(st.integers(0, 2))):
+            text = draw(st.sampled_from(["", sentence("Step")]))
+            calls = [
+                {"name": "find", "args": {"q": sentence(f"Call {number}")}, "id": ""}
+                for number in range(draw(st.integers(1, 3)))
+            ]
+            for number, call in enumerate(calls):
+                call["id"] = f"call-{len(messages)}-{number}"
+            messages.append(AIMessage(text, tool_calls=calls))
+            messages += [
+                ToolMessage(sentence(f"Result of {call['id']},"), tool_call_id=call["id"])
+                for call in calls
+            ]
+        messages.append(AIMessage(sentence("Answer")))
+    return messages
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@given(messages=conversations())
+@settings(max_examples=15)
+def test_every_sentence_comes_back_once(name: str, messages: list[BaseMessage]) -> None:
+    result = parse_conversations(as_lines(WRITERS[name](messages)))
+
+    [conversation] = result.conversations
+    own = [one for one in conversation.messages if "lc_source" not in one.additional_kwargs]
+    assert said(own) == said(messages)
+
+
+EXAMPLE: list[BaseMessage] = [
+    HumanMessage("Which flour?"),
+    AIMessage(
+        "Let me look.",
+        tool_calls=[
+            {"name": "find", "args": {"q": "rye"}, "id": "c1"},
+            {"name": "find", "args": {"q": "oats"}, "id": "c2"},
+        ],
+    ),
+    ToolMessage("Rye 1200", tool_call_id="c1"),
+    ToolMessage("no oats", tool_call_id="c2"),
+    AIMessage("Rye."),
+    HumanMessage("How much?"),
+    AIMessage("500 g."),
+]
+
+
+@pytest.mark.parametrize("name", DATED)
+def test_messages_are_dated(name: str) -> None:
+    [conversation] = parse_conversations(as_lines(WRITERS[name](EXAMPLE))).conversations
+
+    times = [message.additional_kwargs["created_at"] for message in conversation.messages]
+    assert all(time.startswith("2026-03-05T10:") for time in times)
+
+
+@pytest.mark.parametrize("name", IN_LINES)
+def test_a_file_cut_off_is_read_up_to_there(name: str) -> None:
+    data = as_lines(WRITERS[name](EXAMPLE))
+
+    result = parse_conversations(data[: len(data) - 20])
+
+    assert result.conversations[0].messages[0].text
+    assert len(result.skipped) == 1
+
+
+LEAVES = st.sampled_from(
+    [None, True, 0, -1, 1.5, 10**400, "", "text", "user", "{", "[1]", [], {}, [[]], [None], [{}]]
+)
+EVERY_RECORD = {name: write(EXAMPLE) for name, write in WRITERS.items()}
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> bytes:
+    """A file with a few values that are missing, doubled or something else."""
+    name = draw(st.sampled_from(list(WRITERS)))
+    records: list[Any] = json.loads(json.dumps(EVERY_RECORD[name]))
+    for _ in range(draw(st.integers(1, 4))):
+        _break(draw, records)
+    return json.dumps(records).encode()
+
+
+def _break(draw: st.DrawFn, value: list[Any] | Record) -> None:
+    """Breaks something inside of a value."""
+    keys = list(range(len(value))) if isinstance(value, list) else list(value)
+    if not keys:
+        return
+    key = draw(st.sampled_from(keys))
+    inner = value[key]  # type: ignore[call-overload, index]
+    if isinstance(inner, list | dict) and inner and draw(st.integers(0, 4)):
+        _break(draw, inner)
+    elif draw(st.booleans()):
+        value[key] = draw(LEAVES)  # type: ignore[call-overload, index]
+    elif isinstance(value, dict):
+        del value[key]  # type: ignore[arg-type]
+    else:
+        value.append(inner)
+
+
+def is_read_or_refused(data: bytes) -> bool:
+    try:
+        result = parse_conversations(data, with_branches=True)
+    except ConversationFormatError:
+        return True
+    return all(conversation.messages for conversation in result.conversations)
+
+
+@given(broken())
+@settings(max_examples=60)
+def test_a_broken_file_is_read_or_refused(data: bytes) -> None:
+    assert is_read_or_refused(data)
+
+
+@pytest.mark.slow
+@given(broken(), st.integers(0, 5_000))
+@settings(max_examples=3_000)
+def test_many_broken_files_are_read_or_refused(data: bytes, cut: int) -> None:
+    assert is_read_or_refused(data)
+    assert is_read_or_refused(data[:cut])
