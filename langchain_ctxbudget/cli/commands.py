@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage, message_to_dict, messages_to_di
 from rich.progress import Progress
 
 from langchain_ctxbudget import demo, errors
-from langchain_ctxbudget.cli import formats, options
+from langchain_ctxbudget.cli import options
 from langchain_ctxbudget.cli.printing import (
     Row,
     cell,
@@ -29,9 +29,15 @@ from langchain_ctxbudget.cli.printing import (
     tell,
 )
 from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
-from langchain_ctxbudget.messages import fingerprint
+from langchain_ctxbudget.messages import fingerprint, split_instructions
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.readers import (
+    ReadConversation,
+    Skipped,
+    pick_conversation,
+    read_conversations,
+)
 from langchain_ctxbudget.replay import check, contender, replay, split_turns
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, TITLE, Scope
@@ -39,6 +45,8 @@ from langchain_ctxbudget.tokens import PRICES, Price, price_of
 
 QUOTED_CHARACTERS = 400
 """The most that is shown of a message that something is known from."""
+MOST_SKIPPED = 20
+"""Things that could not be read of a file, which are told one by one."""
 DEMO_SESSION = "tool-library"
 DEMO_CACHE_SECONDS = 86_400
 """The cache of the bundled conversation stays warm while somebody looks at the dashboard."""
@@ -105,9 +113,7 @@ def _compare_with_trimming(
 
 def run_assemble(arguments: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a message in a conversation of a file."""
-    conversation_id, instructions, messages = formats.read_one(
-        arguments.conversation, arguments.title
-    )
+    conversation_id, instructions, messages = _read_one(arguments.conversation, arguments.title)
     with ContextPipeline(
         options.option_settings(arguments),
         system_prompt=arguments.system or instructions,
@@ -116,6 +122,25 @@ def run_assemble(arguments: argparse.Namespace) -> None:
         conversation = pipeline.conversation(conversation_id, user_id=options.DEFAULT_USER)
         conversation.add(*messages)
         _show(conversation.assemble(arguments.message), arguments)
+
+
+def _read_one(path: Path, title: str | None) -> tuple[str, str, list[BaseMessage]]:
+    """Returns the id, the instructions and the other messages of one conversation at a path."""
+    result = read_conversations(path)
+    conversation = pick_conversation(result.conversations, title=title)
+    _tell_reading([conversation], result.skipped)
+    instructions, messages = split_instructions(conversation.messages)
+    return conversation.conversation_id, "\n\n".join(instructions), messages
+
+
+def _tell_reading(conversations: Sequence[ReadConversation], skipped: Sequence[Skipped]) -> None:
+    """Tells on standard error what could not be read, and what is to be known of the rest."""
+    lines = [f"Skipped: {item}" for item in skipped[:MOST_SKIPPED]]
+    if len(skipped) > MOST_SKIPPED:
+        lines.append(f"Skipped: {len(skipped) - MOST_SKIPPED:,} more")
+    lines += [f"{one.label}: {note}" for one in conversations for note in one.notes]
+    for line in lines:
+        tell(line, style="yellow", stderr=True)
 
 
 def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
@@ -133,7 +158,7 @@ def run_replay(arguments: argparse.Namespace) -> None:
     system_prompt = demo.DEMO_SYSTEM_PROMPT
     messages = demo.demo_messages()
     if arguments.file is not None:
-        _, system_prompt, messages = formats.read_one(arguments.file, arguments.title)
+        _, system_prompt, messages = _read_one(arguments.file, arguments.title)
     settings = {
         "max_context_tokens": options.REPLAY_BUDGET,
         **options.file_settings(arguments),
@@ -178,61 +203,36 @@ def _summary_model(name: str | None) -> BaseChatModel | None:
         raise errors.InputError(f"--summary-model {name}: {error}") from error
 
 
-class ReadFiles(NamedTuple):
-    """The conversations of a file or a folder."""
-
-    conversations: dict[str, list[BaseMessage]]
-    """By a name that only one of them has."""
-    skipped: list[str]
-    """The files of a folder that could not be read, with the reasons."""
-
-
-def _read_path(path: Path, title: str | None) -> ReadFiles:
-    """Reads the conversations of a file, or of the JSON and JSONL files of a folder.
-
-    Raises:
-        ConversationFormatError: The file cannot be read, or none of the folder.
-    """
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl"))
-    found: list[formats.ConversationFile] = []
-    skipped: list[str] = []
-    for file in files:
-        try:
-            found += formats.read_conversations(file)
-        except errors.ConversationFormatError as error:
-            if file == path:
-                raise
-            skipped.append(str(error))
-    if not found:
-        reasons = "\n".join(skipped)
-        raise errors.ConversationFormatError(f"{path}: no conversations\n{reasons}".rstrip())
-    if title:
-        found = [formats.pick_conversation(found, title=title)]
-    conversations: dict[str, list[BaseMessage]] = {}
-    for conversation in found:
+def _named_apart(conversations: Sequence[ReadConversation]) -> dict[str, list[BaseMessage]]:
+    """Returns the messages of conversations by a name that only one of them has."""
+    by_name: dict[str, list[BaseMessage]] = {}
+    for conversation in conversations:
         name = conversation.label
-        if name in conversations:
-            name = f"{name} ({conversation.conversation_id}, {len(conversations) + 1})"
-        conversations[name] = conversation.messages
-    return ReadFiles(conversations, skipped)
+        if name in by_name:
+            name = f"{name} ({conversation.conversation_id}, {len(by_name) + 1})"
+        by_name[name] = conversation.messages
+    return by_name
 
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Checks a policy on conversations, prints what came of it, and returns the exit code."""
-    files = _read_path(arguments.path, arguments.title)
+    read = read_conversations(arguments.path)
+    chosen = read.conversations
+    if arguments.title:
+        chosen = (pick_conversation(chosen, title=arguments.title),)
+    _tell_reading(chosen, read.skipped)
+    conversations = _named_apart(chosen)
     settings = {
         "max_context_tokens": options.REPLAY_BUDGET,
         **options.file_settings(arguments),
     }
     [policy] = _strategies(arguments.policy)
     beside = _strategies(arguments.beside) if arguments.beside else []
-    turns = sum(len(split_turns(messages)) for messages in files.conversations.values())
+    turns = sum(len(split_turns(messages)) for messages in conversations.values())
     with progress_bar() as progress:
         task = progress.add_task("turns", total=turns * len({policy, *beside, "full"}))
         result = check(
-            files.conversations,
+            conversations,
             policy,
             beside=beside,
             budget=settings["max_context_tokens"],
@@ -245,8 +245,6 @@ def run_check(arguments: argparse.Namespace) -> int:
             summary_model=_summary_model(arguments.summary_model),
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
-    for problem in files.skipped:
-        tell(f"Skipped: {problem}", style="red", stderr=True)
     if arguments.junit:
         _write_report(arguments.junit, result.to_junit())
     if arguments.json:
@@ -308,9 +306,10 @@ def run_import(arguments: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
     user = arguments.user
     learns = not arguments.no_learn
-    conversations = formats.read_conversations(arguments.file)
+    result = read_conversations(arguments.file, with_branches=arguments.branches)
+    conversations = result.conversations
     if arguments.title:
-        conversations = [formats.pick_conversation(conversations, title=arguments.title)]
+        conversations = (pick_conversation(conversations, title=arguments.title),)
     problems: list[str] = []
     with (
         _opened(arguments.store, {"settings": {"learn": learns}}, is_new=True) as pipeline,
@@ -327,6 +326,13 @@ def run_import(arguments: argparse.Namespace) -> None:
     ]
     title = f"{arguments.file.name} → {arguments.store}"
     print_table(title, ("conversation", "title", "messages"), rows)
+    _tell_reading(conversations, result.skipped)
+    branches = sum(len(conversation.branches) for conversation in conversations)
+    if branches and not arguments.branches:
+        tell(
+            f"Other branches (edited questions, new answers) that were not imported: {branches:,}. "
+            f"--branches imports each as a conversation of its own."
+        )
     if problems:
         failed = plural(len(problems), "conversation")
         tell(f"{failed} could not be learned from: {problems[0]}", style="red")
@@ -345,7 +351,7 @@ def run_import(arguments: argparse.Namespace) -> None:
 
 def _write(
     pipeline: ContextPipeline,
-    conversations: Sequence[formats.ConversationFile],
+    conversations: Sequence[ReadConversation],
     user: str,
     progress: Progress,
     *,
@@ -377,7 +383,7 @@ def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
 
 def _learn(
     pipeline: ContextPipeline,
-    conversations: Sequence[formats.ConversationFile],
+    conversations: Sequence[ReadConversation],
     user: str,
     progress: Progress,
 ) -> Iterator[str]:
@@ -395,7 +401,7 @@ def _learn(
 
 
 def _new_messages(
-    pipeline: ContextPipeline, conversation: formats.ConversationFile, user: str
+    pipeline: ContextPipeline, conversation: ReadConversation, user: str
 ) -> list[BaseMessage]:
     """Returns the messages that are not stored yet.
 

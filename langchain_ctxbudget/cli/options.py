@@ -20,7 +20,9 @@ PORT = 8642
 DEFAULT_USER = "me"
 KINDS = {"rules": "rule/", "facts": "fact/", "topics": "topic/", "entities": "entity/"}
 """Kinds of what is known, and how their ids begin."""
-ACCEPTED = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
+ACCEPTED = (
+    "a file, zip archive or folder: an export of ChatGPT or Claude, messages, traces, sessions"
+)
 _TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
@@ -130,6 +132,11 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
     _add_store(parser, required=True)
     parser.add_argument("file", type=Path, metavar="FILE", help=ACCEPTED)
     parser.add_argument("--title", help="only this conversation")
+    parser.add_argument(
+        "--branches",
+        action="store_true",
+        help="also what was said on other branches, each as a conversation of its own",
+    )
     parser.add_argument(
         "--replace",
         action="store_true",

@@ -71,3 +71,14 @@ def iso_time(value: Any) -> str | None:  # noqa: ANN401 - JSON
     except ValueError:
         return None
     return value
+
+
+def seconds_at(record: JsonObject, key: str) -> float:
+    """Returns the time under a key in Unix seconds; 0 where there is none."""
+    time = iso_time(record.get(key))
+    if time is None:
+        return 0.0
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (OSError, OverflowError, ValueError):
+        return 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.errors import ConversationFormatError
-from langchain_ctxbudget.messages import digest, fingerprint
+from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.readers.base import (
     READING_ERRORS,
     JsonObject,
@@ -16,10 +16,19 @@ from langchain_ctxbudget.readers.base import (
     Skipped,
     reason_of,
 )
-from langchain_ctxbudget.readers.fields import ID_KEYS, TITLE_KEYS, id_at, text_at
+from langchain_ctxbudget.readers.fields import (
+    ID_KEYS,
+    TITLE_KEYS,
+    id_at,
+    objects_in,
+    text_at,
+)
 from langchain_ctxbudget.readers.files import Source, records_of, sources_at, sources_of
+from langchain_ctxbudget.readers.growing import key_of
 from langchain_ctxbudget.readers.registry import ACCEPTED, READERS
 
+WRAPPER = "conversations"
+"""Under this key some exports have all conversations."""
 MOST_LISTED = 20
 """Conversations, and things that were skipped, that an error lists."""
 
@@ -145,6 +154,10 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     try:
         records, skipped = records_of(source)
         reader = _reader_of(records)
+        inner = [item for record in records for item in objects_in(record.get(WRAPPER))]
+        if reader is None and inner:
+            records = inner
+            reader = _reader_of(records)
         groups = list(reader.groups(records)) if reader else []
     except READING_ERRORS as error:
         yield Skipped(source.name, reason_of(error))
@@ -232,7 +245,7 @@ def _digests(messages: Sequence[BaseMessage]) -> Iterator[str]:
     """Yields, after each message, a digest of all messages up to it."""
     so_far = ""
     for message in messages:
-        so_far = digest(so_far + fingerprint(message)).hex()
+        so_far = digest(f"{so_far} {key_of(message)}").hex()
         yield so_far
 
 

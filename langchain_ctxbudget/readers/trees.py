@@ -1,6 +1,47 @@
 """Conversations that are trees: an edited question, or a new answer, begins another branch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.readers.base import ReadConversation, id_of_beginning
+
+
+def conversation_of(
+    transcripts: Sequence[list[BaseMessage]],
+    *,
+    conversation_id: str | None,
+    title: str | None,
+    notes: tuple[str, ...] = (),
+) -> ReadConversation:
+    """Returns a conversation with its other branches, which get a number behind id and title.
+
+    Args:
+        transcripts: The messages of every branch, the one that was seen last in front.
+        conversation_id: The file's own; without one, it is made of the conversation's beginning.
+        title: The file's own.
+        notes: What a user should know about the reading.
+    """
+    seen: list[BaseMessage] = []
+    others: list[list[BaseMessage]] = []
+    if transcripts:
+        seen = transcripts[0]
+        others = [messages for messages in transcripts[1:] if messages and messages != seen]
+    own_id = conversation_id or id_of_beginning(seen)
+    return ReadConversation(
+        conversation_id=own_id,
+        title=title,
+        messages=seen,
+        notes=notes,
+        branches=tuple(
+            ReadConversation(
+                conversation_id=f"{own_id}-branch-{number}",
+                title=title and f"{title} (branch {number})",
+                messages=messages,
+            )
+            for number, messages in enumerate(others, 1)
+        ),
+    )
 
 
 def branches(

@@ -1,0 +1,188 @@
+"""Exports of Open WebUI: chats as trees, answers with calls of tools as HTML in their text.
+
+The format was read from open-webui/open-webui (`src/lib/components/chat/Chat.svelte`,
+`backend/open_webui/utils/middleware.py`) and from exports that public parsers test with (2026).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from typing import Any, ClassVar
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    InvalidToolCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
+
+from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.fields import (
+    TITLE_KEYS,
+    id_at,
+    object_at,
+    objects_in,
+    seconds_at,
+    text_at,
+    time_at,
+)
+from langchain_ctxbudget.readers.message_forms import call_of
+from langchain_ctxbudget.readers.pieces import beside, document, file_line
+from langchain_ctxbudget.readers.trees import branches, conversation_of
+
+_DETAILS = re.compile(
+    r'<details type="(?P<kind>reasoning|tool_calls)"[^>]*>.*?</details>\n?', re.DOTALL
+)
+"""Thoughts and calls of tools, which Open WebUI writes into an answer."""
+
+
+class OpenWebUI(Reader):
+    """Reads one chat a record."""
+
+    name: ClassVar[str] = "open-webui"
+    accepts: ClassVar[str] = 'an export of Open WebUI: objects with "chat" and its "history"'
+
+    def recognises(self, record: JsonObject) -> bool:
+        """Tells if a record has a chat, as a tree or as a list of messages."""
+        chat = _chat_in(record)
+        has_tree = isinstance(object_at(chat, "history").get("messages"), dict)
+        return has_tree or (chat is not record and isinstance(chat.get("messages"), list))
+
+    def read(self, records: Sequence[JsonObject]) -> ReadConversation:
+        """Returns the chat as the user last saw it, and its other branches."""
+        [record] = records
+        chat = _chat_in(record)
+        history = object_at(chat, "history")
+        nodes = {
+            key: node
+            for key, node in object_at(history, "messages").items()
+            if isinstance(node, dict)
+        }
+        parents = {key: id_at(node, ("parentId",)) for key, node in nodes.items()}
+        if not nodes:
+            before: str | None = None
+            for number, message in enumerate(objects_in(chat.get("messages"))):
+                nodes[str(number)] = message
+                parents[str(number)] = before
+                before = str(number)
+        times = {key: seconds_at(node, "timestamp") for key, node in nodes.items()}
+        current = text_at(history, "currentId")
+        instructions = text_at(chat, "system") or text_at(object_at(chat, "params"), "system")
+        transcripts = [
+            [message for key in path for message in messages_of(nodes[key], key)]
+            for path in branches(parents, times, current)
+        ]
+        if instructions is not None:
+            system = SystemMessage(instructions)
+            transcripts = [[system, *transcript] for transcript in transcripts]
+        return conversation_of(
+            transcripts,
+            conversation_id=id_at(record),
+            title=text_at(record, *TITLE_KEYS) or text_at(chat, *TITLE_KEYS),
+        )
+
+
+def _chat_in(record: JsonObject) -> JsonObject:
+    return object_at(record, "chat") or record
+
+
+def messages_of(message: JsonObject, key: str) -> list[BaseMessage]:
+    """Returns what one message of a chat says; an answer with calls of tools is several."""
+    role = message.get("role")
+    text = message.get("content")
+    words = text if isinstance(text, str) else ""
+    own = beside(id_at(message, ("id",)) or key, time_at(message))
+    if role == "assistant":
+        return list(_answer(words, own))
+    if role == "system":
+        return [SystemMessage(words, **own)] if words.strip() else []
+    if role != "user":
+        raise ValueError(f"message {key!r} has the unknown role {role!r}")
+    lines, texts = _files_of(message)
+    said = "\n\n".join(filter(str.strip, [words, *lines]))
+    if texts:
+        block = [{"type": "text", "text": said}] if said else []
+        return [HumanMessage([*block, *texts], **own)]
+    return [HumanMessage(said, **own)] if said else []
+
+
+def _files_of(message: JsonObject) -> tuple[list[str], list[JsonObject]]:
+    """Returns a line for each file whose text an export does not have, and the texts of others."""
+    lines: list[str] = []
+    texts: list[JsonObject] = []
+    for file in objects_in(message.get("files")):
+        name = text_at(file, *TITLE_KEYS) or text_at(object_at(file, "file"), "filename")
+        text = text_at(object_at(object_at(file, "file"), "data"), "content")
+        if text is not None:
+            texts.append(document(text, name))
+        else:
+            lines.append(file_line(text_at(file, "type") or "file", name))
+    return lines, texts
+
+
+def _answer(text: str, own: dict[str, Any]) -> Iterator[BaseMessage]:
+    """Yields an answer: words and a call, its result, and so on; thoughts are left out."""
+    words = ""
+    end = 0
+    number = 0
+    for match in _DETAILS.finditer(text):
+        words += text[end : match.start()]
+        end = match.end()
+        if match["kind"] != "tool_calls":
+            continue
+        attributes = _attributes_of(match[0])
+        call_id = attributes.get("id") or f"{own['id']}-call-{number}"
+        call = call_of(attributes.get("name") or "tool", attributes.get("arguments"), call_id)
+        yield _piece(words.strip(), own, number, call)
+        yield ToolMessage(
+            _plain_result(attributes.get("result") or ""),
+            tool_call_id=call_id,
+            additional_kwargs=own["additional_kwargs"],
+        )
+        words = ""
+        number += 1
+    words = (words + text[end:]).strip()
+    if words:
+        yield _piece(words, own, number)
+
+
+def _piece(
+    words: str, own: dict[str, Any], number: int, call: ToolCall | InvalidToolCall | None = None
+) -> AIMessage:
+    """Returns one message of an answer; all but the first have a number behind the answer's id."""
+    fields = own | {"id": f"{own['id']}-{number}" if number else own["id"]}
+    if call is None:
+        return AIMessage(words, **fields)
+    key = "tool_calls" if call["type"] == "tool_call" else "invalid_tool_calls"
+    return AIMessage(words, **fields, **{key: [call]})
+
+
+class _FirstTag(HTMLParser):
+    """Keeps the attributes of the first tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attributes: dict[str, str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if self.attributes is None:
+            self.attributes = {name: value or "" for name, value in attrs}
+
+
+def _attributes_of(html: str) -> dict[str, str]:
+    parser = _FirstTag()
+    parser.feed(html)
+    return parser.attributes or {}
+
+
+def _plain_result(result: str) -> str:
+    """Returns a result; one that is a text in quotation marks without them."""
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return result
+    return value if isinstance(value, str) else result

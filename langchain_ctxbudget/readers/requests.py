@@ -1,0 +1,93 @@
+"""Requests to models of OpenAI and Anthropic, with or without the responses.
+
+The forms are those of OpenAI's Chat Completions, Responses and Batch APIs and of Anthropic's
+Messages and Message Batches APIs, as their references define them (2026).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.readers.base import JsonObject
+from langchain_ctxbudget.readers.calls import (
+    THREAD_KEYS,
+    CallDetails,
+    CallReader,
+    request_from,
+    said_in,
+    usage_in,
+)
+from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
+from langchain_ctxbudget.readers.growing import Request
+
+BODY_KEYS = ("request", "body", "params")
+"""Where a log or a batch has a request: beside its id, method or response."""
+SENT_KEYS = ("messages", "input")
+INSTRUCTION_KEYS = ("system", "instructions")
+RESPONSE_KEYS = ("response", "result")
+ANSWER_KEYS = ("choices", "output")
+"""Where a response of OpenAI has its answer."""
+
+
+class Requests(CallReader):
+    """Reads requests. Those of one growing conversation become one conversation."""
+
+    name: ClassVar[str] = "requests"
+    accepts: ClassVar[str] = (
+        'requests to OpenAI or Anthropic: objects with "model" and "messages" or "input"'
+    )
+
+    def recognises(self, record: JsonObject) -> bool:
+        """Tells if a record is a request, or has one."""
+        body = _body_of(record)
+        has_messages = isinstance(body.get("messages"), list)
+        return "model" in body and (has_messages or isinstance(body.get("input"), list | str))
+
+    def calls_in(self, records: Sequence[JsonObject]) -> Iterable[JsonObject]:
+        """Returns the records, each of which is a request."""
+        return records
+
+    def request_of(self, call: JsonObject) -> Request:
+        """Returns what a request sends, and the response's answer where it stands beside it."""
+        body = _body_of(call)
+        response = _response_of(call)
+        details = CallDetails(
+            thread=id_at(call, THREAD_KEYS) or id_at(body, THREAD_KEYS),
+            sent_at=time_at(call),
+            answered_at=time_at(response),
+            model=text_at(response, "model") or text_at(body, "model"),
+            usage=usage_in(object_at(response, "usage")),
+            tools=objects_in(body.get("tools")),
+        )
+        sent: list[BaseMessage] = []
+        for key in INSTRUCTION_KEYS:
+            sent += said_in(body.get(key), "system")
+        for key in SENT_KEYS:
+            sent += said_in(body.get(key), "user")
+        return request_from(sent, _answer_in(response), details)
+
+
+def _body_of(record: JsonObject) -> JsonObject:
+    """Returns the request of a record: what is under one of `BODY_KEYS`, else the record."""
+    for key in BODY_KEYS:
+        if isinstance(record.get(key), dict):
+            return _body_of(record[key]) if key == "request" else record[key]
+    return record
+
+
+def _response_of(record: JsonObject) -> JsonObject:
+    """Returns the response in a record; empty where there is none."""
+    for key in RESPONSE_KEYS:
+        response = object_at(record, key)
+        if response:
+            return object_at(response, "body") or object_at(response, "message") or response
+    return record if any(key in record for key in ANSWER_KEYS) else {}
+
+
+def _answer_in(response: JsonObject) -> list[BaseMessage]:
+    content = response.get("content")
+    if content:
+        return said_in({"role": "assistant", "content": content}, "assistant")
+    answers = {key: response[key] for key in ANSWER_KEYS if response.get(key)}
+    return said_in(answers, "assistant")
