@@ -11,7 +11,7 @@ michaelschleiss/claude-convos (March 2026) and microsoft/amplifier (October 2025
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,7 +22,9 @@ from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reade
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.message_forms import CALL, RESULT, messages_of
 
-CONVERSING = ("user", "assistant", "attachment")
+STEERING = "queue-operation"
+"""The type of a line about what the user typed while the model worked."""
+CONVERSING = ("user", "assistant", "attachment", STEERING)
 """Types of lines that somebody or something said."""
 SYNTHETIC = "<synthetic>"
 """The model of an answer that the program made itself, such as a notice of an error."""
@@ -79,42 +81,46 @@ class ClaudeCode(Reader):
     def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
         """Returns the lines of each session and of each subagent."""
         key_of_line: dict[str, str] = {}
-        groups: defaultdict[str, list[JsonObject]] = defaultdict(list)
-        about: list[JsonObject] = []
         for record in records:
             uuid = id_at(record, ("uuid",))
-            if uuid is None:
-                about.append(record)
-                continue
-            key = _key(record, uuid, key_of_line)
-            key_of_line[uuid] = key
-            groups[key].append(record)
-        for record in about:
-            key = key_of_line.get(id_at(record, ("leafUuid",)) or "") or _session(record)
+            if uuid is not None:
+                key_of_line[uuid] = _key(record, uuid, key_of_line)
+        groups: dict[str, list[JsonObject]] = {key: [] for key in key_of_line.values()}
+        for record in records:
+            uuid = id_at(record, ("uuid", "leafUuid")) or ""
+            key = key_of_line.get(uuid) or _session(record)
             if key in groups:
                 groups[key].append(record)
         return groups.values() if groups else [records]
 
     def read(self, records: Sequence[JsonObject]) -> ReadConversation:
         """Returns the conversation of the lines of one session or subagent."""
-        lines = _lines(records)
-        tree = _Tree(lines)
-        conversation_id = _key(records[0], id_at(records[0], ("uuid",)) or "", {})
+        tree = _Tree(_lines(records))
+        first = next((record for record in records if id_at(record, ("uuid",))), records[0])
+        conversation_id = _key(first, id_at(first, ("uuid",)) or "", {})
         title = _title(records)
-        main, *others = [
-            ReadConversation(
-                conversation_id=conversation_id,
-                title=title,
-                messages=list(_messages(branch, tree)),
-            )
-            for branch in tree.branches()
-        ] or [ReadConversation(conversation_id=conversation_id, title=title, messages=[])]
+        main: list[BaseMessage] = []
+        branches: list[ReadConversation] = []
+        for branch in tree.branches():
+            messages = list(_messages(branch, tree))
+            if not main:
+                main = messages
+            elif not _ids(messages) <= _ids(main):
+                branches.append(
+                    ReadConversation(
+                        conversation_id=conversation_id, title=title, messages=messages
+                    )
+                )
         return ReadConversation(
             conversation_id=conversation_id,
             title=title,
-            messages=main.messages,
-            branches=tuple(others),
+            messages=main,
+            branches=tuple(branches),
         )
+
+
+def _ids(messages: Iterable[BaseMessage]) -> set[str | None]:
+    return {message.id for message in messages}
 
 
 def _session(record: JsonObject) -> str:
@@ -156,21 +162,51 @@ def _title(records: Sequence[JsonObject]) -> str | None:
 def _lines(records: Sequence[JsonObject]) -> list[_Line]:
     """Returns the lines of the tree, each once, the newest copy in the place of the first.
 
-    A line whose parent is not in the file follows the line before it; one without any parent begins
-    the conversation anew.
+    A line whose parent does not stand before it follows the line before it, as does what the user
+    typed while the model worked; one without any parent begins the conversation anew.
     """
+    texts = {text.strip() for record in records if (text := _text_in(record)) is not None}
     newest: dict[str, JsonObject] = {}
-    for record in records:
+    for number, record in enumerate(records):
         uuid = id_at(record, ("uuid",))
+        if uuid is None and _is_steering(record, texts):
+            uuid = f"typed-{number}"
         if uuid is not None:
             newest[uuid] = record
-    lines: list[_Line] = []
+    lines: dict[str, _Line] = {}
+    before: str | None = None
     for uuid, record in newest.items():
         parent = _parent(record)
-        if parent is not None and parent not in newest:
-            parent = lines[-1].uuid if lines else None
-        lines.append(_Line(uuid, parent, record))
-    return lines
+        if (parent is not None and parent not in lines) or "uuid" not in record:
+            parent = before
+        lines[uuid] = _Line(uuid, parent, record)
+        before = uuid
+    return list(lines.values())
+
+
+def _text_in(record: JsonObject) -> str | None:
+    """Returns what a user's line says, where it is nothing but a text."""
+    content = object_at(record, "message").get("content")
+    match content:
+        case [{"type": "text", "text": str(text)}]:
+            return text
+        case str():
+            return content
+        case _:
+            return text_at(object_at(record, "attachment"), "prompt")
+
+
+def _is_steering(record: JsonObject, texts: Container[str]) -> bool:
+    """Tells if a line is all that tells of words typed while the model worked.
+
+    Args:
+        record: The line.
+        texts: What other lines say. Newer versions tell these words in a line of the tree as well.
+    """
+    if text_at(record, "type") != STEERING or record.get("operation") != "remove":
+        return False
+    text = text_at(record, "content")
+    return text is not None and text.strip() not in texts
 
 
 class _Tree:
@@ -212,20 +248,21 @@ class _Tree:
             if isinstance(block.get("id"), str)
         }
         on_path = {line.uuid for line in path}
-        return [
-            line
-            for line in self._lines
-            if line.uuid in on_path or line.answer_id in answers or _answers_one_of(line, calls)
-        ]
+        branch: list[_Line] = []
+        for line in self._lines:
+            is_steering = line.type == STEERING and line.parent in on_path
+            belongs = line.answer_id in answers or _answers_one_of(line, calls) or is_steering
+            if line.uuid in on_path or belongs:
+                branch.append(line)
+                on_path.add(line.uuid)
+        return branch
 
     def _path_to(self, end: _Line) -> list[_Line]:
-        """Returns the lines from the beginning to an end; a circle is gone through once."""
-        path: dict[str, _Line] = {}
-        line: _Line | None = end
-        while line is not None and line.uuid not in path:
-            path[line.uuid] = line
-            line = self._by_uuid.get(line.parent or "")
-        return list(path.values())
+        """Returns the lines from an end back to the beginning."""
+        path = [end]
+        while path[-1].parent is not None:
+            path.append(self._by_uuid[path[-1].parent])
+        return path
 
     def has(self, uuid: str | None) -> bool:
         """Tells if a line is in the file."""
@@ -276,6 +313,8 @@ def _all_messages(branch: Sequence[_Line], tree: _Tree) -> Iterator[BaseMessage]
             yield from _attached(line, tree)
         elif line.type == "user":
             yield from _of_user(line, tree)
+        elif line.type == STEERING:
+            yield from messages_of(_fields(line, "user", text_at(line.record, "content") or ""))
 
 
 def _answer(lines: Sequence[_Line]) -> Iterator[BaseMessage]:

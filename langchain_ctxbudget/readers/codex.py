@@ -123,6 +123,9 @@ class _Session:
     def __init__(self, records: Sequence[JsonObject]) -> None:
         self._meta = next(filter(None, map(_meta_in, records)), {})
         self._typed = _typed_texts(records)
+        self._items = "\n\n".join(
+            text for record in records for text in words_of(_item_in(record) or {})
+        )
         self._title: str | None = None
         self._collector = ItemCollector()
         self._branches: list[list[BaseMessage]] = []
@@ -134,7 +137,7 @@ class _Session:
         if item is not None:
             self._take_item(item, time_at(record))
         elif record.get("type") == EVENT:
-            self._take_event(payload)
+            self._take_event(payload, time_at(record))
         elif record.get("type") == "turn_context":
             self._collector.model = text_at(payload, "model") or self._collector.model
         elif record.get("type") == COMPACTED and not self._collector.messages:
@@ -160,12 +163,15 @@ class _Session:
             return True
         if not self._typed:
             return not all(map(_IN_TAGS.fullmatch, texts))
-        return "\n".join(texts).strip() in self._typed or any(
-            text.strip() in self._typed for text in texts
-        )
+        return any(text.strip() in self._typed for text in ["\n".join(texts), *texts])
 
-    def _take_event(self, event: JsonObject) -> None:
+    def _take_event(self, event: JsonObject, time: str | None) -> None:
         match event.get("type"):
+            case "user_message" | "agent_message" as kind:
+                text = text_at(event, "message")
+                if text is not None and text.strip() not in self._items:
+                    role = "user" if kind == "user_message" else "assistant"
+                    self._take_item({"type": "message", "role": role, "content": text}, time)
             case "thread_name_updated":
                 self._title = text_at(event, "thread_name") or self._title
             case "token_count":

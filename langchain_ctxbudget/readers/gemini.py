@@ -190,11 +190,9 @@ class _Collector:
         if call_id in waiting:
             waiting.remove(call_id)
         value = response.get("response")
-        match value:
-            case {"result": str(text)} | {"output": str(text)} if len(value) == 1:
-                content = text
-            case _:
-                content = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, dict) and len(value) == 1:
+            value = value.get("result", value.get("output", value))
+        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return ToolMessage(content, tool_call_id=call_id, name=name, additional_kwargs=kwargs)
 
     def _finish_answer(self) -> None:

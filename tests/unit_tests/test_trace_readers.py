@@ -90,7 +90,7 @@ def test_a_file_cut_off_is_read_up_to_there(name: str) -> None:
     assert len(result.skipped) == 1
 
 
-LEAVES = st.sampled_from(
+LEAVES: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, 0, -1, 1.5, 10**400, "", "text", "user", "{", "[1]", [], {}, [[]], [None], [{}]]
 )
 EVERY_RECORD = {name: write(EXAMPLE) for name, write in WRITERS.items()}
