@@ -163,11 +163,10 @@ def said_in(value: Any, role: str) -> list[BaseMessage]:  # noqa: ANN401 - JSON
         role: The role of a text without one.
     """
     if isinstance(value, str):
-        parsed = _parsed(value)
-        if parsed is not None:
-            messages = said_in(parsed, role)
-            if messages:
-                return messages
+        unpacked_value = unpacked(value)
+        messages = [] if unpacked_value is value else said_in(unpacked_value, role)
+        if messages:
+            return messages
         return messages_of({"role": role, "content": value}) if value.strip() else []
     if isinstance(value, list):
         return _said_in_list(value, role)
@@ -176,14 +175,14 @@ def said_in(value: Any, role: str) -> list[BaseMessage]:  # noqa: ANN401 - JSON
     return []
 
 
-def _parsed(text: str) -> Any:  # noqa: ANN401 - JSON
-    """Returns the object or list that a text is the JSON of, else nothing."""
-    if not text.lstrip().startswith(("{", "[")):
-        return None
+def unpacked(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Returns the object or list that a text is the JSON of; any other value as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value)
     except (ValueError, RecursionError):
-        return None
+        return value
 
 
 def _said_in_list(values: list[Any], role: str) -> list[BaseMessage]:

@@ -15,6 +15,7 @@ from langchain_ctxbudget.readers.calls import (
     request_from,
     said_in,
     tool_in,
+    unpacked,
     usage_in,
     utc_time,
 )
@@ -59,7 +60,7 @@ class Langfuse(CallReader):
             answered_at=utc_time(call.get("endTime")),
             model=text_at(call, "model", "providedModelName"),
             usage=usage_in(object_at(call, "usageDetails") or object_at(call, "usage")),
-            tools=_tools_in(call.get("input")),
+            tools=_tools_in(unpacked(call.get("input"))),
         )
         sent = said_in(call.get("input"), "user")
         return request_from(sent, said_in(call.get("output"), "assistant"), details)

@@ -27,6 +27,7 @@ from langchain_ctxbudget.readers.calls import (
     CallReader,
     request_from,
     said_in,
+    unpacked,
     usage_in,
     utc_time,
 )
@@ -279,7 +280,7 @@ def _told_by_events(
     sent: list[BaseMessage] = []
     answer: list[BaseMessage] = []
     for event in events:
-        told = {key: _parsed(value) for key, value in event["attributes"].items()}
+        told = {key: unpacked(value) for key, value in event["attributes"].items()}
         if event["name"] == CHOICE and not answer:
             message = object_at(told, "message") or told
             answer = said_in({"role": "assistant"} | message, "assistant")
@@ -288,13 +289,3 @@ def _told_by_events(
             fields = {"role": role, "tool_call_id": told.get("id")} | told
             sent += said_in(fields, role)
     return sent, answer
-
-
-def _parsed(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Returns an object or list that is JSON in a text; any other value as it is."""
-    if not isinstance(value, str) or not value.startswith(("{", "[")):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value

@@ -4,7 +4,16 @@ import json
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tracers import BaseTracer, Run
 
 from langchain_ctxbudget.readers import ReadConversation, parse_conversations
 from tests.trace_writers import Record, as_lines, said
@@ -83,6 +92,32 @@ def test_instructions_of_langsmith_are_read_in_every_form(inputs: Record) -> Non
 
     expected = [SystemMessage("Be kind"), HumanMessage("Rye?"), AIMessage("Yes.")]
     assert said(conversation.messages) == said(expected)
+
+
+class KeptRuns(BaseTracer):
+    """Keeps runs in the form in which LangChain's tracer sends them to LangSmith."""
+
+    def __init__(self) -> None:
+        super().__init__(_schema_format="original+chat")
+        self.runs: list[Record] = []
+
+    def _persist_run(self, run: Run) -> None:
+        self.runs.append(run.model_dump(mode="json"))
+
+
+def test_runs_that_langchain_writes_are_read() -> None:
+    model = GenericFakeChatModel(messages=iter([CALLED, AIMessage("Rye 1200.")]))
+    kept = KeptRuns()
+    config: RunnableConfig = {"callbacks": [kept], "metadata": {"thread_id": "thread-1"}}
+    messages: list[BaseMessage] = [SystemMessage("Be kind"), HumanMessage("Rye?")]
+    messages.append(model.invoke(messages, config))
+    messages.append(ToolMessage("1200", tool_call_id="c1"))
+    messages.append(model.invoke(messages, config))
+
+    [conversation] = read(*kept.runs)
+
+    assert conversation.conversation_id == "thread-1"
+    assert said(conversation.messages) == said(messages)
 
 
 def test_a_run_tells_thread_tools_model_and_tokens() -> None:
