@@ -21,6 +21,7 @@ from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.message_forms import CALL, RESULT, messages_of
+from langchain_ctxbudget.readers.trees import conversation_of
 
 STEERING = "queue-operation"
 """The type of a line about what the user typed while the model worked."""
@@ -98,25 +99,12 @@ class ClaudeCode(Reader):
         tree = _Tree(_lines(records))
         first = next((record for record in records if id_at(record, ("uuid",))), records[0])
         conversation_id = _key(first, id_at(first, ("uuid",)) or "", {})
-        title = _title(records)
-        main: list[BaseMessage] = []
-        branches: list[ReadConversation] = []
+        transcripts: list[list[BaseMessage]] = []
         for branch in tree.branches():
             messages = list(_messages(branch, tree))
-            if not main:
-                main = messages
-            elif not _ids(messages) <= _ids(main):
-                branches.append(
-                    ReadConversation(
-                        conversation_id=conversation_id, title=title, messages=messages
-                    )
-                )
-        return ReadConversation(
-            conversation_id=conversation_id,
-            title=title,
-            messages=main,
-            branches=tuple(branches),
-        )
+            if not transcripts or not _ids(messages) <= _ids(transcripts[0]):
+                transcripts.append(messages)
+        return conversation_of(transcripts, conversation_id=conversation_id, title=_title(records))
 
 
 def _ids(messages: Iterable[BaseMessage]) -> set[str | None]:

@@ -11,19 +11,16 @@ version 0.128 (April 2026), and of versions before September 2025, whose lines h
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 
-from langchain_ctxbudget.readers.base import (
-    JsonObject,
-    ReadConversation,
-    Reader,
-    id_of_beginning,
-)
+from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.items import ItemCollector, text_of_instructions, words_of
+from langchain_ctxbudget.readers.trees import conversation_of
 
 META = "session_meta"
 ITEM = "response_item"
@@ -194,23 +191,13 @@ class _Session:
 
     def conversation(self) -> ReadConversation:
         """Returns what was read."""
-        messages = self._collector.finish()
-        conversation_id = id_at(self._meta, ("id",)) or id_of_beginning(messages)
-        branches = tuple(
-            ReadConversation(
-                conversation_id=conversation_id,
-                title=self._title,
-                messages=self._with_instructions(branch),
-            )
-            for branch in reversed(self._branches)
-        )
-        return ReadConversation(
-            conversation_id=conversation_id,
+        transcripts = [self._collector.finish(), *reversed(self._branches)]
+        conversation = conversation_of(
+            [self._with_instructions(messages) for messages in transcripts],
+            conversation_id=id_at(self._meta, ("id",)),
             title=self._title,
-            messages=self._with_instructions(messages),
-            tools=tuple(objects_in(self._meta.get("dynamic_tools"))),
-            branches=branches,
         )
+        return replace(conversation, tools=tuple(objects_in(self._meta.get("dynamic_tools"))))
 
     def _with_instructions(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Returns messages behind the instructions that the session began with."""
