@@ -3,8 +3,8 @@
 The format was read from open-telemetry/semantic-conventions: `gen-ai-input-messages.json`,
 `gen-ai-output-messages.json` and `gen-ai-system-instructions.json` (2026), and `gen-ai-events.md`
 as of version 1.36 for the earlier events on spans; and from opentelemetry-proto for OTLP in JSON.
-Spans as the SDK for Python writes them to a console are read as well. Events that are written as
-log records, beside the spans, are not.
+Spans as the SDK for Python writes them with `to_json(indent=None)`, one a line, are read as well.
+Events that are written as log records, beside the spans, are not.
 """
 
 import json

@@ -192,7 +192,7 @@ def test_of_a_langfuse_trace_without_calls_input_and_output_are_read() -> None:
 
 
 def span(attributes: Record, **fields: Any) -> Record:
-    """A span as the SDK for Python writes it to a console."""
+    """A span as the SDK for Python writes it in JSON."""
     context = {"trace_id": "0x1", "span_id": "0x2"}
     times = {"start_time": "2026-03-05T10:00:00.000000Z", "end_time": "2026-03-05T10:00:01.000000Z"}
     return {"name": "chat", "context": context, "attributes": attributes} | times | fields
