@@ -10,11 +10,11 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 from langchain_ctxbudget.messages import (
     UNSPACED,
@@ -37,7 +37,12 @@ class EvidencePolicy:
     always_rare: int = 3
     """What stands in at most so many earlier messages is rare in any conversation."""
     least_words: float = 3
-    """Rare words that one sentence must share with the answer, where it shares no value."""
+    """Rare words that a sentence of the model must share with the answer, where it shares no value:
+    a model repeats its own phrases."""
+    least_words_of_others: float = 2
+    """The same of a sentence of the user or of a tool, which the model cannot know by itself."""
+    weight_of_others: float = 3
+    """What the user or a tool said weighs so many times what the model said."""
 
 
 EVIDENCE = EvidencePolicy()
@@ -124,6 +129,7 @@ class Conversation:
 
     def __init__(self, messages: Sequence[BaseMessage], reader: LineReader) -> None:
         """Reads the messages."""
+        self._is_models = [isinstance(message, AIMessage) for message in messages]
         self.lines = [reader.lines(message) for message in messages]
         self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._messages: dict[str, list[int]] = defaultdict(list)
@@ -181,30 +187,41 @@ class Conversation:
 
         uses: list[Use] = []
         while shared:
-            number, place = max(
-                shared, key=lambda place: (sum(weights[item] for item in shared[place]), place)
-            )
-            items = shared.pop((number, place))
-            if _proves_use(items):
-                weight = sum(weights[item] for item in items)
-                sentence = self.lines[number][place].text
-                uses.append(Use(number, sentence, tuple(sorted(items)), weight))
+            place = max(shared, key=lambda place: (self._weight(place, shared, weights), place))
+            weight = self._weight(place, shared, weights)
+            items = shared.pop(place)
+            if self._proves_use(place[0], items):
+                line = self.lines[place[0]][place[1]]
+                uses.append(Use(place[0], line.text, tuple(sorted(items)), weight))
             for other in [*shared]:
                 shared[other] -= items
                 if not shared[other]:
                     del shared[other]
         return tuple(sorted(uses, key=lambda use: -use.weight))
 
+    def _weight(
+        self,
+        place: tuple[int, int],
+        shared: Mapping[tuple[int, int], set[str]],
+        weights: Mapping[str, float],
+    ) -> float:
+        """Returns the weight of what a sentence shares with an answer."""
+        weight = sum(weights[item] for item in sorted(shared[place]))
+        if self._is_models[place[0]]:
+            return weight
+        return weight * EVIDENCE.weight_of_others
 
-def _proves_use(items: set[str]) -> bool:
-    """Tells if items that a sentence and an answer share are more than chance."""
-    words = 0.0
-    for item in items:
-        if is_value(item):
-            return True
-        # A character of a script without spaces is in two pairs.
-        words += 0.5 if is_unspaced(item) else 1.0
-    return words >= EVIDENCE.least_words
+    def _proves_use(self, message: int, items: set[str]) -> bool:
+        """Tells if items that a sentence and an answer share are more than chance."""
+        words = 0.0
+        for item in items:
+            if is_value(item):
+                return True
+            # A character of a script without spaces is in two pairs.
+            words += 0.5 if is_unspaced(item) else 1.0
+        if self._is_models[message]:
+            return words >= EVIDENCE.least_words
+        return words >= EVIDENCE.least_words_of_others
 
 
 class Shown:

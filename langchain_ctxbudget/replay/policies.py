@@ -4,16 +4,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage, SystemMessage, trim_messages
+from langchain_core.messages import (
+    BaseMessage,
+    SystemMessage,
+    convert_to_messages,
+    trim_messages,
+)
 from langchain_core.outputs import LLMResult
-from langchain_core.runnables import RunnableLambda
-from langgraph.graph.message import add_messages
+from langchain_core.runnables import Runnable, RunnableLambda
+from langgraph.graph.message import Messages, add_messages
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
 
@@ -220,10 +225,10 @@ class Summarized:
         self.middleware = SummarizationMiddleware(
             summary_model,
             trigger=("tokens", max(1, budget - around)),
-            token_counter=lambda messages: counter.count_messages(list(messages)),
+            token_counter=lambda messages: counter.count_messages(convert_to_messages(messages)),
         )
         self.usage = _CallUsage(counter)
-        self.step = RunnableLambda(lambda state: self.middleware.before_model(state, Runtime()))
+        self.step: Runnable[Any, Any] = RunnableLambda(self._before_model)
         self.state: list[BaseMessage] = []
         self.seen = 0
 
@@ -236,7 +241,8 @@ class Summarized:
         used_before = self.usage.effective_tokens
         update = self.step.invoke({"messages": self.state}, config={"callbacks": [self.usage]})
         if update is not None:
-            self.state = list(add_messages(self.state, update["messages"]))
+            updated = add_messages(cast("Messages", self.state), update["messages"])
+            self.state = convert_to_messages(cast("list[BaseMessage]", updated))
         originals = [message for message in self.state if not _is_summary(message)]
         shown = max(0, len(originals) - len(turn))
         return ReplayedPrompt(
@@ -245,6 +251,10 @@ class Summarized:
             compaction_step=update is not None,
             own_effective_tokens=self.usage.effective_tokens - used_before,
         )
+
+    def _before_model(self, state: Any) -> dict[str, Any] | None:  # noqa: ANN401 - LangChain's
+        """Asks the middleware what changes before the model is called."""
+        return self.middleware.before_model(state, Runtime())
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""

@@ -42,6 +42,7 @@ from langchain_ctxbudget.tokens.window import Window, token_count
 __all__ = [
     "NO_OWN_CALLS",
     "NO_USAGE",
+    "OUTPUT_PRICE",
     "PRICES",
     "TOOLS_END_TOKENS",
     "CalibratedCounter",
