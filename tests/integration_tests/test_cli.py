@@ -367,6 +367,48 @@ def test_a_file_that_is_imported_twice_is_stored_once(
         assert pipeline.get_messages(user_id="ada", conversation_id=conversation) == MESSAGES
 
 
+@pytest.fixture(scope="module")
+def imported_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of Claude with a chat that cannot be read, and one with another branch."""
+    chat = [
+        {"uuid": "q", "sender": "human", "text": "My bike is blue."},
+        {"uuid": "old", "sender": "assistant", "text": "So?", "parent_message_uuid": "q"},
+        {"uuid": "new", "sender": "assistant", "text": "Nice!", "parent_message_uuid": "q"},
+    ]
+    broken = {"uuid": "c2", "name": "Lost", "chat_messages": [{"uuid": "x", "sender": "robot"}]}
+    path = tmp_path_factory.mktemp("export") / "export.json"
+    write_json(path, [{"uuid": "c1", "name": "Bike", "chat_messages": chat}, broken])
+    return path
+
+
+def test_an_import_tells_what_was_skipped(imported_export: Path, tmp_path: Path) -> None:
+    imported = run("import", imported_export, "--store", tmp_path / "store", "--no-learn")
+
+    assert imported.code == 0
+    assert "Skipped: Lost: message 'x' has the unknown sender 'robot'" in imported.err
+    assert contents(tmp_path / "store") == ["My bike is blue.", "Nice!"]
+
+
+@pytest.mark.parametrize(("options", "count"), [([], 1), (["--branches"], 2)])
+def test_other_branches_are_imported_if_asked(
+    imported_export: Path, tmp_path: Path, options: list[str], count: int
+) -> None:
+    imported = run("import", imported_export, "--store", tmp_path / "store", "--no-learn", *options)
+
+    assert ("--branches imports" in imported.out) == (not options)
+    with ChromaStore(tmp_path / "store") as store:
+        assert len(ContextPipeline(store=store).list_conversations(user_id="me")) == count
+
+
+def test_an_assembled_prompt_as_json_is_not_mixed_with_what_was_skipped(
+    imported_export: Path,
+) -> None:
+    assembled = assemble(imported_export, "--json")
+
+    assert assembled.json["messages"]
+    assert "Skipped: Lost" in assembled.err
+
+
 @pytest.fixture
 def changed_chat(chat_file: Path, tmp_path: Path) -> Path:
     """A file whose message was imported with other words."""
