@@ -91,7 +91,7 @@ class Load:
     def all_conversations(self) -> int:
         return self.users * self.conversations
 
-    def scope(self, number: int) -> dict[str, str]:
+    def scope(self, number: int) -> dict[str, Any]:
         """Returns the user and the conversation that a number stands for."""
         user, conversation = divmod(number, self.conversations)
         return {"user_id": f"user {user}", "conversation_id": f"conversation {conversation}"}
@@ -272,7 +272,12 @@ def own_server(programs: Path) -> Iterator[str]:
             shutil.chown(folder, user)
             folder.chmod(0o755)
         data = folder / "data"
-        setup = [programs / "initdb", f"--pgdata={data}", "--username=postgres", "--auth=trust"]
+        setup = [
+            str(programs / "initdb"),
+            f"--pgdata={data}",
+            "--username=postgres",
+            "--auth=trust",
+        ]
         subprocess.run(
             [*setup, "--encoding=utf8", "--locale=C"],
             check=True,

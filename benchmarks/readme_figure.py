@@ -47,10 +47,10 @@ from langchain_core.messages import (
     SystemMessage,
     trim_messages,
 )
+from langchain_ctxbudget.cli.formats import read_one
 from langgraph.runtime import Runtime
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.providers import OPENAI

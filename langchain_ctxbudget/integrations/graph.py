@@ -302,7 +302,7 @@ def _with_messages(left: list[AnyMessage], right: Any) -> list[AnyMessage]:
     """
     if not left and isinstance(right, list) and _are_complete(right):
         return list(right)
-    return cast("list[AnyMessage]", add_messages(left, right))
+    return cast("list[AnyMessage]", add_messages(cast("Any", left), right))
 
 
 def _are_complete(messages: list[Any]) -> bool:
