@@ -72,24 +72,30 @@ class ChatGPT(Reader):
             [object_at(nodes[key], "message") for key in path]
             for path in branches(parents, times, current)
         ]
+        said: dict[int, BaseMessage] = {}
         notes: tuple[str, ...] = ()
         if current is not None and current not in nodes:
             notes = ("the message that was seen last is missing: the newest branch is read",)
         return conversation_of(
-            [messages_of_path(path) for path in paths],
+            [messages_of_path(path, said) for path in paths],
             conversation_id=id_at(record),
             title=text_at(record, *TITLE_KEYS),
             notes=notes,
         )
 
 
-def messages_of_path(path: Sequence[JsonObject]) -> list[BaseMessage]:
+def messages_of_path(path: Sequence[JsonObject], said: dict[int, BaseMessage]) -> list[BaseMessage]:
     """Returns what was said on one branch: words, instructions, calls of tools and their results.
 
     What is hidden from the user, or has no weight because it was replaced, was not said; nor were
     thoughts. A call whose result is not there is shown as the words of the call.
+
+    Args:
+        path: The messages of the branch.
+        said: Messages that branches before it have made, by the identity of what they are made of:
+            branches have most of them in common.
     """
-    transcript = _Transcript()
+    transcript = _Transcript(said)
     for message in path:
         transcript.add(message)
     return transcript.finish()
@@ -99,6 +105,7 @@ def messages_of_path(path: Sequence[JsonObject]) -> list[BaseMessage]:
 class _Transcript:
     """Messages that come from a branch, one after the other."""
 
+    said: dict[int, BaseMessage]
     messages: list[BaseMessage] = field(default_factory=list)
     _call_place: int | None = None
     """Where the last call of a tool stands, until the user says something."""
@@ -142,8 +149,13 @@ class _Transcript:
         return message.model_copy(update={"content": text, "tool_calls": []})
 
     def _say(self, kind: type[BaseMessage], text: str, message: JsonObject) -> None:
-        if text.strip():
-            self.messages.append(kind(content=text, **_beside(message)))
+        if not text.strip():
+            return
+        made = self.said.get(id(message))
+        if made is None:
+            made = kind(content=text, **_beside(message))
+            self.said[id(message)] = made
+        self.messages.append(made)
 
     def _add_answer(self, message: JsonObject) -> None:
         """Adds what the assistant says, or its call of a tool."""

@@ -75,8 +75,9 @@ class Claude(Reader):
             before = key
         times = {key: seconds_at(message, "created_at") for key, message in of_key.items()}
         current = text_at(record, "current_leaf_message_uuid")
+        read = {key: messages_of(message, key) for key, message in of_key.items()}
         transcripts = [
-            [message for key in path for message in messages_of(of_key[key], key)]
+            [message for key in path for message in read[key]]
             for path in branches(parents, times, current)
         ]
         return conversation_of(

@@ -72,8 +72,9 @@ class OpenWebUI(Reader):
         times = {key: seconds_at(node, "timestamp") for key, node in nodes.items()}
         current = text_at(history, "currentId")
         instructions = text_at(chat, "system") or text_at(object_at(chat, "params"), "system")
+        read = {key: messages_of(node, key) for key, node in nodes.items()}
         transcripts = [
-            [message for key in path for message in messages_of(nodes[key], key)]
+            [message for key in path for message in read[key]]
             for path in branches(parents, times, current)
         ]
         if instructions is not None:
