@@ -69,8 +69,8 @@ def test_what_cannot_be_used_is_2(
 
 def test_a_folder_is_read_and_what_cannot_be_read_is_named(chat: Path) -> None:
     chat.with_name("broken.json").write_text("{", encoding="utf-8")
-    other = chat.read_text(encoding="utf-8").replace("Lockers", "Shelves")
-    chat.with_name("other.json").write_text(other, encoding="utf-8")
+    other = [{"role": "user", "content": "Good morning"}, *MESSAGES[1:]]
+    chat.with_name("other.json").write_text(json.dumps(other), encoding="utf-8")
 
     outcome = run(chat.parent, "--policy", "recency", "--json", *OPEN)
 
