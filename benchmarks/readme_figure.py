@@ -47,13 +47,14 @@ from langchain_core.messages import (
     SystemMessage,
     trim_messages,
 )
-from langchain_ctxbudget.cli.formats import read_one
 from langgraph.runtime import Runtime
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.history import Line, choose, keep_sentences
+from langchain_ctxbudget.messages import split_instructions
 from langchain_ctxbudget.providers import OPENAI
+from langchain_ctxbudget.readers import pick_conversation, read_conversations
 from langchain_ctxbudget.replay import split_turns
 
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
@@ -406,7 +407,10 @@ def main() -> None:
     options = parser.parse_args()
     talk = Talk(demo_messages(), DEMO_SYSTEM_PROMPT, QUESTIONS)
     if options.conversation:
-        _, system_prompt, messages = read_one(options.conversation, options.title)
+        read = read_conversations(options.conversation)
+        conversation = pick_conversation(read.conversations, title=options.title)
+        instructions, messages = split_instructions(conversation.messages)
+        system_prompt = "\n\n".join(instructions)
         asked = (
             json.loads(options.questions.read_text(encoding="utf-8")) if options.questions else {}
         )
