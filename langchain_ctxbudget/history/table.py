@@ -45,6 +45,8 @@ a segment is a multiple of it."""
 MOST_DECODED = 8_192
 """The number of messages that stay objects, which the garbage collector looks at; beyond it, those
 of segments are inflated when they are shown."""
+MOST_LOOKED_UP = 2_048
+"""The number of messages that stay objects because somebody has looked at them after that."""
 MOST_UNSEALED = 1_024
 """The number of messages beyond `MOST_DECODED` that stay objects until a segment is stored. With
 more, as where much is added at once, or nothing is stored, the oldest are deflated in memory."""
@@ -123,8 +125,8 @@ class MessageTable(Columns, PartlyHeld[Entry]):
 
         self.held = {}
         """The newest messages at least, and all that are in no segment."""
-        self._look_up = lru_cache(MOST_DECODED)(self._decode)
-        self._inflated = lru_cache(MOST_DECODED // TEXTS_TOGETHER)(_inflate)
+        self._look_up = lru_cache(MOST_LOOKED_UP)(self._decode)
+        self._inflated = lru_cache(MOST_LOOKED_UP // TEXTS_TOGETHER)(_inflate)
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored segments, a few together, by the position of the
         first one."""

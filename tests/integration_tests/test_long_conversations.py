@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.history import table, tree
@@ -118,9 +117,8 @@ BYTES_AFTER = 16_000
 
 @pytest.mark.slow
 def test_a_message_takes_few_bytes() -> None:
-    # The store is the application's here: what its records take is not counted.
-    store = InMemoryStore()
-    with ContextPipeline(SETTINGS, store=store) as pipeline:
+    """The record in the store in memory is among them."""
+    with ContextPipeline(SETTINGS) as pipeline:
         filled(pipeline, BYTES_BEFORE, 400)
         pipeline.assemble(QUESTION, **ADA)
         tracemalloc.start()
