@@ -51,6 +51,10 @@ _VALUE = re.compile(rf"[^\W_{UNSPACED}]+(?:(?:[^\W{UNSPACED}]|[./\\:@#%+,\-])*[^
 """A number, date, path, address, identifier or word, with the marks inside it; in scripts without
 spaces, only what is in other letters or digits."""
 _QUOTATION = re.compile(r"[\"“„«「『]([^\"“”„«»「」『』\n]{3,80})[\"”“»」』]")
+_ESCAPED_BREAK = re.compile(r"\\[nrt]")
+"""A line break as the arguments of a call have it in JSON."""
+_LINE_NUMBER = re.compile(r"^\s*\d+[→\t|]", re.MULTILINE)
+"""What a tool writes in front of the lines of a file."""
 _IN_CAMEL_CASE = re.compile(r"[a-z\d][A-Z]")
 _AROUND_WORDS = ".,;:!?()[]{}*\"'`“”„«»「」『』_"
 _JOINED = re.compile(r"[\w)][.\\:@#_]\w|/.*/")
@@ -83,14 +87,20 @@ def is_value(item: str) -> bool:
 
 @cached_until_forgotten(65_536)
 def items_of(line: str) -> frozenset[str]:
-    """Returns what a line holds: its values, each behind an equals sign, and stems of its words."""
-    # A number is compared as a whole: "480" is not "480,000".
-    items = {term for term in terms(line) if not _has_digit(term)}
+    """Returns what a line holds: its values, each behind an equals sign, and stems of its words.
+
+    Of a path, the last two parts are compared, as tools write it from different folders.
+    """
+    items: set[str] = set()
     for quotation in _QUOTATION.findall(line):
         items.add(f"={one_line(fold(quotation))}")
+    words = line
     for token in _VALUE.findall(line):
         if _names_something(token):
-            items.add(f"={fold(token)}")
+            parts = re.split(r"[/\\]", fold(token))
+            items.add(f"={'/'.join(parts[-2:])}")
+            words = words.replace(token, " ")
+    items.update(terms(words))
     return frozenset(items)
 
 
@@ -105,6 +115,12 @@ def _has_digit(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
+def lines_of(text: str) -> tuple[Line, ...]:
+    """Returns the sentences and lines of a text, and what each holds."""
+    plain = _LINE_NUMBER.sub("", _ESCAPED_BREAK.sub("\n", text))
+    return tuple(Line(one_line(sentence), items_of(sentence)) for sentence in sentences(plain))
+
+
 class LineReader:
     """Reads messages line by line, each message once, as prompts have most of them in common."""
 
@@ -116,10 +132,7 @@ class LineReader:
         # The message is kept, so that no other one gets its address.
         read = self._read.get(id(message))
         if read is None:
-            lines = [
-                Line(one_line(text), items_of(text)) for text in sentences(plain_text(message))
-            ]
-            read = (message, tuple(lines))
+            read = (message, lines_of(plain_text(message)))
             self._read[id(message)] = read
         return read[1]
 

@@ -27,9 +27,21 @@ def uses(told: str, answer: str, question: str = "What was it again?") -> tuple[
         ("Call maya@example.org.", "Her address is maya@example.org.", "=maya@example.org"),
         ("The key is order_id.", "Join on order_id.", "=order_id"),
         ("It is called “The Long Shelf”.", "The name is “The Long Shelf”.", "=the long shelf"),
+        ("In /home/ada/src/rows/a.py.", "I open rows/a.py.", "=rows/a.py"),
+        ("    12→def open_row(): pass", "Call open_row.", "=open_row"),
         ("会議は15:30に始まります。", "15:30です。", "=15:30"),
     ],
-    ids=["amount", "path", "date", "address", "identifier", "quotation", "Japanese"],
+    ids=[
+        "amount",
+        "path",
+        "date",
+        "address",
+        "identifier",
+        "quotation",
+        "folder",
+        "code",
+        "Japanese",
+    ],
 )
 def test_a_value_that_an_answer_repeats_was_used(told: str, answer: str, value: str | None) -> None:
     [use] = uses(told, answer)
