@@ -21,6 +21,7 @@ from langchain_ctxbudget.messages import (
     cached_until_forgotten,
     fold,
     is_unspaced,
+    is_user,
     one_line,
     plain_text,
     sentences,
@@ -37,12 +38,14 @@ class EvidencePolicy:
     always_rare: int = 3
     """What stands in at most so many earlier messages is rare in any conversation."""
     least_words: float = 3
-    """Rare words that a sentence of the model must share with the answer, where it shares no value:
-    a model repeats its own phrases."""
-    least_words_of_others: float = 2
-    """The same of a sentence of the user or of a tool, which the model cannot know by itself."""
+    """Rare words that one sentence must share with the answer, where it shares no value."""
+    least_words_of_user: float = 2
+    """The same of a sentence of the user, whose words the model does not have from itself."""
+    least_digits: int = 3
+    """A bare number of fewer digits is no value, but a word: it stands in many texts by chance."""
     weight_of_others: float = 3
-    """What the user or a tool said weighs so many times what the model said."""
+    """What the user or a tool said weighs so many times what the model said, which repeats its own
+    phrases."""
 
 
 EVIDENCE = EvidencePolicy()
@@ -57,7 +60,7 @@ _LINE_NUMBER = re.compile(r"^\s*\d+[→\t|]", re.MULTILINE)
 """What a tool writes in front of the lines of a file."""
 _IN_CAMEL_CASE = re.compile(r"[a-z\d][A-Z]")
 _AROUND_WORDS = ".,;:!?()[]{}*\"'`“”„«»「」『』_"
-_JOINED = re.compile(r"[\w)][.\\:@#_]\w|/.*/")
+_JOINED = re.compile(r"\w{2}[.\\:@#_]\w|\w[.\\:@#_]\w{2}|/.*/")
 
 
 class Line(NamedTuple):
@@ -106,8 +109,8 @@ def items_of(line: str) -> frozenset[str]:
 
 def _names_something(token: str) -> bool:
     """Tells if a token is a number of several digits, a path, an address or an identifier."""
-    if len(token) == 1:  # a single digit is mostly a counter
-        return False
+    if token.isdigit():
+        return len(token) >= EVIDENCE.least_digits
     return _has_digit(token) or bool(_JOINED.search(token) or _IN_CAMEL_CASE.search(token))
 
 
@@ -142,6 +145,7 @@ class Conversation:
 
     def __init__(self, messages: Sequence[BaseMessage], reader: LineReader) -> None:
         """Reads the messages."""
+        self._is_users = [is_user(message) for message in messages]
         self._is_models = [isinstance(message, AIMessage) for message in messages]
         self.lines = [reader.lines(message) for message in messages]
         self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -225,16 +229,16 @@ class Conversation:
         return weight * EVIDENCE.weight_of_others
 
     def _proves_use(self, message: int, items: set[str]) -> bool:
-        """Tells if items that a sentence and an answer share are more than chance."""
+        """Tells if items that a sentence of a message and an answer share are more than chance."""
         words = 0.0
         for item in items:
             if is_value(item):
                 return True
             # A character of a script without spaces is in two pairs.
             words += 0.5 if is_unspaced(item) else 1.0
-        if self._is_models[message]:
-            return words >= EVIDENCE.least_words
-        return words >= EVIDENCE.least_words_of_others
+        if self._is_users[message]:
+            return words >= EVIDENCE.least_words_of_user
+        return words >= EVIDENCE.least_words
 
 
 class Shown:
