@@ -37,6 +37,7 @@ from langchain_ctxbudget.documents.splitting import SUMMARY_TOKENS, extract, spl
 from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.flow import Flow, Lock, T, adrive, batch, drive, in_thread, locked
 from langchain_ctxbudget.messages import code_fences, one_line
+from langchain_ctxbudget.receipts import OPERATION, traced
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
 from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, put_of, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
@@ -335,8 +336,12 @@ class KnowledgeBase:
         if not isinstance(query, str):
             raise errors.InputError(f"The query must be a string, not {type(query).__name__}")
         errors.require_count("k", k)
-        chunks = yield from self._catalogue.search(
-            [self._owner], query, limit=k, embeddings=self.embeddings
+        search = self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
+        chunks = yield from traced(
+            "retrieval",
+            search,
+            {OPERATION: "retrieval", "gen_ai.request.top_k": k},
+            lambda found: {"ctxbudget.documents": len(found)},
         )
         documents = []
         for chunk, scores in chunks:

@@ -31,6 +31,7 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
     state_update,
 )
+from langchain_ctxbudget.integrations.told import tell_stream
 from langchain_ctxbudget.integrations.tool_calls import TOOLS_KEY
 from langchain_ctxbudget.messages import instruction
 from langchain_ctxbudget.pipeline import (
@@ -231,7 +232,8 @@ def build_context_graph(
         agent: the agent's name where several work in one thread: each has a conversation of its own
             then.
         report: what `context_report` has of the report: `"none"`, its `"numbers"`, or also the
-            `"texts"` that it quotes.
+            `"texts"` that it quotes. Where it is asked for, the run's custom stream has an event
+            `ctxbudget` of the prompt, too.
         nodes: nodes of your own in the place of some of the six, by name; each writes the channel
             of its step.
         checkpointer: False keeps no checkpoints of the steps, as they have a copy of the history
@@ -266,6 +268,7 @@ def build_context_graph(
         )
         if session.context is None:
             return update
+        tell_stream(get_runtime().stream_writer, session.context, report)
         update = {
             SENT_KEY: session.context.messages,
             **state_update(session, report, "context_report"),

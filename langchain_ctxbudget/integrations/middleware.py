@@ -37,6 +37,7 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
     state_update,
 )
+from langchain_ctxbudget.integrations.told import metadata_on_runs, tell_stream
 from langchain_ctxbudget.integrations.tool_calls import (
     ReachableTools,
     ToolResult,
@@ -147,7 +148,8 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             runtime_store: as for `build_context_graph`.
             agent: as for `build_context_graph`.
             report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`,
-                its `"numbers"`, or also the `"texts"` that it quotes.
+                its `"numbers"`, or also the `"texts"` that it quotes. Where it is asked for, the
+                run's custom stream has an event `ctxbudget` of every prompt, too.
         """
         super().__init__()
         require_default_user(default_user)
@@ -175,7 +177,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
         engine, session, prompt_request = drive(self._with_prompt(request))
-        with observed_elsewhere():
+        with observed_elsewhere(), metadata_on_runs(session.finished.outline):
             response = handler(prompt_request)
         return self._finished(engine, session, response)
 
@@ -186,7 +188,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
         engine, session, prompt_request = await adrive(self._with_prompt(request))
-        with observed_elsewhere():
+        with observed_elsewhere(), metadata_on_runs(session.finished.outline):
             response = await handler(prompt_request)
         return self._finished(engine, session, response)
 
@@ -213,6 +215,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         session = yield from Prompter(engine, run.scope).answer(
             parts.history, parts.turn, prompt_request
         )
+        tell_stream(request.runtime.stream_writer, session.finished, self._report)
         messages: list[Any] = list(session.finished.messages)
         system = None
         if messages and isinstance(messages[0], SystemMessage):

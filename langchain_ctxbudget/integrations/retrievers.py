@@ -29,6 +29,7 @@ from langchain_ctxbudget.pipeline import (
     Run,
     current_runtime,
     run_of,
+    searched,
 )
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import Ordering, search
@@ -174,7 +175,8 @@ class BudgetedRetriever(BaseRetriever):
         if not query.strip():
             return []
         engine = self.pipeline.engine.over_store(run.store if self.runtime_store else None)
-        ranked = yield from self._ranked(engine, run, query, max(RANKED_DOCUMENTS, k or 0))
+        ranking = self._ranked(engine, run, query, max(RANKED_DOCUMENTS, k or 0))
+        ranked = yield from searched(ranking, engine, self.conversation_id, len, query=query)
         count = self.pipeline.token_counter.count_text
         documents = _fitting(ranked, count, k, max_tokens)
         for document in documents:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langgraph.prebuilt import ToolRuntime
@@ -16,13 +16,14 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.integrations.tool_calls import ToolSearch
-from langchain_ctxbudget.messages import Count, split_turn, vocabulary
+from langchain_ctxbudget.messages import Count, plain_text, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Prompter,
     StoredConversation,
     require_default_user,
     run_of,
+    searched,
 )
 from langchain_ctxbudget.retrieval import (
     USAGE,
@@ -127,8 +128,17 @@ def create_recall_tool(
         before_turn = None
         if state_messages is not None:
             before_turn, _ = split_turn(state_messages)
-        prompter = Prompter(engine, run.scope)
-        return (yield from prompter.read(body, held=before_turn, thread_id=run.thread))
+        reading = Prompter(engine, run.scope).read(body, held=before_turn, thread_id=run.thread)
+        return (
+            yield from searched(
+                reading,
+                engine,
+                run.scope.conversation_id,
+                _quoted_messages,
+                query=query,
+                reference=reference,
+            )
+        )
 
     def recall(
         config: RunnableConfig,
@@ -235,6 +245,12 @@ def _quoted(transcript: Transcript, reference: str, max_tokens: int, count: Coun
     if not media:
         return text
     return [part.block for part in (text_part(text), *media)]
+
+
+def _quoted_messages(answer: Recalled) -> int:
+    """Returns how many messages an answer quotes: only their first lines begin with a number."""
+    text = answer if isinstance(answer, str) else plain_text(ToolMessage(answer, tool_call_id=""))
+    return sum(line.startswith("#") for line in text.splitlines())
 
 
 def _runtime(given: object) -> object:

@@ -51,6 +51,7 @@ from langchain_ctxbudget.knowledge.records import EntityProfile, Profile, TopicP
 from langchain_ctxbudget.knowledge.sessions import MOST_OPEN, Sessions
 from langchain_ctxbudget.knowledge.work import LEARNING_POLICY, Work, still_there
 from langchain_ctxbudget.llm import AnsweredCall
+from langchain_ctxbudget.receipts import CONVERSATION, OPERATION, traced
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
@@ -603,6 +604,16 @@ class Learning:
             learned: What the model has learned from them; None to have rules learn here.
             now: The time at which they are learned from.
         """
+        scope = work.scope
+        begun: dict[str, str | int] = {
+            OPERATION: "upsert_memory",
+            CONVERSATION: scope.conversation_id,
+            "ctxbudget.messages": len(work.entries) - work.first,
+            "ctxbudget.by_model": learned is not None,
+        }
+        return traced("upsert_memory", self._merged(work, learned, now), begun, lambda _: {})
+
+    def _merged(self, work: Work, learned: records.Learned | None, now: datetime) -> Flow[None]:
         scope = work.scope
 
         def change(before: Knowledge) -> Knowledge:

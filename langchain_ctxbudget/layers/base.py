@@ -288,6 +288,10 @@ class PromptLayer:
         """Returns the compiled texts that it uses, by id; True if a text is as it should be."""
         return {}
 
+    def schemas_tokens(self, _view: View) -> int:
+        """Returns what it costs outside of the messages."""
+        return 0
+
     def tokens_beside(self, _view: View) -> int:
         """Returns what it costs outside of the messages, beside its items."""
         return 0

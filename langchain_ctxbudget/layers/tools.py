@@ -65,6 +65,10 @@ class ToolsLayer(PromptLayer):
                 return Chosen(fragments=(names,))
         return NOTHING_CHOSEN
 
+    def schemas_tokens(self, view: View) -> int:
+        """Returns what the tools cost together."""
+        return view.tools_tokens
+
     def tokens_beside(self, view: View) -> int:
         """Returns what the tools cost together beside the schema of each."""
         tools = view.tools

@@ -15,6 +15,7 @@ from langchain_ctxbudget.pipeline.runs import (
 )
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.stored import StoredConversation
+from langchain_ctxbudget.pipeline.tracing import searched
 from langchain_ctxbudget.pipeline.tool_search import (
     CallInput,
     found_tools,

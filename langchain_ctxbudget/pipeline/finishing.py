@@ -1,7 +1,8 @@
 """What a finished prompt changes: its conversation's cut and background, reports, summaries."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
@@ -36,8 +37,8 @@ def finish(
     price = price_of(request.call.model, workspace.workers.bookkeeping.prices)
     own_tokens = own_calls.effective_tokens(price, request.cache_terms)
 
-    def report_of() -> ContextReport:
-        report = prompt.context.report
+    def finished(account: Callable[[], ContextReport]) -> ContextReport:
+        report = account()
         return replace(
             report,
             timings_ms=timings_ms,
@@ -52,14 +53,15 @@ def finish(
         keeping = keep_report(
             workspace.store,
             conversation,
-            report_of(),
+            finished(prompt.context.account),
             workspace.clock(),
             settings.keep_snapshots,
         )
         yield from with_fallback(keeping, None, "snapshot not written", problems)
-    report = cache(report_of)
+    report = cache(partial(finished, prompt.context.account))
+    outline = cache(partial(finished, prompt.context.outline))
     workspace.recent.note(prompt, report, scope, workspace.workers.bookkeeping)
-    return replace(prompt.context, account=report)
+    return replace(prompt.context, account=report, outline=outline)
 
 
 def _own_calls(workspace: Workspace, scope: stores.Scope, problems: list[str]) -> Flow[OwnCalls]:

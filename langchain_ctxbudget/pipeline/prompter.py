@@ -22,6 +22,7 @@ from langchain_ctxbudget.pipeline.nodes import StepNode
 from langchain_ctxbudget.pipeline.opening import Messages, Turn
 from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
+from langchain_ctxbudget.pipeline.tracing import with_receipt
 from langchain_ctxbudget.prompt import Access, AssembledContext, Prompt, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
@@ -50,18 +51,16 @@ class Prompter:
         self, message: Turn, request: Request = prompts.NO_OPTIONS
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
-        turn = current_turn(message)
-
-        def body(conversation: OpenConversation) -> Flow[AssembledContext]:
-            session = yield from self.engine.opener.open(conversation, turn, None, request)
-            return (yield from session.run_all())
-
-        return (yield from self._alone(body))
+        session = yield from self.answer(None, message, request)
+        return session.finished
 
     def answer(
-        self, history: Messages, message: Turn, request: Request = prompts.NO_OPTIONS
+        self, history: Messages | None, message: Turn, request: Request = prompts.NO_OPTIONS
     ) -> Flow[Session]:
-        """Makes the prompt for an agent's state, without anybody else coming in between."""
+        """Makes the prompt for an agent's state, without anybody else coming in between.
+
+        Without a state it goes on from what is stored.
+        """
         turn = current_turn(message)
 
         def body(conversation: OpenConversation) -> Flow[Session]:
@@ -69,7 +68,9 @@ class Prompter:
             yield from session.run_all()
             return session
 
-        return (yield from self._alone(body))
+        making = self._alone(body)
+        conversation_id = self.scope.conversation_id
+        return (yield from with_receipt(making, self.engine, conversation_id, lambda made: made))
 
     def forecast(self, message: Turn, request: Request = prompts.NO_OPTIONS) -> Flow[Prompt]:
         """Makes a prompt that nobody sends.
@@ -118,7 +119,12 @@ class Prompter:
         node = StepNode(
             engine=self.engine, name=name, messages=messages, request=request, state=state
         )
-        return (yield from self._alone(node.run))
+        running = self._alone(node.run)
+        if name == prompts.LAST_STEP:
+            running = with_receipt(
+                running, self.engine, self.scope.conversation_id, lambda result: result[0]
+            )
+        return (yield from running)
 
     def choose_history(
         self,

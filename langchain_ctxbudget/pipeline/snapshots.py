@@ -139,11 +139,12 @@ def keep_report(
 
 
 def _without_quotes(report: ContextReport) -> dict[str, Any]:
-    """Returns a report as plain data, without its ids and without previews of texts."""
+    """Returns a report as plain data, without its ids, previews of texts and lost values."""
     data = report.to_dict()
     del data["user_id"], data["conversation_id"]
     for layer in data["layers"]:
         layer["items"] = [{**item, "preview": ""} for item in layer["items"]]
+    data["lost_values"] = [{**lost, "value": ""} for lost in data["lost_values"]]
     return data
 
 

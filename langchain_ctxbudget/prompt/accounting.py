@@ -25,6 +25,7 @@ from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild
+from langchain_ctxbudget.prompt.lost_values import LOSS_POLICY, PromptBefore, values_lost_since
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
@@ -34,13 +35,23 @@ from langchain_ctxbudget.report import Mode
 from langchain_ctxbudget.tokens import CalibratedCounter
 
 
-def account(settled: Settled, last_repairs: Sequence[Repair]) -> Callable[[], report.ContextReport]:
-    """Returns a function that makes the report of a finished prompt, once it is looked at.
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The report of a finished prompt: each form is made once it is looked at."""
+
+    whole: Callable[[], report.ContextReport]
+    outline: Callable[[], report.ContextReport]
+    """Without the items of the layers."""
+
+
+def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
+    """Returns the account of a finished prompt.
 
     `last_repairs` are those of the finished request; the plan knows the earlier ones.
     """
     plan = settled.plan
     measured = settled.measured
+    stability = _stability(settled)
     uncorrected_tokens = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):
         uncorrected = replace(plan, counter=plan.counter.inner)
@@ -56,13 +67,26 @@ def account(settled: Settled, last_repairs: Sequence[Repair]) -> Callable[[], re
         ),
         settled.content,
         measured,
-        stability=_stability(settled),
+        stability=stability,
         uncorrected_tokens=uncorrected_tokens,
         messages=settled.built.messages,
         calls=plan.counter.calls - plan.request.texts_counted_before,
         last_repairs=last_repairs,
+        before=_prompt_before(settled, stability),
     )
-    return cache(make)
+    return Account(
+        whole=cache(partial(make, with_items=True)), outline=cache(partial(make, with_items=False))
+    )
+
+
+def _prompt_before(settled: Settled, stability: report.Stability) -> PromptBefore | None:
+    """Returns the last prompt, where something that it had at its end is not in this one."""
+    plan = settled.plan
+    last = plan.conversation.last
+    if last is None or (stability.shared_tokens or 0) >= sum(last.costs):
+        return None
+    first = min((cut.position for cut in plan.cuts if cut is not None), default=0)
+    return PromptBefore(last.messages, first)
 
 
 def _report(
@@ -75,11 +99,16 @@ def _report(
     messages: Sequence[BaseMessage],
     calls: int,
     last_repairs: Sequence[Repair],
+    before: PromptBefore | None,
+    with_items: bool,
 ) -> report.ContextReport:
     request = plan.request
     view = plan.history
     scope = plan.conversation.scope
     coverage = _coverage(plan, content)
+    lost_values: Sequence[report.LostValue] = ()
+    if before is not None:
+        lost_values = values_lost_since(before, plan, messages, coverage)
     compiled = {layer: texts for layer, texts in plan.compiled.items() if texts}
     hits = {layer: sum(texts.values()) for layer, texts in compiled.items()}
     misses = {layer: len(texts) - hits[layer] for layer, texts in compiled.items()}
@@ -99,7 +128,7 @@ def _report(
         settings_from=request.settings_from,
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
-        layers=_Outcome(plan, content, measured, coverage).layers(),
+        layers=_Outcome(plan, content, measured, coverage).layers(with_items=with_items),
         overhead_tokens={**plan.extras_beside_tools, "framing": measured.framing_tokens},
         coverage=coverage,
         stability=stability,
@@ -117,6 +146,8 @@ def _report(
         cache_hits=hits,
         cache_misses=misses,
         notes=_notes(plan),
+        lost_values=tuple(lost_values[: LOSS_POLICY.most_listed]),
+        more_lost_values=len(lost_values[LOSS_POLICY.most_listed :]),
     )
 
 
@@ -147,8 +178,12 @@ class _Outcome:
     measured: Measure
     coverage: Sequence[report.CoverageRange]
 
-    def layers(self) -> tuple[report.LayerReport, ...]:
+    def layers(self, *, with_items: bool) -> tuple[report.LayerReport, ...]:
         """Returns the reports of all layers, in their order."""
+        if not with_items:
+            known = {layer.name for layer in self.plan.layers}
+            former = [FormerLayer(name) for name in self.measured.items_tokens if name not in known]
+            return tuple(map(self._outline_of, (*self.plan.layers, *former)))
         by_layer = self._fragments_by_layer()
         layers = self.plan.layers
         known = {layer.name for layer in layers}
@@ -165,6 +200,22 @@ class _Outcome:
             of_layer = replace(sent, fragments=tuple(by_layer[layer.name]), groups=groups)
             reports.append(self._report_of(layer, of_layer, view))
         return tuple(reports)
+
+    def _outline_of(self, layer: PromptLayer) -> report.LayerReport:
+        """Returns the report of a layer without its items, whose tokens were counted together."""
+        used_tokens = (
+            self.measured.items_tokens[layer.name]
+            + self.measured.layer_overhead_tokens[layer.name]
+            + layer.schemas_tokens(self.plan.view)
+        )
+        return report.LayerReport(
+            layer=layer.name,
+            title=layer.title,
+            allocated_tokens=self.plan.allocated.tokens.get(layer.name, 0),
+            items=(),
+            overhead_tokens=used_tokens,
+            used_tokens=used_tokens,
+        )
 
     def _report_of(self, layer: PromptLayer, sent: Sent, view: View) -> report.LayerReport:
         """Returns the report of a layer: every candidate with its reason, and what all cost."""

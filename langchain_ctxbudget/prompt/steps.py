@@ -378,9 +378,10 @@ def assemble(plan: Plan) -> Prompt:
         messages=sent,
         tools=[*settled.plan.tools.given],
         turn=[*request.turn],
-        account=report,
+        account=report.whole,
+        outline=report.outline,
     )
-    return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
+    return Prompt(context=context, changes=_changes(settled, report.whole), plan=settled.plan)
 
 
 def _as_sent(

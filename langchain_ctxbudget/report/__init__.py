@@ -11,6 +11,7 @@ from langchain_ctxbudget.report.report import (
     CoverageRange,
     HistoryStrategy,
     LayerReport,
+    LostValue,
     ReportItem,
     Stability,
     UsageState,

@@ -23,11 +23,12 @@ from langchain_ctxbudget.budget import (
     TierName,
 )
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.messages import clipped
+from langchain_ctxbudget.messages import ValueKind, clipped
 from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report.chart import render_chart, render_html
 from langchain_ctxbudget.report.colours import CoverageState
-from langchain_ctxbudget.report.wording import explained
+from langchain_ctxbudget.report.receipt import numbers_of
+from langchain_ctxbudget.report.wording import explained, in_a_line
 from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls
 
 LISTED_OMISSIONS = 50
@@ -135,6 +136,30 @@ class UsageState:
     forced: tuple[Forced, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostValue:
+    """A value that the last prompt named, that this one does not, and that may matter.
+
+    The recall tool quotes its message by `reference`.
+    """
+
+    value: str
+    """The value as it was written, such as `ORD-12345`; empty in a kept report, which quotes
+    nothing."""
+    kind: ValueKind
+    message: Positive
+    """The position from 1 of the message that it was lost with."""
+    message_id: str
+    speaker: str
+    state: CoverageState
+    """What has become of the message: why the value went."""
+
+    @property
+    def reference(self) -> str:
+        """The reference of the message, as the recall tool takes it."""
+        return f"#{self.message}"
+
+
 @checks_names()
 @dataclass(frozen=True, kw_only=True)
 class ContextReport:
@@ -209,6 +234,11 @@ class ContextReport:
     cache_misses: dict[str, NonNegative] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the user may want to know and is no failure, such as messages that teach nothing."""
+    lost_values: tuple[LostValue, ...] = ()
+    """Values that the last prompt of this process named and this one does not, as far as they may
+    matter: the user's own first. There are none where the prompt extends the last one."""
+    more_lost_values: NonNegative = 0
+    """How many there are beyond those that are listed."""
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = 3
@@ -249,7 +279,15 @@ class ContextReport:
         if texts:
             return data
         del data["window_detail"]
-        for key in ("repairs", "failures", "notes", "topics", "entities", "predicted"):
+        for key in (
+            "repairs",
+            "failures",
+            "notes",
+            "topics",
+            "entities",
+            "predicted",
+            "lost_values",
+        ):
             data[key] = len(data[key])
         for layer in data["layers"]:
             del layer["items"]
@@ -282,6 +320,23 @@ class ContextReport:
                 f"it has messages 1 to {last:,} and the ids of its items"
             )
         return "\n".join(lines)
+
+    def receipt(self, prefix: str = "ctxbudget_") -> dict[str, str | int | float]:
+        """Returns the numbers of the prompt under flat names, for traces: no texts, no user.
+
+        `layer_..._tokens` and `overhead_tokens` add up to `total_tokens`, and so do `cached_tokens`
+        and `new_tokens`. Costs are in tokens of input that no cache has to do with, those of own
+        calls also in US dollars.
+
+        Args:
+            prefix: what stands in front of every name: `"ctxbudget_"` for metadata of runs in
+                LangSmith.
+        """
+        return {prefix + name: value for name, value in numbers_of(self).items()}
+
+    def to_line(self) -> str:
+        """Says in a line what the prompt is, for logs and streams: without texts."""
+        return in_a_line(self)
 
     def to_text(self, width: int = 80) -> str:
         """Draws a bar chart for terminals and logs, at least 56 columns wide."""

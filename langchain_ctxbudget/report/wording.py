@@ -69,6 +69,7 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
     ]
     lines += [("Failed", failure) for failure in report.failures]
     lines += [("Note", note) for note in report.notes]
+    lines.append(("Lost", _lost(report)))
     lines.append(("Time", _timings(report)))
     return [(label, text) for label, text in lines if text]
 
@@ -213,6 +214,37 @@ def _last_resort(report: "ContextReport") -> str:
     if not report.last_resort:
         return ""
     return f"{', '.join(report.last_resort)}: it did not fit otherwise"
+
+
+def _lost(report: "ContextReport") -> str:
+    """Names the values that the last prompt had, and the messages that the recall tool quotes."""
+    if not report.lost_values:
+        return ""
+    values = [f"{lost.value or lost.kind} ({lost.reference})" for lost in report.lost_values]
+    if report.more_lost_values:
+        values.append(f"and {report.more_lost_values:,} more")
+    return f"{', '.join(values)}; the last prompt had them, recall quotes the messages"
+
+
+def in_a_line(report: "ContextReport") -> str:
+    """Returns a line about the size of a prompt, its mode, its cache, and what it leaves out."""
+    stability = report.stability
+    parts = [f"{report.total_tokens:,} of {report.budget_tokens:,} tokens"]
+    if stability.mode:
+        parts[0] += f", {stability.mode}"
+    for cause in Cause:
+        if cause == stability.cause:
+            parts[0] += f": {cause.meaning}"
+    parts.append(f"{stability.cached_tokens:,} cached")
+    omitted = report.coverage_counts()["omitted"]
+    if omitted:
+        parts.append(f"{plural(omitted, 'message')} left out")
+    lost = len(report.lost_values) + report.more_lost_values
+    if lost:
+        parts.append(f"{plural(lost, 'value')} lost")
+    if report.failures:
+        parts.append(plural(len(report.failures), "failure"))
+    return "; ".join(parts)
 
 
 def _timings(report: "ContextReport") -> str:

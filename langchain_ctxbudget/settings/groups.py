@@ -299,6 +299,9 @@ class UsageSettings(SettingsGroup):
     keep_snapshots: NonNegative = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0:
     none."""
+    trace_texts: Flag = False
+    """True: spans of OpenTelemetry have the messages that were sent, the queries of searches, and
+    what has failed or was lost, in words. False: numbers and names alone."""
     on_foreign_thread: ForeignThread = "show"
     """What happens in a run whose thread is another user's, who ran it first. `"show"`: its prompt
     is made from the run's state, in memory, and nothing of it is stored, learned or found later.

@@ -103,6 +103,7 @@ class UsageInputs(TypedDict, total=False):
     usage_limits: UsageLimits | Fields | None
     force_include: Sequence[Forced]
     keep_snapshots: int
+    trace_texts: bool
     on_foreign_thread: ForeignThread
 
 

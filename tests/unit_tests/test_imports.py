@@ -55,6 +55,7 @@ FLOORS = [
     {"providers", "budget", "sentences"},
     {"messages"},
     {"content"},
+    {"receipts"},
     {"flow", "demo"},
     {"worker"},
     {"errors"},

@@ -87,6 +87,7 @@ export function showAccount(report, tier) {
     ["Repaired", report.repairs.map((repair) => `${repair.kind}: ${repair.detail}`).join("; ")],
     ["Failed", report.failures.join("; ")],
     ["Note", report.notes.join("; ")],
+    ["Lost", report.lost_values.map((lost) => `${lost.value || lost.kind} (#${lost.message})`).join(", ")],
     ["Squeezed", report.last_resort.join(", ")],
   ];
   const entry = ([name, value]) => value && el("div", {}, el("dt", {}, name), el("dd", {}, said(value)));

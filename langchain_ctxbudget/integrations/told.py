@@ -1,0 +1,64 @@
+"""What traces and streams are told of a prompt: metadata on the model's run, and custom events."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.runnables.config import var_child_runnable_config
+
+from langchain_ctxbudget.integrations.options import ReportInState
+from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.report import ContextReport
+
+EVENT = "ctxbudget"
+"""The key of a custom event of a stream that tells of a prompt."""
+
+
+@contextmanager
+def metadata_on_runs(report_of: Callable[[], ContextReport]) -> Iterator[None]:
+    """Gives the numbers of a prompt to the runs that begin inside, as metadata `ctxbudget_...`.
+
+    LangSmith shows them on the model's run. Where no callback handler listens, nothing is made.
+
+    Args:
+        report_of: returns the report of the prompt that the model answers.
+    """
+    config = var_child_runnable_config.get()
+    if config is None or not _is_listened_to(config.get("callbacks")):
+        yield
+        return
+    metadata = {**(config.get("metadata") or {}), **report_of().receipt()}
+    token = var_child_runnable_config.set({**config, "metadata": metadata})
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+def _is_listened_to(callbacks: object) -> bool:
+    """Tells whether runs have handlers; LangSmith's tracer is one of them."""
+    if isinstance(callbacks, BaseCallbackManager):
+        return bool(callbacks.handlers)
+    return bool(callbacks)
+
+
+def tell_stream(
+    write: Callable[[Any], None], context: AssembledContext, told: ReportInState
+) -> None:
+    """Writes a custom event of a prompt to the stream of a run, where a report is asked for.
+
+    LangGraph Studio shows it, and so does `stream_mode="custom"`.
+
+    Args:
+        write: the stream writer of the run.
+        context: the prompt.
+        told: what of the report is asked for; with `"texts"` the event has all of it.
+    """
+    if told == "none":
+        return
+    report = context.outline()
+    event: dict[str, Any] = {"line": report.to_line(), **report.receipt("")}
+    if told == "texts":
+        event["report"] = context.report.to_dict()
+    write({EVENT: event})
