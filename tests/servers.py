@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,7 +70,7 @@ def chroma_server() -> Iterator[str]:
         def answers() -> None:
             _request(f"{url}/api/v2/heartbeat")
 
-        with _running(command, Path(folder), answers):
+        with running(command, Path(folder), answers):
             yield url
 
 
@@ -135,7 +135,7 @@ def postgres() -> Iterator[str]:
             psycopg.connect(dsn).close()
 
         # Interrupted, it does not wait for its clients to leave.
-        with _running(command, folder, answers, stop=signal.SIGINT, user=user):
+        with running(command, folder, answers, stop=signal.SIGINT, user=user):
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute(
                     "CREATE EXTENSION vector"
@@ -169,20 +169,24 @@ def _request(url: str, **arguments: Any) -> None:
 
 
 @contextmanager
-def _running(
+def running(
     command: Sequence[str],
     folder: Path,
     answers: Callable[[], None],
     *,
     stop: signal.Signals = signal.SIGTERM,
     user: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = START_SECONDS,
 ) -> Iterator[None]:
     """A server in a process of its own, from when it answers to the end of the block."""
     log = folder / "log"
     with log.open("w") as output:
-        server = subprocess.Popen(command, cwd=folder, user=user, stdout=output, stderr=output)
+        server = subprocess.Popen(
+            command, cwd=folder, user=user, stdout=output, stderr=output, env=environment
+        )
     try:
-        give_up = time.monotonic() + START_SECONDS
+        give_up = time.monotonic() + seconds
         while True:
             try:
                 answers()

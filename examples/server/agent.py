@@ -3,8 +3,9 @@
 `langgraph dev` in this folder serves it, as `langgraph.json` says.
 
 The server keeps the messages, and asks the user before the agent books anything. The pipeline's
-copy of the messages, which it compacts and searches, is kept by a Chroma server where CHROMA_URL
-names one, else in memory. With OPENAI_API_KEY set it calls the real model, otherwise a script.
+copy of the messages, which it compacts and searches, is in the store that the server gives to every
+run: the one of `store.py`, or the server's own. With OPENAI_API_KEY set it calls the real model,
+otherwise a script.
 
     python examples/server/agent.py
 """
@@ -32,15 +33,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.pregel import Pregel
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import (
-    ChromaStore,
-    ContextPipeline,
-    build_context_graph,
-    create_recall_tool,
-)
+from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 
 
 def make_model() -> BaseChatModel | None:
@@ -52,17 +49,15 @@ def make_model() -> BaseChatModel | None:
     return ChatOpenAI(model="gpt-4o-mini")
 
 
-url = os.environ.get("CHROMA_URL")
 chat_model = make_model()
 pipeline = ContextPipeline(
     {"max_context_tokens": 8_000},
     system_prompt="You are a helpful assistant.",
     model=chat_model,
-    store=ChromaStore(url=url) if url else None,
 )
 # The user is who the server has authenticated; while there is no authentication, everybody is one
-# user. The server brings a store of its own, which would go before the pipeline's.
-whose: dict[str, Any] = {"default_user": "developer", "runtime_store": False}
+# user.
+USER = "developer"
 
 
 @tool
@@ -76,7 +71,7 @@ def book(table_for: int) -> str:
     )
 
 
-tools = [book, create_recall_tool(pipeline, **whose)]
+tools = [book, create_recall_tool(pipeline, default_user=USER)]
 
 
 class Question(TypedDict):
@@ -119,7 +114,7 @@ async def call_model(state: State) -> dict[str, Any]:
 
 
 builder = StateGraph(State, input_schema=Question)
-builder.add_node("context", build_context_graph(pipeline, tools=tools, **whose))
+builder.add_node("context", build_context_graph(pipeline, tools=tools, default_user=USER))
 builder.add_node("model", call_model)
 builder.add_node("tools", ToolNode(tools))
 builder.add_edge(START, "context")
@@ -130,16 +125,23 @@ agent = builder.compile()
 
 
 async def main() -> None:
-    """Three turns, as the server would run them; it brings a checkpointer of its own."""
+    """Three turns, as the server would run them, with a checkpointer and the store of its own."""
+    from store import generate_store  # noqa: PLC0415 - the server loads it by its path
+
+    async with generate_store() as store:
+        await three_turns(builder.compile(checkpointer=InMemorySaver(), store=store))
+
+
+async def three_turns(chat: Pregel[Any, Any, Any, Any]) -> None:
+    """Ask three questions, and agree to what the agent asks."""
     config: RunnableConfig = {"configurable": {"thread_id": "c1"}}
-    chat = builder.compile(checkpointer=InMemorySaver())
     for question in ("Hello, I am Ada.", "Please book a table for 4.", "What is my name?"):
         print(f"user:  {question}")
         state = await chat.ainvoke({"messages": [HumanMessage(question)]}, config)
         while "__interrupt__" in state:
             print(f"agent: {state['__interrupt__'][0].value}\nuser:  yes")
             state = await chat.ainvoke(Command(resume="yes"), config)
-        report = pipeline.last_report(user_id="developer", conversation_id="c1")
+        report = pipeline.last_report(user_id=USER, conversation_id="c1")
         print(
             f"agent: {state['messages'][-1].text}  [{report.total_tokens if report else 0} tokens sent]"
         )
