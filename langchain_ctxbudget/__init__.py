@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
     from langchain_ctxbudget.integrations.tools import create_recall_tool, create_tool_search
-    from langchain_ctxbudget.pipeline import ContextPipeline, CostForecast
+    from langchain_ctxbudget.pipeline import ContextPipeline, CostForecast, SweepResult
     from langchain_ctxbudget.prompt import AssembledContext
     from langchain_ctxbudget.report import ContextReport
     from langchain_ctxbudget.search import LocalEmbeddings
-    from langchain_ctxbudget.settings import ContextSettings
+    from langchain_ctxbudget.settings import ContextSettings, RetentionPolicy
     from langchain_ctxbudget.stores.chroma import ChromaStore
     from langchain_ctxbudget.tokens import (
         EstimatingCounter,
@@ -42,6 +42,8 @@ __all__ = [
     "KnowledgeBase",
     "LocalEmbeddings",
     "ModelCounter",
+    "RetentionPolicy",
+    "SweepResult",
     "TiktokenCounter",
     "TokenCounter",
     "__version__",
@@ -76,6 +78,8 @@ _HOMES = {
     "KnowledgeBase": "documents.knowledge_base",
     "LocalEmbeddings": "search.vectors",
     "ModelCounter": "tokens.counters",
+    "RetentionPolicy": "settings",
+    "SweepResult": "pipeline.retention",
     "TiktokenCounter": "tokens.counters",
     "TokenCounter": "tokens.counters",
     "build_context_graph": "integrations.graph",

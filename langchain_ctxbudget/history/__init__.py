@@ -1,6 +1,7 @@
 """Conversations: their messages, their log in the store, and their compaction."""
 
 from langchain_ctxbudget.history import (
+    ages,
     segments,
     editing,
     known_files,
@@ -42,7 +43,10 @@ from langchain_ctxbudget.history.conversation import (
     require_known,
 )
 from langchain_ctxbudget.history.derived_kinds import (
+    clear_backgrounds,
     clear_derived,
+    clear_unused,
+    count_unused,
     erase_derived,
     hand_over_derived,
     remade_kinds,

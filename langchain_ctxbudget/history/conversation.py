@@ -615,6 +615,15 @@ class OpenConversation:
         doubles = [double for double in self.doubles if double.to_message().id == message_id]
         return [self.table.place(position).key, *(double.place.key for double in doubles)]
 
+    def keys_by_message(self) -> dict[str, list[str]]:
+        """Returns the keys of the records of every message, its doubles among them, by its id."""
+        keys = {name: [self.table.place(at).key] for at, name in enumerate(self.table.ids)}
+        for double in self.doubles:
+            message_id = str(double.to_message().id)
+            if message_id in keys:
+                keys[message_id].append(double.place.key)
+        return keys
+
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Replaces the pins; only messages whose preservation changes are counted anew."""
         changed: dict[int, Preservation | None] = {}

@@ -10,6 +10,7 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.history.ages import AGES, Ages
 from langchain_ctxbudget.history.backgrounds import SENT
 from langchain_ctxbudget.history.derived import Change, DerivedKind
 from langchain_ctxbudget.history.log import CUTS
@@ -72,7 +73,8 @@ class Backgrounds(DerivedKind):
         """Returns nothing: it has quotes of the former owner's other conversations."""
 
 
-KINDS: Sequence[DerivedKind] = (Cuts(), Summaries(), Backgrounds(), Segments())
+_BACKGROUNDS = Backgrounds()
+KINDS: Sequence[DerivedKind] = (Cuts(), Summaries(), _BACKGROUNDS, Segments(), Ages())
 
 
 def forget_derived(store: BaseStore, change: Change) -> Flow[None]:
@@ -85,6 +87,37 @@ def clear_derived(store: BaseStore, scope: Scope) -> Flow[None]:
     """Deletes all that is derived from the messages of a conversation."""
     for kind in KINDS:
         yield from kind.clear(store, scope)
+
+
+def clear_backgrounds(store: BaseStore, scope: Scope) -> Flow[None]:
+    """Deletes the backgrounds of a conversation: they may quote what is erased elsewhere."""
+    return _BACKGROUNDS.clear(store, scope)
+
+
+def clear_unused(store: BaseStore, scope: Scope) -> Flow[int]:
+    """Deletes what is derived from a conversation that nobody uses.
+
+    The ages of its messages stay: the next sweep needs them. Returns how many pieces there were.
+    """
+    count = yield from count_unused(store, scope)
+    if count:
+        for kind in _unused_kinds():
+            yield from kind.clear(store, scope)
+    return count
+
+
+def count_unused(store: BaseStore, scope: Scope) -> Flow[int]:
+    """Returns how many pieces `clear_unused` would delete."""
+    count = 0
+    for kind in _unused_kinds():
+        keys = yield from kind.keys(store, scope)
+        count += len(keys)
+    return count
+
+
+def _unused_kinds() -> list[DerivedKind]:
+    """Returns the kinds that nobody needs of a conversation to which nobody writes."""
+    return [kind for kind in KINDS if kind.name != AGES]
 
 
 def erase_derived(store: BaseStore, user_id: str) -> Flow[int]:

@@ -32,7 +32,7 @@ from langchain_ctxbudget.history.differences import (
     records_of,
     with_fingerprints,
 )
-from langchain_ctxbudget.history.log import CUTS, PINS, Heads, News
+from langchain_ctxbudget.history.log import CUTS, LANES, PINS, Heads, News
 from langchain_ctxbudget.messages import Preservation, is_user
 
 OnRemoval = Literal["archive", "forget"]
@@ -153,6 +153,16 @@ class Editor:
 
         return self._apply(difference)
 
+    def erase(self, keys: Sequence[str]) -> Flow[None]:
+        """Deletes records of messages, archived ones among them, and what was derived from them.
+
+        Args:
+            keys: The keys of the records.
+        """
+        if keys:
+            yield from self._be_known()
+            yield from self._change(erased=keys)
+
     def begin_with(
         self,
         messages: Sequence[BaseMessage],
@@ -200,9 +210,7 @@ class Editor:
         difference = find()
         if difference.changes_log:
             digest = conversation.table.digest()
-            heads = conversation.heads or Heads()
-            if not conversation.joined or self.lane not in heads.surely_polled():
-                yield from self._join()
+            yield from self._be_known()
             if digest != conversation.table.digest():
                 difference = find()
         self._note_forgotten(difference)
@@ -219,6 +227,12 @@ class Editor:
         if not new_ids:  # as nearly always, and there may be many
             return list(difference.ids)
         return [new_ids.get(message_id, message_id) for message_id in difference.ids]
+
+    def _be_known(self) -> Flow[None]:
+        """Makes sure that all readers know this writer's lane."""
+        heads = self.conversation.heads or Heads()
+        if not self.conversation.joined or self.lane not in heads.surely_polled():
+            yield from self._join()
 
     def _note_forgotten(self, difference: Difference) -> None:
         """Notes that an agent's state has forgotten what is stored; the log is told once."""
@@ -292,6 +306,7 @@ class Editor:
         edited: Sequence[IdentifiedMessage] = (),
         removed: Sequence[str] = (),
         moved: Sequence[str] = (),
+        erased: Sequence[str] = (),
     ) -> Flow[None]:
         """Changes stored messages, and deletes what was derived from them.
 
@@ -299,9 +314,10 @@ class Editor:
             edited: Messages in place of those that have their ids.
             removed: The ids of messages that go.
             moved: The keys of records that go, as their messages stand at another place now.
+            erased: The keys of records that go, of whatever messages.
         """
         conversation = self.conversation
-        changed: dict[str, stores.MessageRecord | None] = dict.fromkeys(moved)
+        changed: dict[str, stores.MessageRecord | None] = dict.fromkeys((*moved, *erased))
         for message in edited:
             changed |= self._edited_records(message)
         for message_id in removed:
@@ -309,7 +325,7 @@ class Editor:
         if not changed:
             return
 
-        is_forgotten = self.on_removal == "forget" and bool(edited or removed)
+        is_forgotten = self.on_removal == "forget" and bool(edited or removed or erased)
         change = self._change_of(changed, is_forgotten=is_forgotten)
         notice = stores.ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
@@ -448,15 +464,11 @@ class Editor:
 
     def _join(self) -> Flow[None]:
         """Makes the lane known to all readers, and the lanes of others to this one."""
-        lanes = self.scope.namespace(log.LANES)
         for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
             if self.lane not in (self.conversation.heads or Heads()).lanes:
                 head = stores.LaneRecord(born=stores.new_token(), clock=0, count=0)
                 yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
-            joined = stores.to_stored(
-                {"text": stores.new_token(), "conversation_id": self.scope.conversation_id}
-            )
-            yield from batch(self.store, [PutOp(lanes, log.JOINED, joined, index=False)])
+            yield from batch(self.store, [log.joined_put(self.scope)])
             yield from refresh(self.store, self.conversation, listing=True)
             heads = self.conversation.heads or Heads()
             if self.lane in heads.lanes and heads.joined is not None:
@@ -472,6 +484,41 @@ class Editor:
                 f"written. Nothing was written; try again"
             )
         return heads.lanes[self.lane], 1 + max(lane.clock for lane in heads.lanes.values())
+
+
+def is_deserted(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
+    """Returns whether a conversation has no messages, and nobody has written since it was read."""
+    if conversation.table or conversation.archived:
+        return False
+    now = yield from log.read_heads(store, conversation.scope)
+    return now == conversation.heads
+
+
+def dissolve(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
+    """Deletes everything that is left of a conversation without messages.
+
+    Returns False where another process has written to it at this very moment: then it goes on with
+    what was written. The heads of the lanes are deleted first, and what stands behind them gets new
+    ones; a writer that comes later finds its lane gone, and makes it known again.
+    """
+    scope = conversation.scope
+    known = conversation.heads or Heads()
+    yield from clear_derived(store, scope)
+    in_log = (scope.namespace(LANES), scope.namespace(log.MESSAGES))
+    namespaces = yield from stores.read_namespaces(store, scope.path)
+    for namespace in namespaces:
+        if namespace not in in_log:
+            items = yield from stores.read_all(store, namespace)
+            yield from stores.bulk.write(store, stores.bulk.deletions_of(items))
+
+    heads = [GetOp(scope.namespace(LANES), name) for name in (log.JOINED, *known.lanes)]
+    yield from batch(store, [stores.put_of(place, None) for place in heads])
+    left = yield from log.read_behind_heads(store, scope, known)
+    yield from stores.bulk.write(store, left.outdated)
+    if left.heads:
+        puts = [log.head_put(scope, lane, head) for lane, head in left.heads.items()]
+        yield from batch(store, [*puts, log.joined_put(scope)])
+    return not left.heads
 
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:

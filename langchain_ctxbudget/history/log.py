@@ -23,6 +23,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
 from langchain_ctxbudget import stores
+from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, fingerprint
 
@@ -299,6 +300,50 @@ def _put(store: BaseStore, scope: stores.Scope, key: str, record: LogRecord) -> 
 def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
     """Returns the write that says how far a lane has come."""
     return stores.put_of(GetOp(scope.namespace(LANES), lane), head)
+
+
+def joined_put(scope: stores.Scope) -> PutOp:
+    """Returns the write by which readers see that a lane may have joined."""
+    value = stores.to_stored({"text": stores.new_token(), "conversation_id": scope.conversation_id})
+    return PutOp(scope.namespace(LANES), JOINED, value, index=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BehindHeads:
+    """What stands in a log besides the records that known heads count."""
+
+    outdated: Sequence[PutOp]
+    """The deletions of the records that the heads count."""
+    heads: Mapping[str, stores.LaneRecord]
+    """Heads for the lanes of all other records."""
+
+
+def read_behind_heads(store: BaseStore, scope: stores.Scope, known: Heads) -> Flow[BehindHeads]:
+    """Reads which records stand in a log behind heads that were known."""
+    items = yield from stores.read_all(store, scope.namespace(MESSAGES))
+    outdated: list[PutOp] = []
+    heads: dict[str, stores.LaneRecord] = {}
+    for item in items:
+        lane, _, number = item.key.rpartition("/")
+        head = known.lanes.get(lane)
+        if head is not None and int(number) < head.count:
+            outdated.append(PutOp(item.namespace, item.key, None))
+            continue
+        last = heads.get(lane) or head
+        heads[lane] = stores.LaneRecord(
+            born=stores.new_token(),
+            clock=max(_clock_of(item), last.clock if last else 0),
+            count=max(int(number) + 1, last.count if last else 0),
+        )
+    return BehindHeads(outdated, heads)
+
+
+def _clock_of(item: Item) -> int:
+    """Returns the clock of a record; 0 for one that tells of a change, or is damaged."""
+    try:
+        return stores.MessageRecord.read(item.value, f"message {item.key!r}").place.clock
+    except StoreDataError:
+        return 0
 
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:

@@ -517,10 +517,12 @@ class Segments(DerivedKind):
         yield from self.forget(store, change.scope, keys)
 
         doubles = [record for record in head.doubles if record.place.key not in change.records]
+        archived = {key: name for key, name in head.archived.items() if key not in change.records}
         shortened = head.model_copy(
             update={
                 "segments": tuple(kept),
                 "doubles": tuple(doubles),
+                "archived": archived,
                 "trees": (),
                 "extracted": (),
             }

@@ -1,6 +1,6 @@
 """What is known of users: facts, topics, entities, their texts, presence, and how it is learned."""
 
-from langchain_ctxbudget.knowledge import facts, known, presence, records
+from langchain_ctxbudget.knowledge import facts, known, merging, presence, records
 from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE
 from langchain_ctxbudget.knowledge.control import UserKnowledge
 from langchain_ctxbudget.knowledge.control_flows import KnownItem, SourceMessage

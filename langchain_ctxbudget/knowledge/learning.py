@@ -266,19 +266,43 @@ class Learning:
         there = still_there(conversation) if conversation else {}
 
         def change(before: Knowledge) -> Knowledge:
-            after = merging.without(before, conversation_id, there)
-            if after == before and there:
-                return before
-            if conversation is None:
-                kept = [rule for rule in after.rules if rule.conversation_id != conversation_id]
-                after = replace(after, rules=tuple(kept))
-            links = {key: link for key, link in after.links.items() if key[1] != conversation_id}
-            return merging.measured_again(replace(after, links=links), now)
+            return merging.without_messages(
+                before, conversation_id, there, now, is_gone=conversation is None
+            )
 
         known.interrupted(store, user_id)
         yield from locked(known.lock_of(store, user_id), self.rewritten(user_id, change))
         if there and self.owner.settings.learn and not scope.is_shared:
             self.worker.submit(scope)
+
+    def forget_older(self, user_id: str, before: datetime, *, keep_pinned: bool) -> Flow[int]:
+        """Removes what has not come up for long of what is known of a user, and their devices.
+
+        Returns how many devices there were.
+
+        Args:
+            user_id: The user.
+            before: What came up last before this time goes.
+            keep_pinned: Whether what is pinned, or written by hand, stays.
+        """
+        now = self.owner.clock()
+
+        def change(state: Knowledge) -> Knowledge:
+            return merging.without_older(state, before, now, keep_pinned=keep_pinned)
+
+        devices = yield from self.old_devices(user_id, before)
+        deletions = records.PRESENCE.changes(user_id, devices, ())
+        yield from bulk.write(self.owner.store, deletions)
+        yield from locked(
+            known.lock_of(self.owner.store, user_id),
+            self.rewritten(user_id, change, edited=True),
+        )
+        return len(devices)
+
+    def old_devices(self, user_id: str, before: datetime) -> Flow[list[records.ClientPresence]]:
+        """Returns the devices of a user that have been silent since before a time."""
+        devices = yield from records.PRESENCE.all(self.owner.store, user_id)
+        return [device for device in devices if device.last_heartbeat_at < before]
 
     def rewritten(
         self, user_id: str, change: Callable[[Knowledge], Knowledge], *, edited: bool = False

@@ -251,6 +251,33 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
     )
 
 
+def without_messages(
+    state: Knowledge,
+    conversation_id: str,
+    there: Mapping[str, str],
+    now: datetime,
+    *,
+    is_gone: bool = False,
+) -> Knowledge:
+    """Returns the knowledge once a conversation has lost messages, with its numbers.
+
+    Args:
+        state: The knowledge before.
+        conversation_id: The conversation.
+        there: The fingerprints of the messages that are there now, by id.
+        now: The time at which it lost them.
+        is_gone: Whether the conversation itself is gone, with its rules by hand.
+    """
+    after = without(state, conversation_id, there)
+    if after == state and there:
+        return state
+    if is_gone:
+        kept_rules = [rule for rule in after.rules if rule.conversation_id != conversation_id]
+        after = replace(after, rules=tuple(kept_rules))
+    links = {key: link for key, link in after.links.items() if key[1] != conversation_id}
+    return measured_again(replace(after, links=links), now)
+
+
 def _with_sources(item: S, is_there: Callable[[Source], bool]) -> S:
     """Returns an item with those of its sources that are still there."""
     sources = tuple(source for source in item.sources if is_there(source))
@@ -301,6 +328,41 @@ def _counting_again(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
         changes["ended"] = None
         changes["ended_at"] = None
     return fact.model_copy(update=changes)
+
+
+# What is too old is forgotten
+
+
+def without_older(
+    state: Knowledge, before: datetime, now: datetime, *, keep_pinned: bool
+) -> Knowledge:
+    """Returns the knowledge without what has not come up for long, ended facts among it.
+
+    Rules stay: they go with their messages, or when they are lifted.
+
+    Args:
+        state: The knowledge before.
+        before: What came up last before this time goes.
+        now: The time at which it goes.
+        keep_pinned: Whether what is pinned, or written by hand, stays.
+    """
+
+    def fact_stays(fact: Fact) -> bool:
+        return fact.last_seen >= before or (keep_pinned and fact.is_kept_by_hand)
+
+    def profile_stays(profile: Profile) -> bool:
+        is_by_hand = profile.pinned or profile.made_by == records.BY_USER
+        came_up_at = profile.last_engaged_at or profile.updated_at or profile.created_at
+        return came_up_at is None or came_up_at >= before or (keep_pinned and is_by_hand)
+
+    after = replace(
+        state,
+        facts=tuple(fact for fact in state.facts if fact_stays(fact)),
+        ended_facts=tuple(fact for fact in state.ended_facts if fact_stays(fact)),
+        topics=tuple(topic for topic in state.topics if profile_stays(topic)),
+        entities=tuple(entity for entity in state.entities if profile_stays(entity)),
+    )
+    return measured_again(after, now)
 
 
 # Compiled texts

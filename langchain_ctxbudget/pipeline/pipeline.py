@@ -23,10 +23,11 @@ from langchain_ctxbudget.errors import (
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, is_user
-from langchain_ctxbudget.pipeline import users
+from langchain_ctxbudget.pipeline import retention, users
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.forecast import CostForecast
+from langchain_ctxbudget.pipeline.retention import SweepResult
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.pipeline.usage import Prices, UsageBook
@@ -34,7 +35,7 @@ from langchain_ctxbudget.pipeline.workers import flushed
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, what_if
 from langchain_ctxbudget.report import ContextReport, CoverageState
-from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.settings import ContextSettings, RetentionPolicy
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, load_prices
 
 if TYPE_CHECKING:
@@ -714,6 +715,64 @@ class ContextPipeline:
     async def aerase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user; the async form of `erase_user`."""
         return await adrive(users.erase(self._workspace, user_id))
+
+    def sweep(
+        self,
+        policy: RetentionPolicy | Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> SweepResult:
+        """Erases of all users what is older than a policy says, and all that was derived from it.
+
+        What is erased leaves no trace in the store: summaries, vectors and quotes of a message go
+        with it, and the facts that no younger message tells. It can be called as often as you like,
+        by several processes; a conversation that has nothing to erase is not opened. A turn that
+        another process has under way at that moment may still quote what is erased.
+
+        Args:
+            policy: how many days of what are kept, such as `{"messages": 90}`; default: the setting
+                `retention`, or that in the settings saved for a user.
+            dry_run: True to tell what would be erased, and write nothing.
+
+        Raises:
+            InvalidSettingsError: a policy outside its range.
+        """
+        checked = None if policy is None else RetentionPolicy.of(policy)
+        return drive(retention.sweep(self._workspace, checked, is_dry_run=dry_run))
+
+    async def asweep(
+        self,
+        policy: RetentionPolicy | Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> SweepResult:
+        """Erases of all users what is older than a policy says; the async form of `sweep`."""
+        checked = None if policy is None else RetentionPolicy.of(policy)
+        return await adrive(retention.sweep(self._workspace, checked, is_dry_run=dry_run))
+
+    def sweep_user(
+        self,
+        policy: RetentionPolicy | Mapping[str, Any] | None = None,
+        *,
+        user_id: str,
+        dry_run: bool = False,
+    ) -> SweepResult:
+        """Erases of one user what is older than a policy says; see `sweep`."""
+        checked = None if policy is None else RetentionPolicy.of(policy)
+        flow = retention.sweep_user(self._workspace, checked, user_id, is_dry_run=dry_run)
+        return drive(flow)
+
+    async def asweep_user(
+        self,
+        policy: RetentionPolicy | Mapping[str, Any] | None = None,
+        *,
+        user_id: str,
+        dry_run: bool = False,
+    ) -> SweepResult:
+        """Erases of one user what is older than a policy says; the async form of `sweep_user`."""
+        checked = None if policy is None else RetentionPolicy.of(policy)
+        flow = retention.sweep_user(self._workspace, checked, user_id, is_dry_run=dry_run)
+        return await adrive(flow)
 
     def save_settings(
         self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None

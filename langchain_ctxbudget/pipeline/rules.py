@@ -122,6 +122,25 @@ class ConversationRules:
         return (yield from workspace.recall(scope, body))
 
 
+def messages_in_force(workspace: Workspace, conversation: OpenConversation) -> Flow[frozenset[str]]:
+    """Returns the ids of an open conversation's messages that lay down rules in force."""
+    scope = conversation.scope
+    events = events_of(conversation.table, scope)
+    if not events:
+        return frozenset()
+    knowledge = yield from known.read(workspace.store, scope.user_id)
+    not_own = yield from stores.guests.read(workspace.store, scope)
+    rules = rules_of(
+        own_events(events, not_own),
+        knowledge.rules,
+        scope.conversation_id,
+        (),
+        conversation.table.positions,
+    )
+    in_force = [rule for rule in rules.all_in_force if rule.position is not None]
+    return frozenset(rule.message_id for rule in in_force)
+
+
 def rules_in(
     workspace: Workspace, conversation: OpenConversation, stored: Stored, failures: list[str]
 ) -> Flow[StandingRules]:

@@ -18,9 +18,10 @@ from langchain_ctxbudget.messages import (
     require_preservation,
     split_instructions,
 )
-from langchain_ctxbudget.pipeline.rules import carry_into_fork
+from langchain_ctxbudget.pipeline.rules import carry_into_fork, messages_in_force
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.report import CoverageState
+from langchain_ctxbudget.settings import RetentionPolicy
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,22 @@ class ConversationStatus(NamedTuple):
     suspended: tuple[tuple[int, int], ...] = ()
     """Where the user's messages stand in the conversation from which nothing was learned without a
     model, as positions begin and end: they belong to a game, a story or a supposition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldMessages:
+    """The messages of a conversation that a retention policy no longer keeps."""
+
+    keys: Sequence[str]
+    """The keys of their records, also of archived ones."""
+    count: int
+    """How many messages they are: several writers may have stored one."""
+    there: Mapping[str, str]
+    """The fingerprints of the other messages by id, without archived ones."""
+    is_all: bool
+    """True if no message is left without them."""
+    oldest_left: datetime | None
+    """The time of the oldest of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +278,107 @@ class StoredConversation:
             workspace.forget_by_text()
         # A prompt of another conversation may have read it meanwhile.
         yield from workspace.libraries.forget(self.scope)
+
+    # What retention does with it
+
+    def old_messages(self, before: datetime, policy: RetentionPolicy) -> Flow[OldMessages]:
+        """Returns the messages that a policy no longer keeps; they stay."""
+        return self.read(lambda conversation: self._old_messages(conversation, before, policy))
+
+    def erase_old(self, before: datetime, policy: RetentionPolicy) -> Flow[OldMessages]:
+        """Forgets the messages that a policy no longer keeps, and what was made of them.
+
+        Args:
+            before: older ones go.
+            policy: which of them stay nevertheless.
+        """
+
+        def erase(editor: history.Editor) -> Flow[OldMessages]:
+            conversation = editor.conversation
+            old = yield from self._old_messages(conversation, before, policy)
+            yield from editor.erase(old.keys)
+            heads = conversation.heads or history.log.Heads()
+            ages = history.ages.AgesRecord(lanes=dict(heads.lanes), oldest=old.oldest_left)
+            yield from history.ages.note(self.workspace.store, self.scope, ages)
+            return old
+
+        return self._change(erase, "forget", surely=False)
+
+    def _old_messages(
+        self, conversation: history.OpenConversation, before: datetime, policy: RetentionPolicy
+    ) -> Flow[OldMessages]:
+        """Returns the messages of an open conversation that a policy no longer keeps."""
+        nothing_known = history.log.Heads()
+        heads = conversation.heads or nothing_known
+        news = yield from history.log.read_new(
+            self.workspace.store, self.scope, nothing_known, heads
+        )
+        times = history.ages.times_of(news)
+        if policy.keep_pinned:
+            yield from self.workspace.read_marks(conversation)
+        kept_ids: frozenset[str] = frozenset()
+        if policy.keep_rules:
+            kept_ids = yield from messages_in_force(self.workspace, conversation)
+
+        table = conversation.table
+        keys_of = conversation.keys_by_message()
+        old_keys: list[str] = []
+        there: dict[str, str] = {}
+        for position, message_id in enumerate(table.ids):
+            keys = keys_of[message_id]
+            is_kept = message_id in kept_ids
+            if policy.keep_pinned and table[position].preservation == "keep":
+                is_kept = True
+            is_old = any(times.get(key, before) < before for key in keys)
+            if is_old and not is_kept:
+                old_keys += keys
+            else:
+                there[message_id] = table.fingerprint(position)
+        archived = [key for key in conversation.archived if times.get(key, before) < before]
+        left = times.keys() - {*old_keys, *archived}
+        return OldMessages(
+            keys=[*old_keys, *archived],
+            count=len(table) - len(there) + len(archived),
+            there=there,
+            is_all=not left,
+            oldest_left=history.ages.oldest_of(times[key] for key in left),
+        )
+
+    def dissolve(self) -> Flow[bool]:
+        """Deletes what is left of the conversation where it has no messages any more.
+
+        Returns False where it has some, or gets one at this moment.
+        """
+        workspace = self.workspace
+
+        def body(conversation: history.OpenConversation) -> Flow[bool]:
+            is_deserted = yield from history.editing.is_deserted(workspace.store, conversation)
+            if not is_deserted:
+                return False
+            workspace.workers.bookkeeping.ledger.forget(self.scope)
+            yield from workspace.workers.learning.forget(self.scope)
+            yield from stores.owners.release(workspace.store, self.scope)
+            yield from workspace.libraries.forget(self.scope)
+            try:
+                return (yield from history.editing.dissolve(workspace.store, conversation))
+            finally:
+                yield from workspace.forget(conversation)
+
+        return self.read(body)
+
+    def forget_backgrounds(self) -> Flow[None]:
+        """Forgets what was shown beside the messages: it may quote what is erased elsewhere."""
+        workspace = self.workspace
+
+        def in_memory(conversation: history.OpenConversation) -> Flow[None]:
+            conversation.backgrounds.clear()
+            conversation.last = None
+            yield from history.clear_backgrounds(workspace.store, self.scope)
+
+        if workspace.open_conversations.find(self.scope) is not None:
+            yield from workspace.using(self.scope, in_memory)
+        else:
+            yield from history.clear_backgrounds(workspace.store, self.scope)
 
     # What is read of it
 

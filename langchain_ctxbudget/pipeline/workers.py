@@ -9,6 +9,7 @@ from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.flow import Call, Flow, drive
 from langchain_ctxbudget.knowledge import Learning
 from langchain_ctxbudget.pipeline.encoding import Encoding
+from langchain_ctxbudget.pipeline.sweeping import LAST_SWEEP, Sweeping
 from langchain_ctxbudget.pipeline.usage import Bookkeeping, Prices
 from langchain_ctxbudget.retrieval import search
 from langchain_ctxbudget.tokens import ChatModel
@@ -34,6 +35,7 @@ class Workers:
             self.learning.read_with(self.summarizing)
         self.sealing = Sealing(workspace)
         self.encoding = Encoding(workspace)
+        self.sweeping = Sweeping(workspace)
         self.bookkeeping = Bookkeeping(lambda: workspace.store, workspace.clock, prices)
 
     def rest(self) -> None:
@@ -41,6 +43,7 @@ class Workers:
         self.learning.worker.rest()
         self.sealing.of_others.rest()
         self.encoding.worker.rest()
+        self.sweeping.worker.rest()
 
     def busy(self) -> BusyWorkers:
         """Returns the workers to wait for; what is not booked yet is being booked."""
@@ -49,6 +52,7 @@ class Workers:
             self.encoding.worker,  # what it has encoded is sealed
             self.sealing.of_prompts,
             self.sealing.of_others,
+            self.sweeping.worker,
         ]
         if self.summarizing:
             workers.append(self.summarizing.worker)
@@ -58,6 +62,7 @@ class Workers:
     def close(self) -> None:
         """Writes everything that is pending, and ends all work."""
         self.encoding.worker.close()
+        self.sweeping.worker.close()
         self.sealing.of_prompts.close()
         self.sealing.of_others.close()
         self.learning.close()
@@ -72,6 +77,7 @@ class Workers:
             problems["summaries"] = self.summarizing.worker.failure_of(scope)
         problems["encoder"] = self.encoding.worker.failure_of(scope)
         problems["usage not written"] = self.bookkeeping.worker.failure_of(scope.user_id)
+        problems["old messages not erased"] = self.sweeping.worker.failure_of(LAST_SWEEP)
         problems["segments of older messages not written, or read ahead"] = (
             self.sealing.of_prompts.failure_of(scope)
         )

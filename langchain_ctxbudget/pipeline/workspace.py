@@ -253,20 +253,20 @@ class Workspace:
     ) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         self._require_store()
+        self.workers.sweeping.note()
         return self.open_conversations.using(scope, body)
 
     def recall(
         self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]
     ) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
-        self._require_store()
         self.workers.rest()
 
         def refreshed(conversation: history.OpenConversation) -> Flow[T]:
             yield from history.editing.refresh(self.store, conversation)
             return (yield from body(conversation))
 
-        return self.open_conversations.using(scope, refreshed)
+        return self.using(scope, refreshed)
 
     def thread_of_run(self, thread_id: str | None) -> RunThread | None:
         """Returns the thread whose state a run has; None where it has no thread."""

@@ -44,6 +44,7 @@ from langchain_ctxbudget.settings.values import (
     HistoryFormat,
     Personality,
     ResponseStyle,
+    RetentionPolicy,
     RetrievalSettings,
     Source,
     ToolKind,
@@ -302,6 +303,9 @@ class UsageSettings(SettingsGroup):
     trace_texts: Flag = False
     """True: spans of OpenTelemetry have the messages that were sent, the queries of searches, and
     what has failed or was lost, in words. False: numbers and names alone."""
+    retention: Annotated[RetentionPolicy, BeforeValidator(RetentionPolicy.of)] = RetentionPolicy()
+    """For how many days what is stored is kept, for instance `{"messages": 90}`; see `sweep`. A
+    user's saved settings may say other days."""
     on_foreign_thread: ForeignThread = "show"
     """What happens in a run whose thread is another user's, who ran it first. `"show"`: its prompt
     is made from the run's state, in memory, and nothing of it is stored, learned or found later.

@@ -25,6 +25,7 @@ from langchain_ctxbudget.settings.values import (
     HistoryFormat,
     Personality,
     ResponseStyle,
+    RetentionPolicy,
     RetrievalSettings,
     Source,
     ToolKind,
@@ -104,6 +105,7 @@ class UsageInputs(TypedDict, total=False):
     force_include: Sequence[Forced]
     keep_snapshots: int
     trace_texts: bool
+    retention: RetentionPolicy | Fields
     on_foreign_thread: ForeignThread
 
 

@@ -168,6 +168,41 @@ class HistoryFormat(Parameters):
         return _FIELD.sub(lambda field: values[field[1]], self.template)
 
 
+Days: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=36_500)]
+"""A number of days, up to a hundred years."""
+
+
+class RetentionPolicy(Parameters):
+    """For how many days what is stored of users is kept; None keeps it for good.
+
+    `ContextPipeline.sweep` erases what is older. The age of a message counts from the time that it
+    names (`created_at`), or from when it was stored, whichever is earlier.
+
+    >>> RetentionPolicy(messages=90, facts=365, keep_pinned=True).messages
+    90.0
+    """
+
+    setting: ClassVar[str] = "retention"
+    messages: Days | None = None
+    """Days for messages. All that was made of one goes with it: summaries, vectors, quotes, and the
+    facts and rules that only erased messages tell."""
+    facts: Days | None = None
+    """Days since a fact was last said; also for topics, people and devices that have not come up
+    since."""
+    snapshots: Days | None = None
+    """Days for the reports of prompts that `keep_snapshots` keeps."""
+    derived: Days | None = None
+    """Days since anybody wrote to a conversation, after which its summaries, vectors and cuts are
+    deleted. They are made again when it goes on; a model's summaries cost again."""
+    keep_pinned: Flag = False
+    """True: pinned messages, and facts that are pinned or written by hand, stay."""
+    keep_rules: Flag = False
+    """True: a message stays while a rule that it lays down is in force."""
+    every_hours: Positive | None = None
+    """The pipeline sweeps by itself, in the background, at most once in so many hours; None: only
+    when `sweep` is called."""
+
+
 class _Declared(Parameters):
     """Something that the application declares.
 

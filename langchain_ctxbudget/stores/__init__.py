@@ -2,6 +2,7 @@
 
 from langchain_ctxbudget.stores import bulk, guests, owners
 from langchain_ctxbudget.stores.base import (
+    LONGEST_LABEL,
     ROOT,
     TITLE,
     Record,
@@ -13,6 +14,7 @@ from langchain_ctxbudget.stores.base import (
     put_of,
     require_id,
     to_stored,
+    user_of,
 )
 from langchain_ctxbudget.stores.bulk import (
     CHUNK,

@@ -73,6 +73,18 @@ def from_stored(value: dict[str, Any]) -> dict[str, Any]:
 # Users and conversations
 
 
+def user_of(name: str) -> str | None:
+    """Returns the id of the user whose records have a label; None where it is in short, or none's.
+
+    >>> user_of(label("ada@example.com"))
+    'ada@example.com'
+    """
+    text = unlabelled(name)
+    if text.startswith(SharedThread.BEGINNING):
+        text = SharedThread(text)
+    return text if label(text) == name else None
+
+
 class SharedThread(str):
     """The user id that stands for everybody in a thread that people share; no user can have it.
 

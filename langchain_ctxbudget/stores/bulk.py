@@ -80,9 +80,15 @@ def read_below(store: BaseStore, path: Namespace) -> Flow[list[Item]]:
     return [item for item in items if item.namespace[: len(path)] == path]
 
 
-def read_namespaces(store: BaseStore, path: Namespace) -> Flow[list[Namespace]]:
-    """Returns every namespace that begins with a path, in which `*` stands for any label."""
-    namespaces = yield from _read_pages(store, ListNamespacesOp((MatchCondition("prefix", path),)))
+def read_namespaces(
+    store: BaseStore, path: Namespace, *, max_depth: int | None = None
+) -> Flow[list[Namespace]]:
+    """Returns every namespace that begins with a path, in which `*` stands for any label.
+
+    With `max_depth`, their first labels alone, each beginning once.
+    """
+    condition = MatchCondition("prefix", path)
+    namespaces = yield from _read_pages(store, ListNamespacesOp((condition,), max_depth))
     # Some stores find more than was asked for.
     return [namespace for namespace in namespaces if begins_with(namespace, path)]
 

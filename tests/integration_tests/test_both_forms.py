@@ -99,6 +99,8 @@ def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]
         do(pipeline, "hand_over", "c2", from_user="ada", to_user="bob"),
         do(pipeline, "get_messages", user_id="bob", conversation_id="c2"),
         do(pipeline, "hand_over", "c2", from_user="bob", to_user="ada"),
+        do(pipeline, "sweep", {"messages": 90}),
+        do(pipeline, "sweep_user", {"messages": 90}, **USER),
         do(pipeline, "clear", **ids),
         sum("Nice!" in line for line in do(pipeline, "export_user", **USER)),
         do(pipeline, "erase_user", **USER),

@@ -96,6 +96,7 @@ def fill(pipeline: ContextPipeline) -> None:
         drive(kind.put(store, SCOPE, kind.pieces))
     sent = {"0": {"text": "a background"}}
     drive(kind_of("sent").put(store, SCOPE, sent))
+    pipeline.sweep({"messages": 90})
 
 
 def kind_of(name: str) -> DerivedKind:
@@ -107,7 +108,7 @@ def keys(store: BaseStore, kind: DerivedKind, scope: Scope = SCOPE) -> list[str]
     return sorted(drive(kind.keys(store, scope)))
 
 
-EVERY_KIND = ["cuts", "compactions", "sent", "blocks", "marks", "paid marks"]
+EVERY_KIND = ["cuts", "compactions", "sent", "blocks", "ages", "marks", "paid marks"]
 KINDS = pytest.mark.parametrize("kind", EVERY_KIND)
 MADE_UP = pytest.mark.parametrize("kind", MARKS, ids=["remade", "paid"])
 GOES: dict[str, Callable[[ContextPipeline], object]] = {
@@ -245,7 +246,7 @@ def test_an_export_has_what_costs_something(pipeline: ContextPipeline, kind: str
     assert any(f'"kind": "{kind}"' in line for line in pipeline.export_user(user_id="ada"))
 
 
-@pytest.mark.parametrize("kind", ["blocks", "marks"])
+@pytest.mark.parametrize("kind", ["blocks", "ages", "marks"])
 def test_an_export_is_without_what_is_made_again(pipeline: ContextPipeline, kind: str) -> None:
     fill(pipeline)
     assert not any(f'"kind": "{kind}"' in line for line in pipeline.export_user(user_id="ada"))
@@ -285,8 +286,9 @@ def test_what_is_made_again_is_kept_at_the_other_place_alone(tmp_path: Path) -> 
     with closing(new_pipeline(store)) as pipeline:
         fill(pipeline)
     kinds = {namespace[2] for namespace in store.list_namespaces()}
-    assert kinds.isdisjoint({"blocks", "marks"})
-    assert {file.split("/")[1] for file in store.derived.files()} == {"blocks", "marks"}
+    remade = {"blocks", "ages", "marks"}
+    assert kinds.isdisjoint(remade)
+    assert {file.split("/")[1] for file in store.derived.files()} == remade
 
 
 def test_what_costs_something_stays_in_the_store(tmp_path: Path) -> None:

@@ -67,9 +67,11 @@ WITHOUT_SCOPE = {
     "hand_over",
     "ahand_over",
     "shared_conversation",
+    "sweep",
+    "asweep",
 }
 """What is about the pipeline as a whole, about the last prompt that it made, takes its scope from a
-run, or is about threads of several users (`test_thread_owners`)."""
+run, or is about threads of several users (`test_thread_owners`), or all (`test_retention`)."""
 
 
 def mark(user: str) -> str:
@@ -318,6 +320,7 @@ OPERATIONS: dict[str, Way] = {
     "get_compactions": lambda it: it.ask("get_compactions"),
     "export_user": World.export,
     "erase_user": World.erase,
+    "sweep_user": lambda it: it.pipeline.sweep_user({"messages": 1, "facts": 1}, user_id=it.user),
     "list_conversations": lambda it: it.pipeline.list_conversations(user_id=it.user),
     "save_settings": World.save_settings,
     "get_settings": lambda it: it.pipeline.get_settings(
@@ -391,6 +394,7 @@ BY_OTHER_NAMES = {
     "close",
     "hand_over",
     "shared_conversation",
+    "sweep",
 }
 """Public methods that return nothing of a conversation (numbers, whether something is done), or are
 of several."""

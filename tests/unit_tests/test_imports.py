@@ -30,6 +30,8 @@ PUBLIC = [
     "KnowledgeBase",
     "LocalEmbeddings",
     "ModelCounter",
+    "RetentionPolicy",
+    "SweepResult",
     "TiktokenCounter",
     "TokenCounter",
     "__version__",
