@@ -19,6 +19,7 @@ COMMANDS = (
     ("check", "check what a policy keeps and costs on your conversations"),
     ("import", "write the conversations of a file into a store"),
     ("inspect", "show what is known about a user, and why"),
+    ("sweep", "erase what is older than so many days"),
     ("dashboard", "show what is in the context, in a browser"),
 )
 BASH = '    {name}) words="{options}" ;;'

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, message_to_dict, messages_to_dict
+from langgraph.store.base import BaseStore
 from rich.progress import Progress
 
 from langchain_ctxbudget import demo, errors
@@ -300,6 +301,62 @@ def _opened(
         ContextPipeline(store=store, **pipeline_arguments) as pipeline,
     ):
         yield pipeline
+
+
+@contextmanager
+def _opened_store(place: str) -> Iterator[BaseStore]:
+    """Opens the store at a place: a folder, the URL of a Chroma server, or of a PostgreSQL."""
+    if place.startswith(("postgresql://", "postgres://")):
+        try:
+            from langgraph.store.postgres import PostgresStore  # noqa: PLC0415 - needs the extra
+        except ImportError as error:
+            raise errors.CtxBudgetError(
+                "It needs an extra: pip install 'langchain-ctxbudget[postgres]'"
+            ) from error
+        with PostgresStore.from_conn_string(place) as store:
+            yield store
+    elif "://" in place:
+        from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
+
+        with ChromaStore(url=place) as server:
+            yield server
+    else:
+        with _opened(Path(place), {}) as pipeline:
+            yield pipeline.store
+
+
+def run_sweep(arguments: argparse.Namespace) -> None:
+    """Erases what is too old in a store; a folder is rewritten without it."""
+    policy: dict[str, Any] = dict.fromkeys(arguments.kind, arguments.older_than)
+    for kind in arguments.keep:
+        policy[f"keep_{kind}"] = True
+    from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
+
+    # The application learns from what is left, in its own way, when it goes on.
+    settings = {"learn": False}
+    with (
+        _opened_store(arguments.store) as store,
+        ContextPipeline(settings, store=store) as pipeline,
+    ):
+        if arguments.user is None:
+            result = pipeline.sweep(policy, dry_run=arguments.dry_run)
+        else:
+            result = pipeline.sweep_user(policy, user_id=arguments.user, dry_run=arguments.dry_run)
+        is_folder = "://" not in arguments.store
+        has_erased = result.erased > 0 and not arguments.dry_run
+        if isinstance(store, ChromaStore) and is_folder and has_erased:
+            store.vacuum()
+    if arguments.json:
+        print_json({**asdict(result), "dry_run": arguments.dry_run})
+        return
+    title = "would be erased" if arguments.dry_run else "erased"
+    counts = asdict(result)
+    failures = counts.pop("failures")
+    users = counts.pop("users")
+    print_table(title, ("what", "number"), [(name, f"{count:,}") for name, count in counts.items()])
+    tell(f"{plural(users, 'user')} looked at.")
+    for failure in failures:
+        tell(failure, style="red", stderr=True)
 
 
 def run_import(arguments: argparse.Namespace) -> None:
@@ -662,6 +719,7 @@ COMMANDS = {
     "check": Command(options.add_check_options, run_check, error_code=2),
     "import": Command(options.add_import_options, run_import),
     "inspect": Command(options.add_inspect_options, run_inspect),
+    "sweep": Command(options.add_sweep_options, run_sweep),
     "dashboard": Command(options.add_dashboard_options, run_dashboard),
 }
 """The commands by name."""

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ KINDS = {"rules": "rule/", "facts": "fact/", "topics": "topic/", "entities": "en
 ACCEPTED = (
     "a file, zip archive or folder: an export of ChatGPT or Claude, messages, traces, sessions"
 )
+SWEPT_KINDS = ("messages", "facts", "snapshots", "derived")
+"""What a sweep can erase, as the fields of a `RetentionPolicy`."""
+DEFAULT_SWEPT_KINDS = "messages,facts,snapshots"
+KEPT_KINDS = ("pinned", "rules")
+"""What a sweep can leave, as the ends of the fields of a `RetentionPolicy`."""
+_HOURS = {"h": 1, "d": 24, "w": 168}
+_PERIOD = re.compile(r"(\d+(?:\.\d+)?)([hdw])")
 _TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
@@ -171,6 +179,40 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget sweep`."""
+    parser.add_argument(
+        "--store",
+        required=True,
+        metavar="PLACE",
+        help="a folder, the URL of a Chroma server, or postgresql://...",
+    )
+    parser.add_argument(
+        "--older-than",
+        type=days,
+        required=True,
+        metavar="AGE",
+        help="90d, 12h or 2w: days, hours or weeks",
+    )
+    parser.add_argument("--user", help="only this user (default: all)")
+    parser.add_argument(
+        "--kind",
+        type=_names(SWEPT_KINDS),
+        default=DEFAULT_SWEPT_KINDS,
+        metavar="NAME,...",
+        help=f"of {', '.join(SWEPT_KINDS)} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=_names(KEPT_KINDS),
+        default=(),
+        metavar="NAME,...",
+        help="pinned: what is pinned stays; rules: messages with rules in force stay",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
+    _add_json(parser)
+
+
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `ctxbudget dashboard`."""
     _add_store(parser, required=False)
@@ -242,6 +284,29 @@ def _add_store(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)"
     )
+
+
+def days(text: str) -> float:
+    """Reads an age in days, as an option has it: `90d`, `12h` or `2w`."""
+    match = _PERIOD.fullmatch(text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age, such as 90d, 12h or 2w")
+    return float(match[1]) * _HOURS[match[2]] / 24
+
+
+def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Returns what reads some of the names that there are, separated by commas."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(map(repr, unknown))}: there are {', '.join(known)}"
+            )
+        return names
+
+    return read
 
 
 def tokens(text: str) -> int:

@@ -23,7 +23,7 @@ CHAT = [
     {"role": "assistant", "content": "Nice!", "id": "m2"},
 ]
 MESSAGES = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2")]
-COMMANDS = ("demo", "assemble", "replay", "check", "import", "inspect", "dashboard")
+COMMANDS = ("demo", "assemble", "replay", "check", "import", "inspect", "sweep", "dashboard")
 
 
 @dataclass(frozen=True)
