@@ -49,9 +49,12 @@ MOST_LOOKED_UP = 2_048
 """The number of messages that stay objects because somebody has looked at them after that."""
 MOST_UNSEALED = 1_024
 """The number of messages beyond `MOST_DECODED` that stay objects until a segment is stored. With
-more, as where much is added at once, or nothing is stored, the oldest are deflated in memory."""
+more, as where nothing is stored, the oldest are deflated in memory."""
+MOST_UNREAD = 32_768
+"""The number of messages that may stay objects because no prompt has read them yet: what it reads
+of each would have to be inflated several times."""
 DEFLATED_TOGETHER = 64
-"""The number of messages by which that is exceeded before any is deflated."""
+"""The number of messages beyond all that before any is deflated."""
 MOST_UNTIMED = 8
 """The number of messages whose time cannot be read that a report names."""
 NO_CALLS = OpenCalls()
@@ -554,8 +557,18 @@ class MessageTable(Columns, PartlyHeld[Entry]):
     def _let_go_of_oldest(self) -> None:
         """Keeps of the oldest messages the texts alone, as segments do, beyond so many objects."""
         most_held = MOST_DECODED + MOST_UNSEALED
-        if len(self.held) >= most_held + DEFLATED_TOGETHER:
-            self._let_go_before(self._deflate_until(len(self) - most_held))
+        if len(self.held) < most_held + DEFLATED_TOGETHER:
+            return
+        end = len(self) - most_held
+        if len(self.held) < MOST_UNREAD + DEFLATED_TOGETHER:
+            end = min(end, self._read_until)
+        self._let_go_before(self._deflate_until(end))
+
+    @property
+    def _read_until(self) -> int:
+        """The number of messages of which everything is read that a prompt reads of each."""
+        counted = [len(costs.column) for costs in self.counted.values()]
+        return min(len(self.search_index), *counted) if counted else 0
 
     def _deflate_until(self, length: int) -> int:
         """Deflates the first texts that are not yet, and returns where those that are end now.

@@ -41,6 +41,7 @@ def filled(pipeline: ContextPipeline, count: int, together: int = 20) -> Message
 def _few_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MOST_DECODED", FEW)
     monkeypatch.setattr(table, "MOST_UNSEALED", FEW)
+    monkeypatch.setattr(table, "MOST_UNREAD", 2 * FEW)
     monkeypatch.setattr(table, "DEFLATED_TOGETHER", FEW)
 
 
@@ -59,6 +60,20 @@ def test_few_messages_stay_objects_in_memory(pipeline: ContextPipeline, together
     [conversation] = pipeline.engine.workspace.open_conversations.all().values()
 
     assert len(conversation.table.held) < 3 * FEW + TEXTS_TOGETHER
+
+
+@pytest.mark.usefixtures("_few_objects")
+def test_what_no_prompt_has_read_is_not_deflated(
+    pipeline: ContextPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_UNREAD", MANY)
+    held = filled(pipeline, MANY).held
+    assert len(held) == MANY
+
+    pipeline.assemble(QUESTION, **ADA)
+    pipeline.add_messages(said(MANY, MANY + 1), **ADA)
+
+    assert len(held) < 3 * FEW
 
 
 @pytest.mark.usefixtures("_few_objects")
