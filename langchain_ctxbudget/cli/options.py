@@ -95,7 +95,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `ctxbudget check`."""
     parser.add_argument(
-        "path", type=Path, metavar="PATH", help=f"a file, or a folder of files: {ACCEPTED}"
+        "path", type=Path, metavar="PATH", help=ACCEPTED
     )
     parser.add_argument(
         "--kept",
