@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from langgraph.store.base import PutOp
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import Knowledge, known, merging
 from langchain_ctxbudget.pipeline.snapshots import SNAPSHOTS
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.pipeline.workspace import Workspace
 
 
+@checks_names()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
     """What a sweep has erased, or would erase.
