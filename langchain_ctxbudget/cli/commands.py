@@ -325,8 +325,11 @@ def _opened_store(place: str) -> Iterator[BaseStore]:
             yield pipeline.store
 
 
-def run_sweep(arguments: argparse.Namespace) -> None:
-    """Erases what is too old in a store; a folder is rewritten without it."""
+def run_sweep(arguments: argparse.Namespace) -> int:
+    """Erases what is too old in a store; a folder is rewritten without it.
+
+    Returns the exit code: 1 if something could not be swept.
+    """
     policy: dict[str, Any] = dict.fromkeys(arguments.kind, arguments.older_than)
     for kind in arguments.keep:
         policy[f"keep_{kind}"] = True
@@ -348,7 +351,7 @@ def run_sweep(arguments: argparse.Namespace) -> None:
             store.vacuum()
     if arguments.json:
         print_json({**asdict(result), "dry_run": arguments.dry_run})
-        return
+        return int(bool(result.failures))
     title = "would be erased" if arguments.dry_run else "erased"
     counts = asdict(result)
     failures = counts.pop("failures")
@@ -357,6 +360,7 @@ def run_sweep(arguments: argparse.Namespace) -> None:
     tell(f"{plural(users, 'user')} looked at.")
     for failure in failures:
         tell(failure, style="red", stderr=True)
+    return int(bool(failures))
 
 
 def run_import(arguments: argparse.Namespace) -> None:

@@ -399,8 +399,17 @@ def _finished(lanes: Iterable[SearchItem], progress: Iterable[SearchItem]) -> se
 
 
 def conversation_of(joined: Item) -> str:
-    """Returns the id of a conversation, by its `joined` record."""
-    return str(stores.from_stored(joined.value)["conversation_id"])
+    """Returns the id of a conversation, by its `joined` record.
+
+    Raises:
+        StoreDataError: the record does not name it.
+    """
+    value = stores.from_stored(joined.value)
+    if "conversation_id" not in value:
+        raise StoreDataError(
+            f"{joined.key!r} in {'/'.join(joined.namespace)} names no conversation_id"
+        )
+    return str(value["conversation_id"])
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from langgraph.store.base import PutOp
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, checks_names
+from langchain_ctxbudget.errors import (
+    CtxBudgetError,
+    InvalidSettingsError,
+    StoreDataError,
+    checks_names,
+)
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import Knowledge, known, merging
 from langchain_ctxbudget.pipeline.snapshots import SNAPSHOTS
@@ -77,7 +82,7 @@ def sweep(
         users = yield from users_of(one)
         result += SweepResult(failures=users.failures)
         for user_id in users.ids:
-            result += yield from sweep_in(one, policy, user_id, is_dry_run=is_dry_run)
+            result += yield from sweep_if_readable(one, policy, user_id, is_dry_run=is_dry_run)
     return result
 
 
@@ -121,6 +126,19 @@ def users_of(workspace: "Workspace") -> Flow[Users]:
     return Users(ids, (failure,))
 
 
+def sweep_if_readable(
+    workspace: "Workspace", policy: RetentionPolicy | None, user_id: str, *, is_dry_run: bool
+) -> Flow[SweepResult]:
+    """Erases what is too old of one of many users in one store.
+
+    Damaged records of the user are told as a failure: the others are swept nevertheless.
+    """
+    try:
+        return (yield from sweep_in(workspace, policy, user_id, is_dry_run=is_dry_run))
+    except StoreDataError as error:
+        return SweepResult(users=1, failures=(f"{user_id!r} not swept to the end: {error}",))
+
+
 def sweep_in(
     workspace: "Workspace", policy: RetentionPolicy | None, user_id: str, *, is_dry_run: bool
 ) -> Flow[SweepResult]:
@@ -143,13 +161,21 @@ def sweep_in(
 
 
 def _policy_of(workspace: "Workspace", user_id: str) -> Flow[RetentionPolicy]:
-    """Returns the policy in the settings of a user."""
+    """Returns the policy in the settings of a user.
+
+    Raises:
+        StoreDataError: the settings saved for the user cannot be used. The pipeline's own must not
+            stand in for them: they may erase what the user's keep.
+    """
     place = stores.settings_place(user_id, None)
     saved = yield from stores.read_settings(workspace.store, place)
     try:
         return workspace.settings.override(saved).retention
-    except InvalidSettingsError:  # every prompt tells of it
-        return workspace.settings.retention
+    except InvalidSettingsError as error:
+        raise StoreDataError(
+            f"The settings saved for {user_id!r} cannot be used, and may keep more than a sweep "
+            f"without them: {error}. Save them again, or name a policy to `sweep_user`"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from langgraph.store.base import GetOp
 
 from langchain_ctxbudget import stores
+from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch, drive
 from langchain_ctxbudget.worker import PAUSE_SECONDS, Cancelled, Worker
 
@@ -59,7 +60,7 @@ class Sweeping:
             self.worker.wait_for_pause()
             if cancelled:
                 break
-            sweep = retention.sweep_in(workspace, None, user_id, is_dry_run=False)
+            sweep = retention.sweep_if_readable(workspace, None, user_id, is_dry_run=False)
             failures += drive(sweep).failures
         for failure in failures:
             _log.warning("retention: %s", failure)
@@ -70,9 +71,19 @@ class Sweeping:
         namespace = (stores.ROOT, stores.owners.OUTSIDE_OF_USERS, LAST_SWEEP)
         place = GetOp(namespace, LAST_SWEEP)
         [item] = yield from batch(workspace.store, [place])
-        last = SweepRecord.of_item(item)
+        last_at = _time_of_sweep(item)
         now = stores.utc(workspace.clock())
-        if last is not None and now < last.at + pause:
+        # A time to come is that of a process whose clock was wrong: it must not end all sweeps.
+        if last_at is not None and last_at <= now < last_at + pause:
             return False
         yield from batch(workspace.store, [stores.put_of(place, SweepRecord(at=now))])
         return True
+
+
+def _time_of_sweep(item: object) -> datetime | None:
+    """Returns the time of the last sweep; None where nothing, or nothing readable, tells it."""
+    try:
+        record = SweepRecord.of_item(item)
+    except StoreDataError:
+        return None
+    return None if record is None else stores.utc(record.at)

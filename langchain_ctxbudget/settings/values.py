@@ -169,6 +169,7 @@ class HistoryFormat(Parameters):
 
 
 Days: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=36_500)]
+Hours: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=24 * 36_500)]
 """A number of days, up to a hundred years."""
 
 
@@ -198,7 +199,7 @@ class RetentionPolicy(Parameters):
     """True: pinned messages, and facts that are pinned or written by hand, stay."""
     keep_rules: Flag = False
     """True: a message stays while a rule that it lays down is in force."""
-    every_hours: Positive | None = None
+    every_hours: Hours | None = None
     """The pipeline sweeps by itself, in the background, at most once in so many hours; None: only
     when `sweep` is called."""
 

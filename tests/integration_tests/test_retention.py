@@ -391,6 +391,22 @@ def test_a_store_is_swept_once_in_so_many_hours(store: BaseStore, hours: float, 
         assert len(pipeline.get_messages(**SCOPE)) == left
 
 
+@pytest.mark.parametrize("value", [{"at": "2999-01-01T00:00:00Z"}, {"unknown": 1}])
+def test_a_wrong_time_of_the_last_sweep_does_not_end_sweeps(
+    store: BaseStore, value: dict[str, Any]
+) -> None:
+    store.put(("ctxbudget", "shared", "retention"), "retention", value)
+    with ContextPipeline(BACKGROUND, store=store) as pipeline:
+        pipeline.add_messages(exchanges(OLD, 1, 100), user_id="bo", conversation_id="c1")
+        assert pipeline.flush(60)
+        assert pipeline.list_conversations(user_id="bo") == []
+
+
+def test_hours_out_of_range_are_refused() -> None:
+    with pytest.raises(InvalidSettingsError, match=r"retention\.every_hours"):
+        RetentionPolicy(every_hours=10**12)
+
+
 # What must hold of any conversation
 
 
@@ -491,6 +507,35 @@ def test_a_deleted_conversation_begins_anew(pipeline: ContextPipeline) -> None:
     pipeline.sweep(POLICY)
     pipeline.add_messages(said(YOUNG, 1, 1), **SCOPE)
     assert pipeline.get_messages(**SCOPE) == said(YOUNG, 1, 1)
+
+
+@pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "head"])
+def test_damaged_lanes_of_one_user_do_not_keep_other_users(
+    pipeline: ContextPipeline, store: BaseStore, is_joined: bool
+) -> None:
+    for user in ("ada", "bo"):
+        pipeline.add_messages(exchanges(OLD, 1, 100), user_id=user, conversation_id="c1")
+    lanes = ("ctxbudget", label("ada"), "lanes", label("c1"))
+    [damaged] = [item for item in store.search(lanes) if (item.key == "joined") is is_joined]
+    store.put(lanes, damaged.key, {"unknown": 1})
+
+    result = pipeline.sweep(POLICY)
+
+    assert result.messages == 2
+    assert "'ada' not swept to the end" in result.failures[0]
+
+
+def test_a_user_whose_saved_settings_are_damaged_loses_nothing(store: BaseStore) -> None:
+    with ContextPipeline({**SETTINGS, "retention": POLICY}, store=store) as pipeline:
+        pipeline.save_settings({"retention": {"messages": 200}}, user_id="ada")
+        pipeline.add_messages(exchanges(OLD, 1, 100), **SCOPE)
+        [saved] = store.search(("ctxbudget", label("ada"), "settings"))
+        store.put(saved.namespace, saved.key, {"unknown": 1})
+
+        result = pipeline.sweep()
+
+        assert result.messages == 0
+        assert "The settings saved for 'ada' cannot be used" in result.failures[0]
 
 
 def test_one_damaged_conversation_does_not_keep_others(

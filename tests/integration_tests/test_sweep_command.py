@@ -96,6 +96,14 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], error: st
     assert error in done.err
 
 
+def test_what_cannot_be_swept_is_told_by_the_exit_code(folder: Path) -> None:
+    with ChromaStore(folder) as store, pipeline_over(store) as pipeline:
+        pipeline.add_messages(exchanges(OLD, 1, 5), user_id="eve" * 100, conversation_id="c1")
+    done = run("sweep", "--store", folder, "--older-than", "90d")
+    assert done.code == 1
+    assert "users not swept: 1" in done.err
+
+
 def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
     done = run("sweep", "--store", tmp_path, "--older-than", "90d")
     assert done.code == 1
