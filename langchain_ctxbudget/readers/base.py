@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any, ClassVar, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -100,6 +101,12 @@ def reason_of(error: Exception) -> str:
     """Returns the first line of what an error says, in words."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
+    if isinstance(error, JSONDecodeError):
+        return f"is no JSON: {error}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"is no text in UTF-8 (see byte {error.start:,}): save it in that encoding"
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

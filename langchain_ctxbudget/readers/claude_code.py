@@ -10,6 +10,7 @@ michaelschleiss/claude-convos (March 2026) and microsoft/amplifier (October 2025
 - A subagent has lines of its own, marked as `isSidechain`.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,20 @@ SYNTHETIC = "<synthetic>"
 """The model of an answer that the program made itself, such as a notice of an error."""
 PROGRAM = "claude_code"
 """The `lc_source` of a user's message that the program wrote. The user's words are not in it."""
+BEGINNINGS_OF_PROGRAM = (
+    "<local-command-stdout>",
+    "<local-command-stderr>",
+    "<local-command-caveat>",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "<task-notification>",
+    "[Request interrupted by user",
+)
+"""How texts begin that the program writes into a user's line without marking it as its own."""
+_BARE_COMMAND = re.compile(
+    r"\s*<command-(name|message)>.*<command-args>\s*</command-args>\s*", re.DOTALL
+)
+"""A command such as `/clear`; what the user types behind one stands in `command-args`."""
 SUMMARY = "summarization"
 """The `lc_source` that LangChain gives to a summary in the place of messages."""
 
@@ -365,7 +380,7 @@ def _of_user(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
     source = None
     if record.get("isCompactSummary"):
         source = SUMMARY
-    elif record.get("isMeta"):
+    elif record.get("isMeta") or _is_of_program(_text_in(record) or ""):
         source = PROGRAM
     messages = messages_of(_fields(line, "user", line.content))
     for number, message in enumerate(messages):
@@ -377,6 +392,12 @@ def _of_user(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
         if source is not None and isinstance(message, HumanMessage):
             update["additional_kwargs"] = message.additional_kwargs | {"lc_source": source}
         yield message.model_copy(update=update)
+
+
+def _is_of_program(text: str) -> bool:
+    """Tells if a text of a user's line is a command without words, its output, or a notice."""
+    is_notice = text.lstrip().startswith(BEGINNINGS_OF_PROGRAM)
+    return is_notice or _BARE_COMMAND.fullmatch(text) is not None
 
 
 def _fields(line: _Line, role: str, content: str | list[Any]) -> JsonObject:

@@ -27,8 +27,9 @@ from langchain_ctxbudget.readers.files import Source, records_of, sources_at, so
 from langchain_ctxbudget.readers.growing import key_of
 from langchain_ctxbudget.readers.registry import ACCEPTED, READERS
 
-WRAPPER = "conversations"
-"""Under this key some exports have all conversations."""
+WRAPPERS = ("conversations", "data", "runs")
+"""Keys under which a file has all its records: those of exports, and of a page that the API of
+Langfuse or OpenAI ("data") or of LangSmith ("runs") returns."""
 MOST_LISTED = 20
 """Conversations, and things that were skipped, that an error lists."""
 
@@ -154,9 +155,8 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     try:
         records, skipped = records_of(source)
         reader = _reader_of(records)
-        inner = [item for record in records for item in objects_in(record.get(WRAPPER))]
-        if reader is None and inner:
-            records = inner
+        if reader is None:
+            records = _unwrapped(records) or records
             reader = _reader_of(records)
         groups = list(reader.groups(records)) if reader else []
     except READING_ERRORS as error:
@@ -171,6 +171,11 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     for number, group in enumerate(groups, 1):
         name = _name_of(group) or f"{where}conversation {number}"
         yield _read_group(reader, group, name)
+
+
+def _unwrapped(records: Sequence[JsonObject]) -> list[JsonObject]:
+    """Returns the objects that records have under one of `WRAPPERS`."""
+    return [item for record in records for key in WRAPPERS for item in objects_in(record.get(key))]
 
 
 def _why_unknown(records: Sequence[JsonObject]) -> str:

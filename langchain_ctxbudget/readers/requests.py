@@ -5,7 +5,7 @@ Messages and Message Batches APIs, as their references define them (2026).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from langchain_core.messages import BaseMessage
 
@@ -45,8 +45,23 @@ class Requests(CallReader):
         return "model" in body and (has_messages or isinstance(body.get("input"), list | str))
 
     def calls_in(self, records: Sequence[JsonObject]) -> Iterable[JsonObject]:
-        """Returns the records, each of which is a request."""
-        return records
+        """Returns the requests, each with all that the model was sent.
+
+        A request that names an earlier response (`previous_response_id`) has only what is new.
+        What stood before it is taken from the earlier request, if that is in the file.
+        """
+        known: dict[str, list[Any]] = {}
+        for record in records:
+            body = _body_of(record)
+            response = _response_of(record)
+            before = known.get(id_at(body, ("previous_response_id",)) or "")
+            sent = _items_of(body.get("input"))
+            if before is not None:
+                sent = [*before, *sent]
+            response_id = id_at(response, ("id",))
+            if response_id is not None and isinstance(response.get("output"), list):
+                known[response_id] = [*sent, *response["output"]]
+            yield record if before is None else record | {"request": body | {"input": sent}}
 
     def request_of(self, call: JsonObject) -> Request:
         """Returns what a request sends, and the response's answer where it stands beside it."""
@@ -74,6 +89,13 @@ def _body_of(record: JsonObject) -> JsonObject:
         if isinstance(record.get(key), dict):
             return _body_of(record[key]) if key == "request" else record[key]
     return record
+
+
+def _items_of(sent: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    """Returns the items of an input of the Responses API; a text is a message of the user."""
+    if isinstance(sent, str):
+        return [{"role": "user", "content": sent}]
+    return sent if isinstance(sent, list) else []
 
 
 def _response_of(record: JsonObject) -> JsonObject:

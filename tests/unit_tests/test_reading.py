@@ -102,8 +102,9 @@ def test_a_conversation_in_two_exports_is_one(
     assert [(one.conversation_id, len(one.messages)) for one in result.conversations] == expected
 
 
-def test_conversations_under_one_key_are_read() -> None:
-    data = json.dumps({"conversations": [talk("a", "Rye?"), talk("b", "Oats?")]}).encode()
+@pytest.mark.parametrize("key", ["conversations", "data", "runs"])
+def test_conversations_under_one_key_are_read(key: str) -> None:
+    data = json.dumps({key: [talk("a", "Rye?"), talk("b", "Oats?")], "meta": {"page": 1}}).encode()
 
     assert len(parse_conversations(data).conversations) == 2
 
@@ -114,7 +115,7 @@ def test_conversations_under_one_key_are_read() -> None:
 @pytest.mark.parametrize(
     ("broken", "expected"),
     [
-        pytest.param(b"{broken", "line 2: ", id="a line that is no JSON"),
+        pytest.param(b"{broken", "line 2: is no JSON: Expecting", id="a line that is no JSON"),
         pytest.param(b"7", "line 2: is no JSON object", id="a number"),
         pytest.param(
             b'{"title": "Lost", "messages": [{}]}',
@@ -177,21 +178,21 @@ def test_of_no_conversations_none_is_picked() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        pytest.param(b"", "the file: Expecting value", id="empty"),
+        pytest.param(b"", "the file: is no JSON", id="empty"),
         pytest.param(b"[]", "the file: has no messages", id="no messages"),
-        pytest.param(b"hello", "the file: Expecting value: line 1 column 1", id="prose"),
+        pytest.param(b"hello", "the file: is no JSON: Expecting value: line 1", id="prose"),
         pytest.param(
             b'{"role": "user", "content": ""}\n{"role": user}\n{}',
-            "line 2: Expecting value",
+            "line 2: is no JSON: Expecting value",
             id="a line that is no JSON",
         ),
         pytest.param(
             b'{"role": "user"}\n\xff\xfe',
-            "the file: 'utf-8' codec can't decode byte 0xff in position 17",
+            "the file: is no text in UTF-8 (see byte 17)",
             id="another encoding",
         ),
         pytest.param(b"PK\x03\x04zip\xff", "the archive cannot be read", id="half an archive"),
-        pytest.param(b"[" * 100_000, "the file: maximum recursion depth", id="too deep"),
+        pytest.param(b"[" * 100_000, "the file: is nested too deeply", id="too deep"),
         pytest.param(
             b'[{"role": "user"}]', "message 1: Message dict must contain", id="no content"
         ),

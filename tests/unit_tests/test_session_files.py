@@ -165,6 +165,15 @@ def test_words_typed_while_the_model_works_are_read_once(typed: list[Record]) ->
             "Contents of a.py:\nx = 1",
             id="a file",
         ),
+        *[
+            pytest.param(user("2", "1", text), text, id=text)
+            for text in (
+                "<command-name>/clear</command-name>\n<command-args></command-args>",
+                "<local-command-stdout>Cleared</local-command-stdout>",
+                "<bash-stdout>a.py</bash-stdout><bash-stderr></bash-stderr>",
+                "[Request interrupted by user for tool use]",
+            )
+        ],
     ],
 )
 def test_what_the_program_says_is_marked(record: Record, text: str) -> None:
@@ -172,6 +181,14 @@ def test_what_the_program_says_is_marked(record: Record, text: str) -> None:
 
     assert conversation.messages[1].text == text
     assert conversation.messages[1].additional_kwargs["lc_source"] == "claude_code"
+
+
+def test_words_behind_a_command_are_the_users() -> None:
+    text = "<command-name>/plan</command-name>\n<command-args>Use rye</command-args>"
+
+    [conversation] = read(user("1", None, text))
+
+    assert "lc_source" not in conversation.messages[0].additional_kwargs
 
 
 def test_notices_that_no_model_wrote_are_left_out() -> None:

@@ -324,3 +324,45 @@ def test_a_file_of_gemini_is_a_block() -> None:
         {"type": "text", "text": "Rye?"},
         {"type": "image", "mime_type": "image/png", "base64": "AA=="},
     ]
+
+
+# Requests
+
+
+def responses_call(number: int, before: int | None, question: object) -> Record:
+    said = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
+    answer = {"type": "message", "role": "assistant", "id": f"m{number}", "content": [said]}
+    request = {"model": "gpt-5", "input": question, "previous_response_id": before and f"r{before}"}
+    response = {"id": f"r{number}", "model": "gpt-5", "output": [answer]}
+    return {"request": request, "response": response}
+
+
+def test_requests_that_name_an_earlier_response_are_one_conversation() -> None:
+    [conversation] = read(
+        responses_call(1, None, "Rye?"),
+        responses_call(2, 1, [{"role": "user", "content": "Oats?"}]),
+        responses_call(3, 2, "Wheat?"),
+    )
+
+    said = [message.text for message in conversation.messages]
+    assert said == ["Rye?", "Answer 1.", "Oats?", "Answer 2.", "Wheat?", "Answer 3."]
+
+
+def test_a_response_that_is_not_in_the_file_leaves_what_is_new() -> None:
+    [conversation] = read(responses_call(3, 2, "Wheat?"))
+
+    assert [message.text for message in conversation.messages] == ["Wheat?", "Answer 3."]
+
+
+def test_two_requests_that_name_the_same_response_are_two_conversations() -> None:
+    conversations = read(
+        responses_call(1, None, "Rye?"),
+        responses_call(2, 1, "Oats?"),
+        responses_call(3, 1, "Wheat?"),
+    )
+
+    said = [[message.text for message in one.messages] for one in conversations]
+    assert said == [
+        ["Rye?", "Answer 1.", "Oats?", "Answer 2."],
+        ["Rye?", "Answer 1.", "Wheat?", "Answer 3."],
+    ]
