@@ -94,9 +94,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `ctxbudget check`."""
-    parser.add_argument(
-        "path", type=Path, metavar="PATH", help=ACCEPTED
-    )
+    parser.add_argument("path", type=Path, metavar="PATH", help=ACCEPTED)
     parser.add_argument(
         "--kept",
         type=float,
