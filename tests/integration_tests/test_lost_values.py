@@ -56,15 +56,6 @@ def test_a_value_of_the_user_that_goes_is_listed(text: str, value: str) -> None:
     assert value in lost_in(prompts)
 
 
-def test_a_longer_value_does_not_hide_a_lost_one() -> None:
-    later = [f"The deposit is $500. {FILLER}" for _ in PARCELS]
-    with ContextPipeline(SMALL) as pipeline:
-        prompts = prompts_of(pipeline, [f"The fee is $50. {FILLER}", *later])
-
-    assert "$500" in prompts[-1][0]
-    assert "$50" in lost_in(prompts)
-
-
 def test_a_lost_value_is_recalled_by_its_reference() -> None:
     with ContextPipeline(SMALL) as pipeline:
         prompts = prompts_of(pipeline, PARCELS)
