@@ -58,7 +58,13 @@ from langchain_ctxbudget.messages.prose import (
     without_pasted,
     without_quotations,
 )
-from langchain_ctxbudget.messages.values import Value, ValueKind, capitals_tell_names, values_in
+from langchain_ctxbudget.messages.values import (
+    Value,
+    ValueKind,
+    capitals_tell_names,
+    stands_alone,
+    values_in,
+)
 from langchain_ctxbudget.messages.claims import (
     Statement,
     digits_in,

@@ -133,6 +133,21 @@ def values_in(text: str, *, with_names: bool) -> Iterator[Value]:
             yield Value(name, ValueKind.NAME, name.casefold())
 
 
+def stands_alone(written: str, text: str) -> bool:
+    """Tells whether a value stands in a text, and not only as a part of a longer one.
+
+    "$50" does not stand in "$500" or "$50.25", and "ORD-12" not in "ORD-123".
+    """
+    if written not in text:  # as nearly always, and a search by a pattern takes longer
+        return False
+    pattern = re.escape(written)
+    if written[0].isascii() and written[0].isalnum():
+        pattern = r"(?<![A-Za-z0-9])" + pattern
+    if written[-1].isascii() and written[-1].isalnum():
+        pattern += r"(?![A-Za-z0-9]|[.,]\d)"
+    return re.search(pattern, text) is not None
+
+
 def capitals_tell_names(texts: Iterable[str]) -> bool:
     """Tells whether capitals within sentences stand for names in some texts.
 

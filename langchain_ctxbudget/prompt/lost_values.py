@@ -21,6 +21,7 @@ from langchain_ctxbudget.messages import (
     own_words,
     plain_text,
     speaker,
+    stands_alone,
     values_in,
 )
 from langchain_ctxbudget.prompt.plan import Plan
@@ -128,11 +129,11 @@ class _Shown:
     def has_value_as_written(self, value: Value) -> bool:
         """Returns whether it names a value; a name that is written as a word, too, is none."""
         is_word = value.kind is ValueKind.NAME and value.key in self._written
-        return value.text in self._written and not is_word
+        return stands_alone(value.text, self._written) and not is_word
 
     def has_value(self, value: Value) -> bool:
         """Returns whether it names a value, in whatever way it is written."""
-        return self.has_text(value.text) or value.key in self._keys
+        return stands_alone(value.text.casefold(), self._text) or value.key in self._keys
 
     @cached_property
     def _keys(self) -> set[str]:

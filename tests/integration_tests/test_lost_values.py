@@ -56,6 +56,16 @@ def test_a_value_of_the_user_that_goes_is_listed(text: str, value: str) -> None:
     assert value in lost_in(prompts)
 
 
+def test_a_longer_value_does_not_hide_a_lost_one() -> None:
+    order = f"{FILLER} The order is ORD-12345 and it is late."
+    later = [f"Now ORD-123456{number} came. {FILLER}" for number in range(7)]
+    with ContextPipeline(SMALL) as pipeline:
+        prompts = prompts_of(pipeline, [*PARCELS[:2], order, *later])
+
+    assert "ORD-123456" in prompts[-1][0]
+    assert "ORD-12345" in lost_in(prompts)
+
+
 def test_a_lost_value_is_recalled_by_its_reference() -> None:
     with ContextPipeline(SMALL) as pipeline:
         prompts = prompts_of(pipeline, PARCELS)

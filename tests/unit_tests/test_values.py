@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages import ValueKind, capitals_tell_names, values_in
+from langchain_ctxbudget.messages import (
+    ValueKind,
+    capitals_tell_names,
+    stands_alone,
+    values_in,
+)
 
 
 def found(text: str, *, with_names: bool = False) -> list[tuple[str, str]]:
@@ -91,3 +96,29 @@ def test_a_value_stands_in_its_text(text: str) -> None:
     for value in values_in(text, with_names=True):
         assert value.kind in ValueKind
         assert value.text in " ".join(text.split()) or value.text in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("$50", "It is $500 now."),
+        ("$50", "It is $50.25 now."),
+        ("ORD-12", "See ORD-123."),
+        ("300", "The code is A300."),
+    ],
+)
+def test_a_part_of_a_longer_value_does_not_stand_alone(value: str, text: str) -> None:
+    assert not stands_alone(value, text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("$50", "It is $500, and was $50."),
+        ("ORD-12", "(ORD-12), as told"),
+        ("2031年5月12日", "会议定于2031年5月12日举行。"),
+        ("3500元", "费用3500元。"),
+    ],
+)
+def test_a_value_beside_other_marks_stands_alone(value: str, text: str) -> None:
+    assert stands_alone(value, text)
