@@ -172,13 +172,23 @@ def _evidence_texts(
     }
 
 
-@dataclass(frozen=True, slots=True)
 class Meter:
-    """Counts prompts, and what they cost."""
+    """Counts prompts, each message once, and what they cost."""
 
-    counter: TokenCounter
-    terms: CacheTerms
-    model: str | None = None
+    def __init__(self, counter: TokenCounter, terms: CacheTerms, model: str | None) -> None:
+        self.counter = counter
+        self.terms = terms
+        self.model = model
+        self._counted: dict[int, tuple[BaseMessage, int]] = {}
+
+    def tokens_of(self, message: BaseMessage) -> int:
+        """Returns the tokens of a message."""
+        # The message is kept, so that no other one gets its address.
+        counted = self._counted.get(id(message))
+        if counted is None:
+            counted = (message, self.counter.count_message(message))
+            self._counted[id(message)] = counted
+        return counted[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +279,7 @@ def _sent(
 ) -> Sent:
     """Counts a prompt, and what of it the previous one has already."""
     counter = meter.counter
-    costs = [counter.count_message(message) for message in prompt.messages]
+    costs = [meter.tokens_of(message) for message in prompt.messages]
     tokens = tools_cost + sum(costs) + counter.count_messages([])
     shared_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
     if previous:
