@@ -35,7 +35,7 @@ def own_messages(
         labels: The labels.
     """
     readings = table.readings.by_position
-    names = _names_of_user(table, scope)
+    names = names_of_user(table, scope)
     for position in positions:
         sentences = readings.get(position, ())
         if labels.isdisjoint(said.label for said in sentences):
@@ -56,7 +56,7 @@ def all_own_messages(
         positions: The positions that are looked at.
     """
     readings = table.readings.by_position
-    names = _names_of_user(table, scope)
+    names = names_of_user(table, scope)
     for position in positions:
         entry = table[position]
         if is_user(entry.message) and _is_of_user(entry, names):
@@ -64,7 +64,7 @@ def all_own_messages(
             yield OwnMessage(position, entry, entry.own_words, sentences)
 
 
-def _names_of_user(table: MessageTable, scope: Scope) -> frozenset[str]:
+def names_of_user(table: MessageTable, scope: Scope) -> frozenset[str]:
     """Returns the names under which the user writes, folded: the user's id, or the only name."""
     names = {fold(scope.user_id)}
     if table.only_speaker is not None:

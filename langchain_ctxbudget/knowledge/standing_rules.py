@@ -8,17 +8,21 @@ Three other kinds of rules join them: those of other conversations that hold eve
 lifts.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.history import MessageTable
-from langchain_ctxbudget.knowledge.own_messages import OwnMessage, own_messages
+from langchain_ctxbudget.knowledge.own_messages import OwnMessage, names_of_user, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
-from langchain_ctxbudget.messages import digest, one_line, time_of
-from langchain_ctxbudget.sentences import Label, Said, likeness
+from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, time_of
+from langchain_ctxbudget.sentences import ComparedTexts, Label, Said, likeness
 from langchain_ctxbudget.stores import Scope
 
 BY_APPLICATION = "application"
@@ -89,6 +93,10 @@ class StandingRule:
     """The position of the last message there was in this conversation when it was added by hand;
     None if it was not, or elsewhere."""
 
+    def __hash__(self) -> int:
+        """Returns the hash of its id: a long conversation has thousands, which are looked up."""
+        return hash(self.id)
+
     @property
     def is_given(self) -> bool:
         """True if the application gives it, so that no user lifts it."""
@@ -110,6 +118,10 @@ class RuleEvent:
     """The sentence as a rule; a lifting states none, and of it only words and place count."""
     message_text: str = ""
     """What the user says in its message, in their own words."""
+
+    def __hash__(self) -> int:
+        """Returns the hash of its rule."""
+        return hash(self.rule)
 
     @property
     def states_rule(self) -> bool:
@@ -249,24 +261,52 @@ def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
     return [rule for rule in rules if rule.id not in ignored]
 
 
-def _outcome_of(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> _Outcome:
+@cached_until_forgotten(64)
+def _outcome_of(events: tuple[RuleEvent, ...], others: tuple[StandingRule, ...]) -> _Outcome:
     """Returns which rules stand in the end, and which were taken back.
 
     Args:
         events: The user's sentences about rules in a conversation, in order.
         others: Rules from other conversations, and by hand.
     """
-    standing: list[StandingRule] = []
+    in_order = _in_order(events, others)
+    sentences = ComparedTexts([event.rule.text for event in in_order])
+    messages = ComparedTexts([event.message_text for event in in_order])
+    is_standing = np.zeros(len(in_order), np.bool_)
     liftings: list[Lifting] = []
-    for event in _in_order(events, others):
-        lifted = _lifted_by(event, standing)
-        if lifted is not None:
-            standing.remove(lifted)
-            liftings.append(Lifting(lifted, event.rule))
+    for number, event in enumerate(in_order):
+        alike = sentences.likeness(number, sentences, number)
+        if event.said.lifting >= RULE_POLICY.lifted_at:  # no likeness is over 1
+            alike_message = sentences.likeness(number, messages, number)
+            lifted = _lifted_by(event, np.maximum(alike, alike_message), is_standing[:number])
+            if lifted is not None:
+                is_standing[lifted] = False
+                liftings.append(Lifting(in_order[lifted].rule, event.rule))
         if event.states_rule:
-            standing = [rule for rule in standing if not says_the_same_rule(rule, event.rule.text)]
-            standing.append(event.rule)
+            is_standing[:number] &= alike < RULE_POLICY.same_at
+            is_standing[number] = True
+    standing = [in_order[number].rule for number in np.flatnonzero(is_standing).tolist()]
     return _Outcome(tuple(standing), tuple(liftings))
+
+
+def _lifted_by(
+    event: RuleEvent, alike: NDArray[np.float64], is_standing: NDArray[np.bool_]
+) -> int | None:
+    """Returns the number of the rule that a sentence takes back; None if it takes none back.
+
+    It is the rule that is most like the sentence or its whole message; of equals, the newest.
+
+    Args:
+        event: The sentence.
+        alike: How alike it is to each rule before it.
+        is_standing: Which of these stand.
+    """
+    standing = np.flatnonzero(is_standing & (alike >= RULE_POLICY.least_alike))
+    if not len(standing):
+        return None
+    newest_first = standing[::-1]
+    best = int(newest_first[np.argmax(alike[newest_first])])
+    return best if event.said.lifting * alike[best] >= RULE_POLICY.lifted_at else None
 
 
 def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> list[RuleEvent]:
@@ -306,23 +346,6 @@ def says_the_same_rule(rule: StandingRule, text: str) -> bool:
 def _is_said_by(rules: Iterable[StandingRule], text: str) -> bool:
     """Tells whether one of some rules says the same as a text."""
     return any(says_the_same_rule(rule, text) for rule in rules)
-
-
-def _lifted_by(event: RuleEvent, standing: Iterable[StandingRule]) -> StandingRule | None:
-    """Returns the rule that a sentence takes back; None if it takes none back.
-
-    It is the rule that is most like the sentence or its whole message; of equals, the newest.
-    """
-    if event.said.lifting < RULE_POLICY.lifted_at:  # no likeness is over 1
-        return None
-    best: StandingRule | None = None
-    best_likeness = RULE_POLICY.least_alike
-    for rule in standing:
-        alike = max(likeness(rule.text, event.rule.text), likeness(rule.text, event.message_text))
-        if alike >= best_likeness:
-            best = rule
-            best_likeness = alike
-    return best if event.said.lifting * best_likeness >= RULE_POLICY.lifted_at else None
 
 
 # Where rules come from
@@ -397,17 +420,43 @@ def own_events(events: Iterable[RuleEvent], not_own: Container[str]) -> tuple[Ru
 _ABOUT_RULES = frozenset({Label.RULE, Label.USER_RULE, Label.LIFTING})
 
 
-def events_of(table: MessageTable, scope: Scope) -> Iterator[RuleEvent]:
-    """Yields the sentences of a conversation's user that are about rules, in order.
+@dataclass(frozen=True, slots=True)
+class _ReadEvents:
+    """What was read of a conversation's messages about rules; each message is read once."""
+
+    scope: Scope
+    names: frozenset[str]
+    """The names under which its user writes."""
+    until: int
+    """The position behind the last message that was read."""
+    events: tuple[RuleEvent, ...]
+
+
+_read_events: WeakKeyDictionary[MessageTable, _ReadEvents] = WeakKeyDictionary()
+"""By the tables, which say the same of a message as long as they are there."""
+
+
+def events_of(table: MessageTable, scope: Scope) -> tuple[RuleEvent, ...]:
+    """Returns the sentences of a conversation's user that are about rules, in order.
 
     Those of guests in the user's thread are among them; `own_events` leaves them out.
     """
-    positions = sorted(table.readings.by_position)
+    by_position = table.readings.by_position
+    names = names_of_user(table, scope)
+    read = _read_events.get(table)
+    if read is None or (read.scope, read.names) != (scope, names):
+        read = _ReadEvents(scope, names, until=0, events=())
+    events = [*read.events]
+    positions = sorted(position for position in by_position if position >= read.until)
     for message in own_messages(table, scope, positions, _ABOUT_RULES):
         for said in message.sentences:
             if said.label in _ABOUT_RULES:
                 rule = _rule_in(message, scope.conversation_id, said)
-                yield RuleEvent(said=said, rule=rule, message_text=message.text)
+                events.append(RuleEvent(said=said, rule=rule, message_text=message.text))
+    if len(events) > len(read.events):
+        read = replace(read, until=len(table), events=tuple(events))
+    _read_events[table] = replace(read, until=len(table))
+    return read.events
 
 
 def _rule_in(message: OwnMessage, conversation_id: str, said: Said) -> StandingRule:

@@ -1,11 +1,12 @@
 """What the sentences of a user's messages are, and which are about the same thing. Pure."""
 
-from langchain_ctxbudget.sentences.likeness import likeness
+from langchain_ctxbudget.sentences.likeness import ComparedTexts, likeness
 from langchain_ctxbudget.sentences.reader import Label
 from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
 from langchain_ctxbudget.sentences.wording import Wording, score_of_wording
 
 __all__ = [
+    "ComparedTexts",
     "Label",
     "Said",
     "Wording",
