@@ -268,7 +268,7 @@ def build_context_graph(
         )
         if session.context is None:
             return update
-        tell_stream(get_runtime().stream_writer, session.context, report)
+        tell_stream(get_runtime(), session.context, report)
         update = {
             SENT_KEY: session.context.messages,
             **state_update(session, report, "context_report"),

@@ -215,7 +215,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         session = yield from Prompter(engine, run.scope).answer(
             parts.history, parts.turn, prompt_request
         )
-        tell_stream(request.runtime.stream_writer, session.finished, self._report)
+        tell_stream(request.runtime, session.finished, self._report)
         messages: list[Any] = list(session.finished.messages)
         system = None
         if messages and isinstance(messages[0], SystemMessage):

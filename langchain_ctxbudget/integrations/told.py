@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.runtime import Runtime
 
 from langchain_ctxbudget.integrations.options import ReportInState
 from langchain_ctxbudget.prompt import AssembledContext
@@ -44,21 +45,22 @@ def _is_listened_to(callbacks: object) -> bool:
 
 
 def tell_stream(
-    write: Callable[[Any], None], context: AssembledContext, told: ReportInState
+    runtime: Runtime[Any] | None, context: AssembledContext, told: ReportInState
 ) -> None:
     """Writes a custom event of a prompt to the stream of a run, where a report is asked for.
 
     LangGraph Studio shows it, and so does `stream_mode="custom"`.
 
     Args:
-        write: the stream writer of the run.
+        runtime: the runtime of the run. A middleware that makes a request anew may leave it out;
+            then there is no stream.
         context: the prompt.
         told: what of the report is asked for; with `"texts"` the event has all of it.
     """
-    if told == "none":
+    if runtime is None or told == "none":
         return
     report = context.outline()
     event: dict[str, Any] = {"line": report.to_line(), **report.receipt("")}
     if told == "texts":
         event["report"] = context.report.to_dict()
-    write({EVENT: event})
+    runtime.stream_writer({EVENT: event})
