@@ -19,7 +19,7 @@ __all__ = ["chroma_server", "postgres"]
 EVALUATION_DATA = Path(os.environ.get("CTXBUDGET_EVALUATION_DATA", "evaluation-data"))
 
 # Other work may share the machine, so there is no deadline.
-settings.register_profile("package", deadline=None, max_examples=60)
+settings.register_profile("package", deadline=None, max_examples=25)
 settings.register_profile("long", deadline=None, max_examples=400)
 settings.load_profile("package")
 

@@ -24,7 +24,7 @@ from tests.integration_tests.test_pipeline import chat
 from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check_adds_up, check_floors
 
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
-QUICK = settings(COMMON, max_examples=15)
+QUICK = settings(COMMON, max_examples=6)
 
 
 @QUICK

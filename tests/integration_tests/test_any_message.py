@@ -16,6 +16,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_openai import ChatOpenAI
 
+from tests.cases import few_are_quick
 from tests.doubles.providers import APIS, Api, as_if_connected
 from tests.doubles.strict_server import StrictServer
 from tests.fuzz.conversations import Conversation
@@ -65,7 +66,7 @@ def test_some_conversations_become_accepted_prompts(way: str) -> None:
         assert failures(trials(seed, [way], APIS_OF_A_SAMPLE)) == []
 
 
-SOME = {"pipeline": 3, "middleware": 2, "graph": 4, "history": 3}
+SOME = {"pipeline": 1, "middleware": 1, "graph": 1, "history": 1}
 """Conversations of the quick suite, by way out."""
 APIS_OF_A_SAMPLE = ("chat", "responses", "anthropic", "gemini")
 
@@ -98,7 +99,7 @@ def at(url: str, api: Api) -> Any:
     return ChatOpenAI(model="gpt-4o", api_key="x", base_url=url, max_retries=0, **settings)
 
 
-@pytest.mark.parametrize("name", APIS)
+@pytest.mark.parametrize("name", few_are_quick(APIS))
 def test_the_server_accepts_what_the_rules_accept(name: str) -> None:
     prompts = [
         prompt

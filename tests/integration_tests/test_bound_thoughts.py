@@ -318,6 +318,7 @@ def test_foreign_thoughts_are_told_as_that(*, is_stored: bool) -> None:
     assert [repair.kind for repair in prompt.report.repairs] == ["foreign_reasoning"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few_are_quick([*range(1, 60)]))
 def test_no_thought_stands_behind_anything_else(seed: int) -> None:
     random = Random(seed)

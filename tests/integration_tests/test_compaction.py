@@ -128,6 +128,7 @@ def restart() -> Restart:
     )
 
 
+@pytest.mark.slow
 def test_sixty_turns_are_summarised_in_few_calls(restart: Restart) -> None:
     assert 0 < restart.calls_before_the_restart <= 8
 
@@ -169,6 +170,7 @@ def eighty_turns() -> list[Turn]:
     return turns
 
 
+@pytest.mark.slow
 def test_between_steps_the_prompt_only_grows(eighty_turns: list[Turn]) -> None:
     changed = [
         number

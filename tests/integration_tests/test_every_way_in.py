@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import few_are_quick
 from tests.doubles.recount import count, recount
 from tests.integration_tests.scripted_agent import BIG, BIG_RESULT_TOKENS, KINDS, TOOLS, Script
 from tests.integration_tests.ways_in import WITH_TOOLS, Outcome, WithoutThePackage, outcome_of
@@ -35,7 +36,7 @@ def run(way_in: Any, script: Script) -> Outcome:
     return outcome_of(way_in, script, budget_tokens=BUDGET_TOKENS, tools=TOOLS, durability="exit")
 
 
-every_way_in = pytest.mark.parametrize("name", WITH_TOOLS)
+every_way_in = pytest.mark.parametrize("name", few_are_quick(WITH_TOOLS, 2))
 every_script = pytest.mark.parametrize(
     "script", [SCRIPT, pytest.param(Script(50), marks=pytest.mark.slow)], ids=["short", "long"]
 )
@@ -98,6 +99,7 @@ def requests_of_loop() -> Sequence[str]:
     return [str(body["messages"]) for body in outcome("loop").received]
 
 
+@pytest.mark.slow
 def test_the_budget_is_so_tight_that_history_is_compacted() -> None:
     counts = [report.coverage_counts() for report in outcome("loop").reports]
     assert any(states["summarized"] for states in counts)

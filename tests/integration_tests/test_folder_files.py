@@ -310,6 +310,7 @@ def test_a_folder_that_was_closed_is_not_checked(
     assert all_is_there(folder)
 
 
+@pytest.mark.slow
 def test_chromas_log_stays_short(tmp_path: Path) -> None:
     """Every write reads it from where the index last was.
 

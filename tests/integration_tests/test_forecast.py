@@ -172,7 +172,7 @@ Event = tuple[int, bool]
 """Seconds before a turn, and whether it has tools."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     events=st.lists(
         st.tuples(st.sampled_from([5, 60, 290, 301, 4_000]), st.booleans()), min_size=1, max_size=9

@@ -180,6 +180,7 @@ def resumed(request: pytest.FixtureRequest, turn: str, by_one_process: dict[str,
     return Resumed(by_one_process, state_after(turn, interrupted_before=request.param))
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_prompt(resumed: Resumed) -> None:
     assert resumed.by_two["llm_input_messages"] == resumed.by_one["llm_input_messages"]
 
@@ -225,6 +226,7 @@ def left_out() -> LeftOut:
     pytest.fail("no prompt leaves its middle out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", NODES[2:])
 def test_another_process_leaves_the_same_middle_out(left_out: LeftOut, node: str) -> None:
     saver = InMemorySaver()

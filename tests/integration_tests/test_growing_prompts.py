@@ -234,6 +234,7 @@ def prompts_of_new_processes() -> Prompts:
     return prompts
 
 
+@pytest.mark.slow
 def test_a_new_process_makes_the_same_prompts(
     clock: Clock, prompts_of_new_processes: Prompts
 ) -> None:
@@ -597,7 +598,7 @@ class Story:
         return report
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25),
     st.integers(0, 99),

@@ -141,6 +141,7 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(WORDS, max_size=4).map(lambda words: f"{' and '.join(words)}. {FILLER}")
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(TEXTS, min_size=6, max_size=9))
 def test_a_lost_value_is_in_the_last_prompt_alone(said: list[str]) -> None:

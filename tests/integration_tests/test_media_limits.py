@@ -320,7 +320,7 @@ def test_media_beyond_the_limit_are_omitted_items_with_their_tokens(
     assert items["t0: image 1"] == picture_tokens(new_pipeline(case.provider))
 
 
-@pytest.mark.parametrize("way", [in_a_turn, in_a_history])
+@pytest.mark.parametrize("way", few_are_quick([in_a_turn, in_a_history]))
 @pytest.mark.parametrize("name", few_are_quick(CASES, 2))
 def test_sending_everything_has_no_media_beyond_the_limit(
     name: str, way: Callable[[Case, Sequence[dict[str, Any]]], AssembledContext]
@@ -381,6 +381,7 @@ def test_a_dropped_message_takes_nothing_from_sending_everything() -> None:
     assert stability.whole_effective_tokens > 20
 
 
+@pytest.mark.slow
 def test_a_reopened_conversation_knows_its_media(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         settings = {"max_context_tokens": BUDGET, "learn": False}

@@ -24,7 +24,7 @@ SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
-quick = settings(common, max_examples=30)
+quick = settings(common, max_examples=10)
 long = settings(common, max_examples=400)
 
 

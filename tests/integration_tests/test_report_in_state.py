@@ -288,6 +288,7 @@ every_artifact = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_artifact
 def test_an_agent_goes_on_with_any_artifact(make: Make) -> None:
     artifact = make()

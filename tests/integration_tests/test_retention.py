@@ -18,7 +18,8 @@ from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, learned, summary
 from tests.integration_tests.test_export_and_erase import INDEX, everything
-from tests.stores import EVERY_STORE, blocking_stores
+from tests.servers import LOOPBACK
+from tests.stores import blocking_stores
 
 NOW = datetime.now(UTC)
 SETTINGS = {
@@ -91,7 +92,14 @@ def with_word(word: str, store: BaseStore) -> list[str]:
     return [text for text in everything(store) if word in text]
 
 
-@pytest.fixture(params=EVERY_STORE)
+STORES = [
+    "memory",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("chroma-folder", "postgres")),
+    pytest.param("chroma-server", marks=[pytest.mark.slow, LOOPBACK]),
+]
+
+
+@pytest.fixture(params=STORES)
 def any_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
     with blocking_stores(request.param, request) as new:
         yield new(INDEX)
@@ -121,6 +129,7 @@ def test_younger_messages_stay(any_store: BaseStore) -> None:
         assert pipeline.list_conversations(user_id="ada") == ["c1", "c3"]
 
 
+@pytest.mark.slow
 def test_a_folder_has_no_byte_of_an_old_message(tmp_path: Path) -> None:
     with ChromaStore(tmp_path, index=INDEX) as store, pipeline_over(store) as pipeline:
         fill(pipeline)
@@ -155,6 +164,7 @@ def pipeline(store: BaseStore) -> Iterator[ContextPipeline]:
         yield opened
 
 
+@pytest.mark.slow
 async def test_the_async_form_erases_the_same() -> None:
     results = []
     for is_async in (False, True):
@@ -168,7 +178,7 @@ async def test_the_async_form_erases_the_same() -> None:
 
 
 def test_a_second_sweep_erases_nothing(pipeline: ContextPipeline) -> None:
-    fill(pipeline)
+    pipeline.add_messages([*exchanges(OLD, 2, 100), *exchanges(YOUNG, 2, 5)], **SCOPE)
     pipeline.sweep(POLICY)
     assert pipeline.sweep(POLICY) == SweepResult(users=1)
 
@@ -322,7 +332,9 @@ def test_a_policy_says_whether_rules_in_force_stay(
 
 
 def test_old_reports_are_erased(pipeline: ContextPipeline) -> None:
-    fill(pipeline)
+    pipeline.add_messages(exchanges(YOUNG, 1, 5), **SCOPE)
+    pipeline.assemble(QUESTION, **SCOPE)
+    assert pipeline.flush(60)
     with pipeline_over(pipeline.store, clock=lambda: NOW + timedelta(days=40)) as later:
         assert later.sweep({"snapshots": 30}).snapshots > 0
         assert later.snapshots.list(**SCOPE) == []
@@ -330,7 +342,7 @@ def test_old_reports_are_erased(pipeline: ContextPipeline) -> None:
 
 def test_derived_data_of_resting_conversations_is_made_again(store: BaseStore) -> None:
     with pipeline_over(store) as pipeline:
-        pipeline.add_messages(exchanges(YOUNG, 40, 10), **SCOPE)
+        pipeline.add_messages(exchanges(YOUNG, 12, 10), **SCOPE)
         before = pipeline.assemble(QUESTION, **SCOPE)
         assert pipeline.flush(60)
     with pipeline_over(store, clock=lambda: NOW + timedelta(days=40)) as later:
@@ -442,6 +454,7 @@ CONVERSATIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(CONVERSATIONS, CONVERSATIONS)
 @settings(max_examples=8, deadline=None)
 def test_a_swept_conversation_is_as_if_old_messages_were_removed_by_hand(

@@ -418,6 +418,7 @@ def of_openai(name: str) -> ChatOpenAI:
     return ChatOpenAI(model=name, api_key="x")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_more_models_at_once_than_are_kept_do_not_close_each_other() -> None:
     engine = ContextPipeline({"max_context_tokens": 800}, store=InMemoryStore()).engine
 

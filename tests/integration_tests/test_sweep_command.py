@@ -117,6 +117,7 @@ def postgres_store(dsn: str) -> Iterator[BaseStore]:
         yield store
 
 
+@pytest.mark.slow
 def test_a_postgresql_is_swept(postgres: str) -> None:
     with new_postgres_schema(postgres) as dsn:
         with postgres_store(dsn) as store:
@@ -126,6 +127,7 @@ def test_a_postgresql_is_swept(postgres: str) -> None:
             assert left(store) == [2, 2]
 
 
+@pytest.mark.slow
 @LOOPBACK
 def test_a_chroma_server_is_swept(chroma_server: str) -> None:
     with ChromaStore(url=chroma_server) as store:

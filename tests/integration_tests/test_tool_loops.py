@@ -449,7 +449,7 @@ def check_every_process_agrees(loop: Loop) -> None:
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-quick = settings(common, max_examples=12)
+quick = settings(common, max_examples=5)
 long = settings(common, max_examples=60)
 short_loops = loops(most_history=60, most_rounds=6)
 
@@ -463,7 +463,7 @@ def test_every_call_of_a_loop_fits_is_valid_and_keeps_the_head(
 
 
 @pytest.mark.slow
-@settings(quick, max_examples=8)
+@settings(quick)
 @given(loop=short_loops)
 def test_every_process_shows_the_same(loop: Loop) -> None:
     check_every_process_agrees(loop)

@@ -164,7 +164,7 @@ def prompts() -> Prompts:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
-@settings(common, max_examples=45)
+@settings(common, max_examples=15)
 @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
 def test_any_tool_traffic_becomes_an_accepted_prompt(
     prompts: Prompts, transcript: Messages, turn: Messages, budget: int

@@ -193,6 +193,7 @@ def messages_counted(pipeline: ContextPipeline, turn: list[BaseMessage], calls: 
     return CountingCounter.counted
 
 
+@pytest.mark.slow
 def test_a_call_late_in_a_turn_counts_no_more_than_an_early_one() -> None:
     turn = turn_of(400)
     with ContextPipeline(

@@ -413,10 +413,10 @@ class WindowInALoop(PlainLoop):
 
 
 WITH_TOOLS: dict[str, type[Agent]] = {
+    "middleware": Middleware,
     "node": NodeOfAGraph,
     "node and turn": NodeOfAGraphWithTurn,
     "hook": PreModelHook,
-    "middleware": Middleware,
     "loop": PlainLoop,
     "runnable": RunnableInALoop,
     "window": WindowInALoop,

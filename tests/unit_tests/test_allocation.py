@@ -16,7 +16,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLarg
 from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests.strategies import allocations
 
-QUICK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+QUICK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25)
 OWN_LAYERS = ("open files", "weather")
 
 

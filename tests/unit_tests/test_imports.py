@@ -86,10 +86,16 @@ def modules() -> list[Path]:
 
 
 @cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Every node of a file; to read all files takes seconds."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Every module that a file imports, at its top or inside a function."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -298,8 +304,7 @@ def goes_through_content(node: ast.AST) -> bool:
 def test_nobody_else_looks_into_content_blocks(looks: Callable[[ast.AST], bool]) -> None:
     looking = set()
     for path in files_that_ask_parts():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(map(looks, ast.walk(tree))):
+        if any(map(looks, nodes_of(path))):
             looking.add(path.relative_to(PACKAGE).as_posix())
 
     assert looking - OTHER_TYPES.keys() == set()
@@ -308,7 +313,7 @@ def test_nobody_else_looks_into_content_blocks(looks: Callable[[ast.AST], bool])
 def test_nobody_else_imports_what_is_for_blocks() -> None:
     importing = set()
     for path in files_that_ask_parts():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module == "langchain_ctxbudget.content":
                 names = {alias.name for alias in node.names}
                 importing |= {f"{room_of(path)}: {name}" for name in names & OF_BLOCKS}

@@ -291,7 +291,7 @@ def named_at_length(text):
 
 
 @COUNTERS
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.lists(TEXTS, max_size=3), st.integers(64, 300))
 def test_following_the_references_gives_every_character(counter, stored, turn, budget):
     state = [AIMessage(text, id=f"t-{number}") for number, text in enumerate(turn)]
@@ -390,7 +390,7 @@ def test_references_to_the_rest_of_a_large_message_are_told(kettle):
 
 
 @COUNTERS
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(MESSAGES, MESSAGES, HOSTILE, st.integers(MIN_RECALL_TOKENS, 400))
 def test_an_answer_is_within_the_budget(counter, stored, turn, asked, budget):
     shown = transcript(stored, turn, counter)

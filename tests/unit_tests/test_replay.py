@@ -249,6 +249,7 @@ def test_what_a_call_of_a_loop_had_is_cached_for_the_next() -> None:
 # Strategies and settings
 
 
+@pytest.mark.slow
 def test_two_replays_are_equal() -> None:
     first = replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM)
     second = replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM)

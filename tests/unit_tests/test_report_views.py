@@ -37,7 +37,7 @@ def used_tokens(text):
 # A chart in a terminal
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(reports(), st.integers(56, 140))
 def test_a_chart_adds_up_to_its_total_within_its_columns(report, width):
     chart = render_chart(report, width)
@@ -151,7 +151,7 @@ def counts_of_more_omissions(report):
     return counts
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(reports())
 def test_a_card_adds_up_and_has_nothing_that_acts_or_is_loaded(report):
     card = Card(render_html(report))

@@ -86,7 +86,7 @@ def cases(draw):
     )
 
 
-many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 
 
 def gathered(view, others=(), embeddings=None, query=QUERY):

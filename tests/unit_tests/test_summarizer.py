@@ -378,7 +378,7 @@ ANY = st.recursive(
     ANY,
     st.integers(0, 300),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_digest_of_any_reply_is_within_its_cap_and_in_order(
     summary, decisions, questions, cap_tokens
 ):

@@ -649,6 +649,7 @@ def long_turn() -> list[AssembledContext]:
     ]
 
 
+@pytest.mark.slow
 def test_every_prompt_of_a_long_turn_is_within_its_budget(
     long_turn: list[AssembledContext],
 ) -> None:
