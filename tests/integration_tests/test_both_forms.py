@@ -36,6 +36,7 @@ from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.snapshots import SnapshotBook
 from langchain_ctxbudget.pipeline.usage import UsageBook
+from tests.cases import few_are_quick
 
 USER: dict[str, Any] = {"user_id": "ada"}
 IDS: dict[str, Any] = {**USER, "conversation_id": "c1"}
@@ -257,16 +258,19 @@ def demo_pipeline() -> ContextPipeline:
 
 @pytest.mark.parametrize(
     "story",
-    [
-        conversations,
-        bound_conversation,
-        knowledge,
-        books,
-        documents,
-        history,
-        memory,
-        runnables,
-    ],
+    few_are_quick(
+        [
+            conversations,
+            bound_conversation,
+            knowledge,
+            books,
+            documents,
+            history,
+            memory,
+            runnables,
+        ],
+        3,
+    ),
 )
 def test_the_blocking_form_gives_what_the_async_one_gives(
     story: Callable[..., list[Any]], tmp_path: Path

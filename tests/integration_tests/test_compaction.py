@@ -180,6 +180,7 @@ def test_between_steps_the_prompt_only_grows(eighty_turns: list[Turn]) -> None:
     assert changed == []
 
 
+@pytest.mark.slow
 def test_steps_are_few(eighty_turns: list[Turn]) -> None:
     steps = [turn for turn in eighty_turns if turn.is_step]
     assert 0 < len(steps) <= 16

@@ -59,7 +59,7 @@ def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MOST_DECODED", SEGMENT)
 
 
-@pytest.fixture(params=["in the store", "in a folder"])
+@pytest.fixture(params=few_are_quick(["in the store", "in a folder"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStore:
     if request.param == "in a folder":
         return StoreBesideFolder(tmp_path)

@@ -391,7 +391,9 @@ def test_a_number_that_is_no_name_narrows_nothing(items_chat: Any, question: str
 THINGS = ("the garden", "the roof", "our boat", "the old shed", "the fence")
 
 
-@pytest.fixture(scope="module", params=[0, 4_200], ids=["short", "long"])
+@pytest.fixture(
+    scope="module", params=[0, pytest.param(4_200, marks=pytest.mark.slow)], ids=["short", "long"]
+)
 def diary(request: pytest.FixtureRequest) -> Any:
     """A conversation from 1 to 17 March, on the 18th, after so many other messages."""
     now = datetime(2026, 3, 18, 9, tzinfo=UTC)

@@ -666,6 +666,7 @@ FACTS_OF_THE_DEMO = {
 }
 
 
+@pytest.mark.slow
 def test_old_facts_are_found_however_full_a_small_budget_is(clock: Clock) -> None:
     pipeline = new_pipeline(clock, max_context_tokens=1_000)
     messages = demo_messages()

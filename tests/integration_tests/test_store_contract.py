@@ -290,6 +290,7 @@ class StoreContract:
 
         assert await store.get(("n",), "k") is None
 
+    @pytest.mark.slow
     async def test_a_batch_may_be_large(self, store: Store) -> None:
         puts = [
             PutOp(("n", str(number % 7)), str(number), {"v": number}) for number in range(2_500)

@@ -252,7 +252,7 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=few_are_quick(WAYS, 2))
 def world(request: pytest.FixtureRequest, store: BaseStore, asynchronous: bool) -> World:
     return World(request.param, store, asynchronous)
 
@@ -696,7 +696,7 @@ class Race:
             self.owners.append(user)
 
 
-@pytest.mark.parametrize("attempt", range(20))
+@pytest.mark.parametrize("attempt", few_are_quick(range(20), 5))
 def test_of_users_at_the_same_moment_one_becomes_the_owner(attempt: int) -> None:
     race = Race(["ada", "bob", "eve", "joe"])
 
@@ -1241,7 +1241,7 @@ def marks_of_claims(store: BaseStore) -> list[str]:
     return [item.value["owner"] for item in store.search(place)]
 
 
-@pytest.mark.parametrize("seed", few_are_quick(range(150), 40))
+@pytest.mark.parametrize("seed", few_are_quick(range(150), 10))
 def test_in_whatever_order_users_claim_a_thread_one_gets_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

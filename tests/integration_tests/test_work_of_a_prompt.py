@@ -121,8 +121,8 @@ class ShortAndLong:
 
 @pytest.fixture(
     scope="module",
-    params=[(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)],
-    ids=["5,000 messages", "50,000 messages"],
+    params=[(300, 1_500), pytest.param((1_000, 50_000), marks=pytest.mark.slow)],
+    ids=["1,500 messages", "50,000 messages"],
 )
 def work(request: pytest.FixtureRequest) -> ShortAndLong:
     short, long = request.param

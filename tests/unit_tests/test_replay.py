@@ -33,6 +33,7 @@ from langchain_ctxbudget.replay import (
     split_turns,
 )
 from langchain_ctxbudget.tokens import Price
+from tests.cases import few_are_quick
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()
@@ -193,7 +194,7 @@ def test_a_replay_shows_the_messages_that_an_application_does() -> None:
     assert [turn.messages for turn in of_long("elastic")] == counts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few_are_quick(NAMES, 2))
 def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
     counts = [sum(turn.messages.values()) for turn in of_long(name)]
 

@@ -656,6 +656,7 @@ def test_every_prompt_of_a_long_turn_is_within_its_budget(
     assert max(context.report.total_tokens for context in long_turn) <= 4_000
 
 
+@pytest.mark.slow
 def test_every_prompt_of_a_long_turn_ends_with_the_last_result(
     long_turn: list[AssembledContext],
 ) -> None:
@@ -663,6 +664,7 @@ def test_every_prompt_of_a_long_turn_ends_with_the_last_result(
         assert context.messages[-1].text.startswith(f"line {number} ")
 
 
+@pytest.mark.slow
 def test_a_long_turn_keeps_the_words_of_the_user_and_the_work_state(
     long_turn: list[AssembledContext],
 ) -> None:
