@@ -25,16 +25,19 @@ NOT_XML = {code: " " for code in range(32) if chr(code) not in "\t\n\r"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """What one policy kept and cost, in one conversation or in all."""
+    """What one policy kept and cost, in one conversation or in all.
+
+    Percentages are rounded to one decimal. The gate compares them as they are printed.
+    """
 
     policy: str
     prompts: int
     kept_percent: float | None
     """Of what the answers used of earlier messages, the share that stood in their prompts; None
     where they used nothing."""
-    cost_percent: float
+    cost_percent: float | None
     """Effective tokens, the policy's own calls of models included, as a share of those of sending
-    everything."""
+    everything. Both are sums over the prompts that both could make; None where there are none."""
     failures: tuple[str, ...]
     """The prompts that could not be made."""
 
@@ -97,9 +100,10 @@ class CheckResult:
                 f"{figures.policy} keeps {kept:.1f} % of what later steps used; "
                 f"the gate asks for at least {self.least_kept_percent:g} %"
             )
-        if figures.cost_percent > self.most_cost_percent:
+        cost = figures.cost_percent
+        if cost is not None and cost > self.most_cost_percent:
             problems.append(
-                f"{figures.policy} costs {figures.cost_percent:.1f} % of sending everything; "
+                f"{figures.policy} costs {cost:.1f} % of sending everything; "
                 f"the gate allows at most {self.most_cost_percent:g} %"
             )
         if figures.failures:
@@ -183,21 +187,30 @@ def _xml_text(text: str) -> str:
 
 def _figures_text(figures: PolicyFigures) -> str:
     """Returns the figures of a policy on one line."""
-    kept = "nothing used" if figures.kept_percent is None else f"{figures.kept_percent:.1f} % kept"
-    return f"{figures.policy}: {kept}, {figures.cost_percent:.1f} % of the cost of everything"
+    kept = "nothing used"
+    if figures.kept_percent is not None:
+        kept = f"{figures.kept_percent:.1f} % kept"
+    cost = "no prompt made"
+    if figures.cost_percent is not None:
+        cost = f"{figures.cost_percent:.1f} % of the cost of everything"
+    return f"{figures.policy}: {kept}, {cost}"
 
 
 def _row(name: str, figures: PolicyFigures, messages: int) -> dict[str, str]:
     """Returns the cells of a line by the headings of their columns."""
-    kept = "-" if figures.kept_percent is None else f"{figures.kept_percent:.1f} %"
     return {
         "conversation": clipped(name, 48),
         "policy": figures.policy,
         "messages": f"{messages:,}",
         "prompts": f"{figures.prompts:,}",
-        "kept": kept,
-        "cost": f"{figures.cost_percent:.1f} %",
+        "kept": _percent(figures.kept_percent),
+        "cost": _percent(figures.cost_percent),
     }
+
+
+def _percent(share: float | None) -> str:
+    """Returns the cell of a percentage."""
+    return "-" if share is None else f"{share:.1f} %"
 
 
 @checks_names(ContextSettings.model_fields)
@@ -310,20 +323,34 @@ def _hook(
 def _figures(tracks_by_policy: Sequence[Sequence[Track]]) -> tuple[PolicyFigures, ...]:
     """Returns the figures of each policy over its tracks, one of which is that of everything."""
     sums = {tracks[0].name: Sent(**together(tracks)) for tracks in tracks_by_policy}
-    everything = max(1.0, sums[FULL].effective_tokens)
-    figures: list[PolicyFigures] = []
-    for name, sent in sums.items():
-        kept = None if sent.kept is None else 100 * sent.kept
-        figures.append(
-            PolicyFigures(
-                policy=name,
-                prompts=sent.calls,
-                kept_percent=kept,
-                cost_percent=100 * sent.effective_tokens / everything,
-                failures=sent.failures,
-            )
+    return tuple(
+        PolicyFigures(
+            policy=name,
+            prompts=sent.calls,
+            kept_percent=_rounded_percent(sent.kept),
+            cost_percent=_rounded_percent(_cost_share(sent, sums[FULL])),
+            failures=sent.failures,
         )
-    return tuple(figures)
+        for name, sent in sums.items()
+    )
+
+
+def _cost_share(sent: Sent, everything: Sent) -> float | None:
+    """Returns the cost of a policy as a share of sending everything, over prompts that both made.
+
+    A prompt that could not be made costs nothing. In the sum, it would make the policy look cheap.
+    """
+    cost = 0.0
+    cost_of_everything = 0.0
+    for own, whole in zip(sent.prompt_costs, everything.prompt_costs, strict=True):
+        if own is not None and whole is not None:
+            cost += own
+            cost_of_everything += whole
+    return cost / cost_of_everything if cost_of_everything else None
+
+
+def _rounded_percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 1)
 
 
 def _worst(tracks_by_conversation: Mapping[str, Sequence[Track]]) -> list[Case]:

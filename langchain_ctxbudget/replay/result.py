@@ -45,6 +45,8 @@ class Sent:
     strategy's own calls of models are included."""
     own_effective_tokens: float = 0.0
     """What these own calls cost, in the same tokens."""
+    prompt_costs: tuple[float | None, ...] = ()
+    """The effective tokens of each prompt; None for one that could not be made."""
     used_weight: float = 0.0
     """The weight of what the answers used of earlier messages."""
     kept_weight: float = 0.0
@@ -70,6 +72,7 @@ def together(parts: Sequence[Sent]) -> dict[str, Any]:
         "cached_tokens": sum(part.cached_tokens for part in parts),
         "effective_tokens": round(sum(part.effective_tokens for part in parts), 3),
         "own_effective_tokens": round(sum(part.own_effective_tokens for part in parts), 3),
+        "prompt_costs": tuple(chain.from_iterable(part.prompt_costs for part in parts)),
         "used_weight": round(sum(part.used_weight for part in parts), 6),
         "kept_weight": round(sum(part.kept_weight for part in parts), 6),
         "losses": tuple(chain.from_iterable(part.losses for part in parts)),

@@ -246,7 +246,9 @@ def _turns(
                 prompt = maker.prompt(history, turn[:position])
             except (BudgetError, EmptyMessageError) as error:
                 failure = f"turn {number}: {type(error).__name__}: {error}"
-                sent.append(Sent(failures=(failure,), used_weight=used_weight))
+                sent.append(
+                    Sent(failures=(failure,), prompt_costs=(None,), used_weight=used_weight)
+                )
                 continue
             counted = _sent(prompt, previous, tools_cost, meter)
             found = _found(uses, prompt, trace.reader, number)
@@ -285,12 +287,14 @@ def _sent(
     if previous:
         shared_tokens += tools_cost
     own_tokens = prompt.own_effective_tokens
+    cost = round(meter.terms.cost(tokens, shared_tokens) + own_tokens, 3)
     return Sent(
         calls=1,
         tokens=tokens,
         cached_tokens=meter.terms.read_tokens(shared_tokens),
-        effective_tokens=meter.terms.cost(tokens, shared_tokens) + own_tokens,
+        effective_tokens=cost,
         own_effective_tokens=own_tokens,
+        prompt_costs=(cost,),
         largest_tokens=tokens,
         compaction_steps=int(prompt.compaction_step),
     )

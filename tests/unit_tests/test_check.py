@@ -91,6 +91,37 @@ def test_a_prompt_that_cannot_be_made_closes_the_gate() -> None:
     assert problem.startswith("1 prompts could not be made; the first: turn 1: BudgetTooSmallError")
 
 
+HALF_TOO_LONG = [
+    *SHORT,
+    HumanMessage("drill " * 1_000),
+    AIMessage("That is long."),
+]
+
+
+def test_cost_is_over_the_prompts_that_both_could_make() -> None:
+    [whole, *_] = check({"short": SHORT}, budget=BUDGET).total
+    [half, *_] = check({"half": HALF_TOO_LONG}, budget=BUDGET).total
+
+    assert half.failures
+    assert half.cost_percent == whole.cost_percent == 100
+
+
+def test_no_prompt_that_could_be_made_has_no_cost() -> None:
+    result = check({"huge": HALF_TOO_LONG[4:]}, budget=BUDGET)
+
+    assert result.total[0].cost_percent is None
+    assert "no prompt made" in result.to_junit()
+    [row] = [line for line in str(result).splitlines() if line.startswith("huge")]
+    assert row.split()[-1] == "-"
+
+
+def test_figures_are_rounded_as_they_are_printed() -> None:
+    figures = check({"lockers": CHAT}, budget=BUDGET).total[0]
+
+    assert figures.cost_percent == round(figures.cost_percent or 0, 1)
+    assert f" {figures.cost_percent} %" in str(check({"lockers": CHAT}, budget=BUDGET))
+
+
 def test_a_conversation_without_an_answer_is_skipped_and_named() -> None:
     result = check({"lockers": SHORT, "empty": [HumanMessage("Hello?")]}, budget=BUDGET)
 
