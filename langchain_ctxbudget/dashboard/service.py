@@ -6,6 +6,7 @@ back that was erased since.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -344,7 +345,9 @@ class DashboardService:
             request = Request(settings={"max_context_tokens": budget})
         question = message or _last_question(table)
         prompter = Prompter(self._pipeline.engine, scope)
+        started = time.perf_counter()
         prompt = await adrive(prompter.forecast(question, request))
+        made_in_ms = (time.perf_counter() - started) * 1000
         return await self._answer(
             scope,
             table,
@@ -352,6 +355,7 @@ class DashboardService:
             source="preview",
             at=datetime.now(UTC),
             shown=exact(prompt),
+            made_in_ms=made_in_ms,
         )
 
     async def _kept(self, scope: Scope, table: MessageTable, snapshot: "ContextSnapshot") -> Answer:
@@ -365,6 +369,7 @@ class DashboardService:
             source="snapshot",
             at=snapshot.created_at,
             shown=outlined(snapshot.report, quotes.quoted),
+            made_in_ms=sum(snapshot.report.timings_ms.values()),
         )
 
     async def _texts(self, scope: Scope) -> dict[str, str]:
@@ -398,6 +403,7 @@ class DashboardService:
         source: str,
         at: datetime,
         shown: list[Shown],
+        made_in_ms: float,
     ) -> Answer:
         thresholds = budgets.THRESHOLDS
         if report.usage is not None:
@@ -407,6 +413,8 @@ class DashboardService:
         return {
             "session_id": scope.conversation_id,
             "source": source,
+            "summary": report.to_line(),
+            "made_in_ms": made_in_ms,
             "prompt": shown,
             "positions": _positions(report, table),
             "current_context": report.to_dict(),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 import httpx
 import pytest
@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, 
 from starlette.types import ASGIApp
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import (
     DEMO_EVIDENCE_IDS,
@@ -351,7 +351,7 @@ def test_the_bar_says_what_is_cached_new_and_free(site: Site, asked: Page) -> No
     report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION)["current_context"]
     text = asked.locator("#glance").inner_text().replace(",", "")
     sent = tokens_in(text, r"cached (\d+)") + tokens_in(text, r"new (\d+)")
-    assert 0 <= report["total_tokens"] - sent < 10  # what frames a request is nobody's
+    assert sent == report["total_tokens"]
     assert tokens_in(text, r"(\d+) free") == report["budget_tokens"] - report["total_tokens"]
 
 
@@ -377,11 +377,37 @@ def test_an_address_may_name_a_part(site: Site, visit: Visitor) -> None:
     expect(pressed).to_have_attribute("data-item", evidence)
 
 
+def test_an_address_leads_to_its_part_on_a_phone(site: Site, visit: Visitor) -> None:
+    evidence = DEMO_EVIDENCE_IDS[0]
+    address = f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}&part={evidence}"
+    page = visit(viewport={"width": 390, "height": 844}).opens(address)
+    pressed = parts(page).and_(page.locator("[aria-pressed=true]"))
+    assert 0 < pressed.evaluate(TOP) < page.locator("#why").evaluate(TOP)
+
+
+TOP = "node => node.getBoundingClientRect().top"
+
+
+def test_the_address_names_the_part_that_is_picked(asked: Page) -> None:
+    part = parts(asked).last
+    part.click()
+    name = quote_plus(str(part.get_attribute("data-item")))
+    expect(asked).to_have_url(re.compile(re.escape(f"part={name}")))
+
+
+def test_another_address_of_the_session_is_followed(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, LONG)
+    evidence = DEMO_EVIDENCE_IDS[0]
+    page.goto(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}&part={evidence}")
+    pressed = parts(page).and_(page.locator("[aria-pressed=true]"))
+    expect(pressed).to_have_attribute("data-item", evidence)
+
+
 def test_a_part_says_why_it_is_there(asked: Page) -> None:
     quoted = parts(asked).and_(asked.locator("[data-layer=L5]")).last
     quoted.click()
     expect(quoted).to_have_attribute("aria-pressed", "true")
-    expect(asked.locator("#why")).to_contain_text("L5 Retrieval")
+    expect(asked.locator("#why")).to_contain_text(Layer.RETRIEVAL.full_name)
     expect(asked.locator("#why")).to_contain_text(Reason.RELEVANT.meaning)
 
 
@@ -428,7 +454,7 @@ def other_prompt(site: Site, visit: Visitor, total_of_other_prompt: str) -> Page
 @pytest.fixture(scope="module")
 def total_of_other_prompt(site: Site) -> str:
     preview = site.ask("preview", session_id=LONG, message=DEMO_QUESTION, budget=1_200)
-    return f"{preview['current_context']['total_tokens']:,} tokens"
+    return f"{preview['current_context']['total_tokens']:,}"
 
 
 def test_another_message_and_another_budget_are_looked_at(
@@ -441,7 +467,7 @@ def test_another_message_and_another_budget_are_looked_at(
 def test_an_earlier_prompt_is_looked_at(site: Site, other_prompt: Page) -> None:
     other_prompt.locator("#turns .turn").first.click()
     [first, *_] = site.ask("snapshots", session_id=LONG)["snapshots"]
-    expect(other_prompt.locator("#total")).to_have_text(f"{first['total_tokens']:,} tokens")
+    expect(other_prompt.locator("#total")).to_have_text(f"{first['total_tokens']:,}")
     expect(other_prompt.locator("#facts")).to_contain_text("as far as its texts are kept")
 
 
@@ -518,6 +544,16 @@ def test_a_rule_is_added_and_lifted(site: Site, visit: Visitor) -> None:
     rules.get_by_role("button", name="Lift").click()
     expect(rules).not_to_contain_text("Never name a price.")
     assert site.ask("rules", session_id=TOOLS)["rules"] == []
+
+
+def test_a_rule_is_lifted_where_the_prompt_says_it(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, HOSTILE)
+    site.pipeline.conversation(HOSTILE, user_id=USER).add_rule("Never name a street.")
+    page.locator("#refresh").click()
+    page.locator("#prompt [role=button]").filter(has_text="Never name a street.").click()
+    page.get_by_role("button", name="Lift this rule").click()
+    expect(page.locator("#prompt")).not_to_contain_text("Never name a street.")
+    assert site.ask("rules", session_id=HOSTILE)["rules"] == []
 
 
 def test_what_is_known_is_saved_as_a_text(site: Site, visit: Visitor) -> None:

@@ -19,60 +19,35 @@ const COUNTS = [
 const node = (id) => document.getElementById(id);
 const hint = (text) => el("p", { class: "hint" }, text);
 
-export function showTiles(report) {
+/** What a prompt comes to, in a handful of numbers. */
+export function showNumbers({ current_context: report, made_in_ms: madeIn }) {
   const { total_tokens: total, budget_tokens: budget, own_effective_tokens: own, stability, usage } = report;
-  const { shared_tokens: shared, effective_tokens: effective, turns_to_step: left } = stability;
-  const cached = total - effective > shared / 2 ? shared : 0; // where the cache is cold, it holds nothing of it
-  const whole = count(stability.whole_effective_tokens);
-  const ownCalls = own ? `, ${count(own)} of them for own calls` : "";
-  const steps = left === 0 ? "next turn" : `in ${plural(left ?? 0, "turn")}`;
+  const { cached_tokens: cached, effective_tokens: effective, whole_effective_tokens: whole, turns_to_step: left } = stability;
+  const ownCalls = own ? `, ${count(own)} of it for own calls` : "";
+  const rebuild = left === 0 ? "next turn" : `in ${plural(left ?? 0, "turn")}`;
   fill(
-    node("tiles"),
-    tile("Prompt", `${count(total)} tokens`, `${percent(total / budget, 0)} of a budget of ${count(budget)}`, {
-      id: "total",
-      more: meter(total, budget),
-    }),
-    cached
-      ? tile("Cached", `${count(cached)} tokens`, `${percent(cached / total, 0)} are the beginning of the last prompt, too`)
-      : tile("Cached", "nothing", "no cache has the beginning of it"),
-    tile("Paid for", `${count(effective + own)} tokens${ownCalls}`, `${whole} if everything were sent; a cached token counts a tenth`),
+    node("numbers"),
+    number("Sent", count(total), `of ${count(budget)} tokens`, "total"),
+    number("Cached", count(cached), `${percent(cached / Math.max(1, total), 0)}`),
+    number("New", count(total - cached), `${percent((total - cached) / Math.max(1, total), 0)}`),
+    number("Paid like", count(effective + own), `all messages: ${count(whole)}${ownCalls}`),
+    madeIn ? number("Made in", milliseconds(madeIn), "before the model") : null,
     left === null
-      ? tile("Next compaction", "every turn", "prompts are chosen anew")
-      : tile("Next compaction", steps, `then about ${count(stability.step_tokens)} new tokens`),
-    usage && tile("Usage limit", usage.tier, `${percent(usage.left, 0)} left of the ${LIMITS[usage.limit] ?? usage.limit}`),
+      ? number("Next rebuild", "every turn", "by the settings")
+      : number("Next rebuild", rebuild, `about ${count(stability.step_tokens)} new`),
+    usage && number("Usage limit", usage.tier, `${percent(usage.left, 0)} of ${LIMITS[usage.limit] ?? usage.limit} left`),
   );
 }
 
-const tile = (name, value, note, { id, more } = {}) =>
-  el(
-    "div",
-    { class: "tile" },
-    el("h2", {}, name),
-    el("p", { class: "big", id }, value),
-    el("p", { class: "muted small" }, note),
-    more,
-  );
+const number = (name, value, note, id) =>
+  el("div", {}, el("dt", {}, name), el("dd", { class: "big", id }, value), el("dd", { class: "muted small" }, note));
 
-function meter(total, budget) {
-  const share = percent(Math.min(1, total / budget)).replace(" ", "");
-  return el(
-    "div",
-    {
-      class: "meter",
-      role: "meter",
-      "aria-label": "Budget use",
-      "aria-valuemin": 0,
-      "aria-valuemax": budget,
-      "aria-valuenow": total,
-    },
-    el("span", { css: { width: share } }),
-  );
-}
+const milliseconds = (value) => (value < 10 ? `${value.toFixed(1)} ms` : `${count(Math.round(value))} ms`);
 
 /** How the prompt was made, as far as there is something to say. */
 export function showAccount(report, tier) {
   const { usage, window_tokens: window, output_reserve_tokens: reserve, summaries_waiting: waiting } = report;
-  const took = Object.values(report.timings_ms).reduce((total, value) => total + value, 0);
+  const steps = Object.entries(report.timings_ms).map(([step, took]) => `${step.replaceAll("_", " ")} ${milliseconds(took)}`);
   const lines = [
     ["Divided by", report.allocation_strategy],
     ["History", report.history_strategy.replaceAll("_", " ")],
@@ -83,7 +58,7 @@ export function showAccount(report, tier) {
     ["Limits let in", usage && `knowledge ${tier.tier2_items}, documents ${tier.tier3_mode}, history ${tier.tier4_messages}`],
     ["Own calls", ownCallsOf(report.own_calls)],
     ["Summaries", waiting && `${count(waiting)} still to be written by the model`],
-    ["Time", took && `${count(Math.round(took))} ms`],
+    ["Time", steps.join(", ")],
     ["Repaired", report.repairs.map((repair) => `${repair.kind}: ${repair.detail}`).join("; ")],
     ["Failed", report.failures.join("; ")],
     ["Note", report.notes.join("; ")],

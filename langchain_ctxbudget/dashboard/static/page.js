@@ -1,6 +1,6 @@
 // The dashboard: reads the API, keeps what is looked at, and lets every part of the page draw it.
 
-import { showAccount, showOut, showTiles, showUsage } from "./account.js";
+import { showAccount, showNumbers, showOut, showUsage } from "./account.js";
 import { api } from "./api.js";
 import { addressOf, count, debounced, el, fill, percent, plural, said, visible, when } from "./dom.js";
 import { History } from "./history.js";
@@ -34,18 +34,31 @@ let turn = 0;
 
 const history = new History({ failed, pinned: () => changed("The pin is changed; the next prompt goes by it.") });
 const known = new Known({ failed, changed: () => changed("What is known is changed; the next prompt goes by it.") });
-const prompt = new Prompt({ open: openMessage });
 const rules = new Rules({
   failed,
   open: openMessage,
   changed: () => changed("The rules are changed; the next prompt goes by them."),
 });
+const prompt = new Prompt({ open: openMessage, rules, picked: remember });
 
 /** Where the address says to look: #session=…&message=…&budget=…&part=…, so that it can be kept and shared. */
-const asked = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+function asked() {
+  const { session, message = "", budget, part = null } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  return { session, message, budget: Number(budget) || null, part };
+}
+
+/** Puts into the address what is looked at, with the part that is picked. */
+function remember(part = null) {
+  const more = {
+    ...(view.message && { message: view.message }),
+    ...(view.budget && view.budget !== view.usual && { budget: view.budget }),
+    ...(part && { part }),
+  };
+  window.history.replaceState(null, "", addressOf(view.session, more));
+}
 
 /** Reads everything about a session; what is on the page stays there until the answer has come. */
-async function load(wanted) {
+async function load(wanted, { isFollowed = false } = {}) {
   const mine = (turn += 1);
   const isStill = () => mine === turn;
   node("main").setAttribute("aria-busy", "true");
@@ -59,8 +72,9 @@ async function load(wanted) {
     node("empty").hidden = Boolean(session);
     if (!session) return hide();
     const isOther = session !== view.session;
-    const { message = "", budget = null, part } = asked();
-    if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
+    const { message, budget, part } = asked();
+    if (isOther || isFollowed) Object.assign(view, { message, budget, picked: null });
+    if (isOther) view.usual = null;
     const [{ snapshots, replayed, input_price: price }, next, usage] = await Promise.all([
       api.snapshots(session),
       api.preview(session, view.message, view.budget),
@@ -81,7 +95,7 @@ async function load(wanted) {
     showForm();
     showUsage(usage);
     draw(shown);
-    if (isOther && part && !NARROW.matches) prompt.find(part);
+    if (part && (isOther || isFollowed)) prompt.find(part);
   } catch (problem) {
     if (isStill()) failed(problem, wanted);
   } finally {
@@ -110,12 +124,34 @@ function draw(answer) {
   const kind = answer.source === "snapshot" ? earlier : "the next prompt, as it would be now";
   const id = session?.title === view.session ? "" : [said(view.session), " · "];
   fill(node("facts"), id, `${plural(session?.messages ?? 0, "message")} · ${kind}`);
-  showTiles(report);
+  node("summary").textContent = visible(answer.summary);
+  showNumbers(answer);
+  showJumps();
   showTurns(view, lineOf(view.next.current_context), look);
   prompt.show(answer);
   history.show(report);
   showOut(report);
   showAccount(report, answer.pruning_strategy);
+}
+
+/** What stands where on the page, to get there at once. */
+function showJumps() {
+  const jump = ([id, label]) =>
+    el(
+      "button",
+      { type: "button", data: { key: `jump ${id}` }, on: { click: () => node(id).scrollIntoView({ block: "start" }) } },
+      label,
+    );
+  const parts = [
+    ["turns-title", "Turns"],
+    ["prompt-title", "Word for word"],
+    ["history-title", "Every message"],
+    ["rules-title", `Rules ${count(rules.rules.length)}`],
+    ["out-title", "Left out"],
+    ["known-title", "Known about the user"],
+    ["account-title", "How it was made"],
+  ];
+  fill(node("jumps"), parts.map(jump));
 }
 
 /** Looks at a snapshot, or at the next prompt (null). */
@@ -195,11 +231,7 @@ async function tryOut() {
   const { session } = view;
   view.message = node("message").value.trim();
   view.budget = Math.max(1, Math.round(Number(node("budget").value))) || view.usual;
-  const more = {
-    ...(view.message && { message: view.message }),
-    ...(view.budget !== view.usual && { budget: view.budget }),
-  };
-  window.history.replaceState(null, "", addressOf(session, more));
+  remember();
   node("main").setAttribute("aria-busy", "true");
   try {
     const next = await api.preview(session, view.message, view.budget);
@@ -270,8 +302,11 @@ node("copy").addEventListener("click", async () => {
 });
 node("refresh").addEventListener("click", () => load(view.session ?? asked().session));
 addEventListener("hashchange", () => {
-  const { session } = asked();
-  if (session && session !== view.session) load(session);
+  const { session, message, budget, part } = asked();
+  if (!session) return;
+  const isShown = session === view.session && message === view.message && (budget ?? view.usual) === (view.budget ?? view.usual);
+  if (!isShown) load(session, { isFollowed: true });
+  else if (part) prompt.find(part);
 });
 if (NARROW.matches) node("picker").open = false;
 load(asked().session);

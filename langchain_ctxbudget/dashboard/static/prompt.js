@@ -5,14 +5,15 @@ import { classOf, nameOf, reasonOf, sourceOf } from "./words.js";
 
 const ROLES = { human: "user", ai: "assistant" };
 const FOLDED = 900;
+const NARROW = matchMedia("(max-width: 1000px)"); // there the reason is a sheet at the lower edge
 
 const place = (id) => document.getElementById(id);
 export const roleOf = (role) => ROLES[role] ?? (role || "message");
 
 export class Prompt {
-  /** `open` shows a message in the history. */
-  constructor({ open }) {
-    Object.assign(this, { open, layer: null, picked: null });
+  /** `open` shows a message in the history, `rules` lifts rules, `picked` is told of the part that is picked. */
+  constructor({ open, rules, picked }) {
+    Object.assign(this, { open, rules, told: picked, layer: null, picked: null });
     place("prompt").addEventListener("keydown", (event) => this.steer(event));
   }
 
@@ -26,7 +27,7 @@ export class Prompt {
     this.picked = null;
     place("prompt").classList.toggle("outline", answer.source === "snapshot");
     this.text = answer.prompt
-      .map(({ role, parts }) => `[${roleOf(role)}]\n${parts.map((part) => part.text).join("")}`)
+      .map(({ role, parts }) => `[${roleOf(role)}]\n${parts.map((part) => part.text).join(role === "tools" ? "\n" : "")}`)
       .join("\n\n");
     fill(
       place("prompt"),
@@ -45,7 +46,7 @@ export class Prompt {
       return parts.map((part) => ({ ...part, index, tokens: (tokens * part.text.length) / length }));
     });
     const messageTokens = messages.reduce((sum, { tokens }) => sum + tokens, 0);
-    const cached = inside.reduce((sum, part) => sum + (part.cached ? part.tokens : 0), 0);
+    const { cached_tokens: cached } = this.report.stability;
     const share = (tokens) => `${(tokens / Math.max(budget, total)) * 100}%`;
     const bar = el(
       "div",
@@ -61,27 +62,21 @@ export class Prompt {
         }),
       ),
     );
-    const isKnown = inside.some((part) => part.cached !== null);
     const fresh = messages.findIndex(({ parts }) => parts.some((part) => part.cached === false));
-    const below = isKnown
-      ? [
-          cached
-            ? el("span", { class: "held", css: { width: share(total - messageTokens + cached) } }, el("span", {}, `cached ${count(Math.round(cached))}`))
-            : null,
-          el(
-            "button",
-            {
-              type: "button",
-              class: "link",
-              data: { key: "new" },
-              css: { width: share(messageTokens - cached) },
-              on: { click: () => this.goTo(fresh) },
-            },
-            `new ${count(Math.round(messageTokens - cached))} ↓`,
-          ),
-        ]
-      : [];
-    fill(place("glance"), bar, el("p", { class: "below-bar small" }, below, el("span", { class: "rest muted" }, `${count(Math.max(0, budget - total))} free`)));
+    const words = `new ${count(total - cached)}`;
+    const css = { width: share(total - cached) };
+    const leads = { type: "button", class: "link fresh", data: { key: "new" }, css, on: { click: () => this.goTo(fresh) } };
+    fill(
+      place("glance"),
+      bar,
+      el(
+        "p",
+        { class: "below-bar small" },
+        cached ? el("span", { class: "held", css: { width: share(cached) } }, `cached ${count(cached)}`) : null,
+        fresh < 0 ? el("span", { class: "fresh", css }, words) : el("button", leads, `${words} ↓`),
+        el("span", { class: "rest muted" }, `${count(Math.max(0, budget - total))} free`),
+      ),
+    );
   }
 
   /** Brings the last part that an item, a message for instance, has in the prompt into view, and says why it is there. */
@@ -100,6 +95,8 @@ export class Prompt {
     if (wanted >= 0 && wanted !== this.picked) this.pick(wanted);
     const list = place("prompt");
     list.scrollTop += target.getBoundingClientRect().top - list.getBoundingClientRect().top - 40;
+    // On a narrow window the reason covers the lower half.
+    target.scrollIntoView({ block: NARROW.matches ? "start" : "nearest" });
   }
 
   message({ role, name, tokens, parts }, position, messages) {
@@ -112,6 +109,7 @@ export class Prompt {
       { class: "text" },
       parts.map((part) => this.part(part)),
     );
+    if (role === "tools") text.classList.add("blocks");
     const heading = el(
       "h3",
       {},
@@ -193,13 +191,14 @@ export class Prompt {
     for (const [number, part] of this.parts.entries()) part.setAttribute("aria-pressed", String(number === this.picked));
     this.focusable(this.parts[index]);
     this.explain(isAgain ? null : this.parts[index].dataset);
+    this.told(isAgain ? null : this.parts[index].dataset.item);
   }
 
   /** Says why a part is in the prompt, and what it is from. */
   explain(picked) {
     const item = picked && this.items.get(`${picked.layer} ${picked.item}`);
     place("why").classList.toggle("open", Boolean(item));
-    if (!item) return fill(place("why"), el("p", { class: "muted" }, "Pick a part of the prompt: here stands why it is there."));
+    if (!item) return fill(place("why"), el("p", { class: "muted" }, "Pick a part of the prompt to see why it is there."));
     const position = item.id
       .split(" + ")
       .map((id) => this.positions[id] ?? Number(/^message (\d+)$/.exec(id)?.[1]))
@@ -227,18 +226,17 @@ export class Prompt {
       ),
       scores.length
         ? el(
-            "table",
-            { class: "scores" },
-            el("caption", {}, "Ranked by"),
-            el(
-              "tbody",
-              {},
-              scores.map(([name, value]) => score(name, value, widest)),
-            ),
+            "details",
+            {},
+            el("summary", {}, "What it was ranked by"),
+            el("table", { class: "scores" }, el("tbody", {}, scores.map(([name, value]) => score(name, value, widest)))),
           )
         : null,
       position
         ? el("button", { type: "button", on: { click: () => this.open(position) } }, `Message ${count(position)} in the history`)
+        : null,
+      this.rules.canLift(item.id)
+        ? el("button", { type: "button", class: "danger", on: { click: () => this.rules.lift(item.id) } }, "Lift this rule")
         : null,
       el("button", { type: "button", class: "close", on: { click: () => this.pick(this.picked) } }, "Close"),
     );

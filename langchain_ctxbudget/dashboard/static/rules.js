@@ -38,7 +38,7 @@ export class Rules {
         type: "button",
         class: "danger",
         data: { key: `lift ${rule.id}` },
-        on: { click: () => this.change(() => api.liftRule(this.session, rule.id)) },
+        on: { click: () => this.lift(rule.id) },
       },
       "Lift",
     );
@@ -51,7 +51,7 @@ export class Rules {
         { class: "row" },
         el("span", { class: "muted small" }, origin),
         rule.position === null ? null : look,
-        rule.made_by === "application" ? null : lift,
+        this.canLift(rule.id) ? lift : null,
       ),
     );
   }
@@ -84,6 +84,15 @@ export class Rules {
       el("label", {}, box, " in all sessions"),
       el("button", { type: "submit", data: { key: "add rule" } }, "Add rule"),
     );
+  }
+
+  /** Tells whether this is a rule in force, and none of the application's. */
+  canLift(id) {
+    return this.rules.some((rule) => rule.id === id && rule.made_by !== "application");
+  }
+
+  lift(id) {
+    return this.change(() => api.liftRule(this.session, id));
   }
 
   async add() {

@@ -1,4 +1,4 @@
-// The prompts of a conversation beside each other: layers, budget, what each costs, and where it was written anew.
+// The prompts of a conversation beside each other: layers, budget, what each costs, and which were rebuilt.
 
 import { count, el, fill, money, percent, plural, steered, when } from "./dom.js";
 import { classOf, nameOf } from "./words.js";
@@ -48,9 +48,9 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     const isNext = line.id === null;
     const earlier = replayed ? `Prompt ${lines.length - index} turns ago` : `Prompt of ${when(line.created_at)}`;
     const name = isNext ? "Next prompt" : earlier;
-    const step = line.compaction_step ? ", written anew" : "";
+    const step = line.compaction_step ? ", rebuilt" : "";
     const own = line.own_effective_tokens ? ` (${count(line.own_effective_tokens)} for own calls)` : "";
-    const cost = `${count(paidFor(line))} paid for${own}, ${count(line.whole_effective_tokens)} if everything were sent`;
+    const cost = `paid like ${count(paidFor(line))} new ones${own}; all messages: ${count(line.whole_effective_tokens)}`;
     const at = isNext ? "" : ` (#${count(line.messages)})`;
     const label = `${name}${at}: ${plural(line.total_tokens, "token")}, ${cost}${step}`;
     const isLabelled = index % every === 0 && index < lines.length - 1 - every / 2;
@@ -78,7 +78,7 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
             .map(([layer, tokens]) =>
               el("span", {
                 class: layer ? classOf(layer) : "layer-overhead",
-                title: `${layer ? nameOf(layer) : "tools and framing"}: ${count(tokens)}`,
+                title: `${layer ? nameOf(layer) : "framing"}: ${count(tokens)}`,
                 css: { "flex-grow": tokens },
               }),
             ),
@@ -102,8 +102,8 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
   fill(
     document.getElementById("sum"),
     snapshots.length ? `${plural(snapshots.length, "prompt")}: ${count(sent)} tokens sent, ` : "None is kept.",
-    snapshots.length ? el("strong", {}, `${count(paid)} paid for`) : null,
-    snapshots.length ? `${dollars}, ${percent(paid / Math.max(1, whole), 0)} of what sending everything costs` : null,
+    snapshots.length ? el("strong", {}, `paid like ${count(paid)} new ones`) : null,
+    snapshots.length ? `${dollars}, ${percent(paid / Math.max(1, whole), 0)} of what sending all messages costs` : null,
   );
   fill(
     place,
@@ -121,9 +121,9 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
       "p",
       { class: "hint keys" },
       el("span", {}, el("span", { class: "key limit-key" }), `budget ${count(budget)}`),
-      el("span", {}, el("span", { class: "key effective-key" }), "paid for (of cached tokens a tenth)"),
-      el("span", {}, el("span", { class: "key whole-key" }), "the same if everything were sent"),
-      el("span", {}, "▲ written anew"),
+      el("span", {}, el("span", { class: "key effective-key" }), "paid like so many new tokens"),
+      el("span", {}, el("span", { class: "key whole-key" }), "the same for all messages"),
+      el("span", {}, "▲ rebuilt"),
     ),
     snapshots.length && !replayed
       ? null

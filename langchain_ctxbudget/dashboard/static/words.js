@@ -11,7 +11,7 @@ const OWN_COLOURS = 3;
 const own = [];
 
 export const learnWords = (given) => Object.assign(words, given);
-export const nameOf = (layer) => (layer in words.layers ? `${layer} ${words.layers[layer]}` : layer);
+export const nameOf = (layer) => words.layers[layer] ?? layer;
 export const reasonOf = (reason) => words.reasons[reason] ?? reason;
 export const stateOf = (state) => words.states[state] ?? state;
 export const states = () => Object.keys(words.states);
