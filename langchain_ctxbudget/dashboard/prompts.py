@@ -15,8 +15,9 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget import layers
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, fingerprint, plain_text
-from langchain_ctxbudget.prompt import Content, Prompt
+from langchain_ctxbudget.prompt import Content, Plan, Prompt
 from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
+from langchain_ctxbudget.tools import full_signature
 
 Shown: TypeAlias = dict[str, Any]
 """A message: its role, name, tokens and parts; a part has `layer`, `item`, `text` and `cached`."""
@@ -60,12 +61,14 @@ class Place(IntEnum):
 
 
 def exact(prompt: Prompt) -> list[Shown]:
-    """Returns the messages of a prompt that was just made, word for word."""
+    """Returns the messages of a prompt that was just made, word for word, behind its tools."""
     plan = prompt.plan
     messages = prompt.context.messages
     previous = plan.cached_prompt.messages if plan.cached_prompt else ()
     cached_lengths = _cached_lengths(messages, previous)
     shown: list[Shown] = []
+    if plan.tools.bound:
+        shown.append(_shown_tools(plan))
     for message, pieces, cached in zip(messages, _pieces(prompt), cached_lengths, strict=True):
         text = plain_text(message)
         shown.append(
@@ -77,6 +80,27 @@ def exact(prompt: Prompt) -> list[Shown]:
             }
         )
     return shown
+
+
+def _shown_tools(plan: Plan) -> Shown:
+    """Returns the bound tools, as they stand in front of all messages.
+
+    A cache tells prompts apart by their tools, so it has all of them or none.
+    """
+    is_cached = plan.cached_prompt is not None
+    parts: list[Shown] = []
+    for position in plan.tools.bound:
+        known = plan.tools.known
+        parts.append(
+            {
+                "layer": Layer.TOOLS,
+                "item": known.label_of(position),
+                "text": full_signature(known.tools[position]),
+                "cached": is_cached,
+            }
+        )
+    tokens = sum(plan.extras.values()) - sum(plan.extras_beside_tools.values())
+    return {"role": "tools", "name": None, "tokens": tokens, "parts": parts}
 
 
 def _cached_lengths(

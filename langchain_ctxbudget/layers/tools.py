@@ -113,7 +113,7 @@ def _item(view: View, position: int, status: Status, reason: Reason) -> ReportIt
     if status is Status.INCLUDED and not tokens:
         reason = Reason.LOADED_BY_PROVIDER
     return ReportItem(
-        id=tool.name or f"tool {position + 1}",
+        id=view.tools.known.label_of(position),
         tokens=tokens,
         status=status,
         reason=reason,

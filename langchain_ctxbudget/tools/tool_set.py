@@ -127,6 +127,10 @@ class ToolSet:
             self._tokens[name] = tuple(counter.count_tool(tool.given) for tool in self.tools)
         return self._tokens[name]
 
+    def label_of(self, place: int) -> str:
+        """Returns what the tool at a place is called in reports: its name, or else its number."""
+        return self.tools[place].name or f"tool {place + 1}"
+
     def total_tokens(self, places: Sequence[int], counter: TokenCounter) -> int:
         """Returns the tokens of some of the tools together, the frame that they share included."""
         if not places:
