@@ -138,7 +138,7 @@ LEANS: dict[allocation.Emphasis, Lean] = {
     "balanced": Lean(least_share=0.1, falls=2.0, arc_share=0.03),
     "cache": Lean(least_share=0.35, falls=0.5, arc_share=0.08),
 }
-"""By measurement: docs/internals/retrieval.md shows recall against what prompts cost."""
+"""By measurement: research/retrieval.md shows recall against what prompts cost."""
 
 
 class ElasticAllocation(Parameters):
