@@ -457,6 +457,6 @@ def test_what_broke_a_promise_once_holds(story: Story) -> None:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(40, marks=pytest.mark.slow)])
 def test_every_promise_holds_after_every_operation(examples: int) -> None:
     settings(common, max_examples=examples)(given(story=stories)(play))()

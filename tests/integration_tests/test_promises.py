@@ -25,7 +25,7 @@ SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=10)
-long = settings(common, max_examples=400)
+long = settings(common, max_examples=100)
 
 
 def assembled(

@@ -112,7 +112,7 @@ class Aftermath:
         return f"{self.record.namespace} {self.record.key!r}: {self.record.value}"
 
 
-@pytest.fixture(scope="module", params=range(50))
+@pytest.fixture(scope="module", params=range(20))
 def aftermath(request: pytest.FixtureRequest, conversation: InMemoryStore) -> Aftermath:
     damage = damaged_copy(conversation, request.param)
     errors = []

@@ -1241,7 +1241,7 @@ def marks_of_claims(store: BaseStore) -> list[str]:
     return [item.value["owner"] for item in store.search(place)]
 
 
-@pytest.mark.parametrize("seed", few_are_quick(range(150), 10))
+@pytest.mark.parametrize("seed", few_are_quick(range(60), 10))
 def test_in_whatever_order_users_claim_a_thread_one_gets_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -450,7 +450,7 @@ def check_every_process_agrees(loop: Loop) -> None:
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 quick = settings(common, max_examples=5)
-long = settings(common, max_examples=60)
+long = settings(common, max_examples=30)
 short_loops = loops(most_history=60, most_rounds=6)
 
 

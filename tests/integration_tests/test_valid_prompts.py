@@ -193,7 +193,7 @@ ANY_TRAFFIC: st.SearchStrategy[Any] = st.tuples(
 
 
 @pytest.mark.slow
-@settings(common, max_examples=400)
+@settings(common, max_examples=120)
 @given(traffic=TOOL_TRAFFIC | ANY_TRAFFIC)
 def test_any_traffic_with_any_settings_becomes_accepted_requests(
     prompts: Prompts, traffic: Any

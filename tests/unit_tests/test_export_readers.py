@@ -103,7 +103,7 @@ def test_a_broken_file_is_read_or_refused(records: Any) -> None:
 
 @pytest.mark.slow
 @given(broken(EVERY_RECORD), st.integers(0, 5_000))
-@settings(max_examples=3_000)
+@settings(max_examples=600)
 def test_many_broken_files_are_read_or_refused(records: Any, cut: int) -> None:
     data = json.dumps(records).encode()
 

@@ -63,7 +63,7 @@ def test_every_sentence_comes_back_once(name: str, messages: list[BaseMessage]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 @given(messages=conversations())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_every_sentence_of_many_comes_back_once(name: str, messages: list[BaseMessage]) -> None:
     require_each_sentence_once(name, messages)
 
@@ -122,7 +122,7 @@ def test_a_broken_file_is_read_or_refused(records: list[Any]) -> None:
 
 @pytest.mark.slow
 @given(broken(EVERY_RECORD), st.integers(0, 5_000))
-@settings(max_examples=3_000)
+@settings(max_examples=600)
 def test_many_broken_files_are_read_or_refused(records: list[Any], cut: int) -> None:
     assert is_read_or_refused(json.dumps(records).encode())
     assert is_read_or_refused(as_lines(records)[:cut])
