@@ -18,32 +18,39 @@ MOST_EXCHANGES = 10
 
 
 class Layer(StrEnum):
-    """A layer of the package: its short name in reports, its title, and its colour there.
+    """A layer of the package: its short name in data, its name for readers, and its colours.
 
     A report is looked at long after its prompt, so colours go by name. Layers that are none of
     these, such as an application's own, have their names as titles and take turns with colours.
     """
 
     full_name: str
+    """What a reader calls it: in reports, plots and the dashboard."""
     colour: str
+    """Its colour on a light ground."""
+    colour_on_dark: str
+    """The same hue, lighter, for a dark ground: a terminal, or a page in dark."""
 
-    def __new__(cls, value: str, full_name: str = "", colour: str = "") -> Self:
-        """Takes the short name, the title and the colour."""
+    def __new__(
+        cls, value: str, full_name: str = "", colour: str = "", colour_on_dark: str = ""
+    ) -> Self:
+        """Takes the short name, the name for readers and the two colours."""
         layer = str.__new__(cls, value)
         layer._value_ = value
         layer.full_name = full_name
         layer.colour = colour
+        layer.colour_on_dark = colour_on_dark
         return layer
 
-    IDENTITY = "L0", "Identity", "#555555"
-    PREFERENCES = "L1", "Preferences", "#A375E0"
-    TOPICS = "L2", "Topics", "#428A56"
-    ENTITIES = "L3", "Entities", "#EBCD47"
-    ARC = "L4", "Conversation arc", "#75CBF0"
-    RETRIEVAL = "L5", "Retrieval", "#E8702A"
-    HISTORY = "L6", "History", "#1F4FA3"
-    MESSAGE = "L7", "Message", "#8A1212"
-    TOOLS = "L8", "Tool schemas", "#2F8F8B"
+    IDENTITY = "L0", "System prompt", "#555555", "#9AA1A9"
+    PREFERENCES = "L1", "Rules and preferences", "#A375E0", "#B791EC"
+    TOPICS = "L2", "Topics", "#428A56", "#5FAE75"
+    ENTITIES = "L3", "People and things", "#EBCD47", "#EBCD47"
+    ARC = "L4", "Where things stand", "#75CBF0", "#75CBF0"
+    RETRIEVAL = "L5", "Looked up", "#E8702A", "#F08A4B"
+    HISTORY = "L6", "History", "#1F4FA3", "#6F9AE6"
+    MESSAGE = "L7", "This turn", "#8A1212", "#D76A6A"
+    TOOLS = "L8", "Tools", "#2F8F8B", "#55B5B0"
 
 
 TITLES: dict[str, str] = {layer: layer.full_name for layer in Layer}
@@ -82,7 +89,10 @@ class Reason(ExplainedCode):
     RECENT = "recent", "among the newest messages, which are sent word for word"
     SUMMARY = "summary", "stands for older messages that are not sent themselves"
     PINNED = "pinned", "kept word for word because the application pinned it"
-    IMPORTANT = "important", "kept word for word because it says much, as `keep_important` has it"
+    IMPORTANT = (
+        "important",
+        "kept word for word because it says most, by the setting `keep_important`",
+    )
     SHORTENED = (
         "shortened",
         "sent in short: too large, an old result of a tool, or only to be summarised",
@@ -90,7 +100,7 @@ class Reason(ExplainedCode):
     DROPPED = "dropped", "left out because the application asked for it"
     RELEVANT = "relevant", "found for the current message, and worth its tokens"
     SUPERSEDED = "superseded", "a later statement in this prompt replaces it, and it says so"
-    AS_SENT = "as_sent", "chosen for an earlier message of this stretch, and sent with it again"
+    AS_SENT = "as_sent", "chosen for an earlier message, and sent with it again"
     SUMMARIZED = "summarized", "not sent word for word; a summary in this prompt has read it"
     COMPACTED = (
         "compacted",
@@ -103,7 +113,7 @@ class Reason(ExplainedCode):
     USED_BEFORE = "used_before", "a tool that this conversation has used, so it stays bound"
     NAMED = "named", "a tool that the system prompt names"
     FITS_QUESTION = "fits_question", "a tool that fits the message"
-    FINDS_TOOLS = "finds_tools", "by it the model gets at the tools that are not bound"
+    FINDS_TOOLS = "finds_tools", "lets the model find and call the tools that are not bound"
     NAMES_TOOLS = "names_tools", "names the tools that are not bound, so that the model knows them"
     LOADED_BY_PROVIDER = "loaded_by_provider", "a deferred tool: the provider loads it when asked"
     TO_BE_FOUND = "to_be_found", "a tool that is not bound: `find_tools` finds it"
@@ -112,7 +122,7 @@ class Reason(ExplainedCode):
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
     NEXT_SNAPSHOT = (
         "next_snapshot",
-        "learned since this conversation chose what it shows; waits for its next step",
+        "learned since the last rebuilt prompt; the next rebuilt one shows it",
     )
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from langchain_ctxbudget.messages import plain_text
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.report import plural, with_visible_controls
+from langchain_ctxbudget.report import with_visible_controls
 
 Row: TypeAlias = Sequence[str | Text]
 PREVIEW_LINES = 14
@@ -95,19 +95,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None
 
 
 def print_prompt(context: AssembledContext) -> None:
-    """Prints a prompt: one line that sums it up, its report, and its messages in short."""
-    report = context.report
-    counts = report.coverage_counts()
-    total = plural(sum(counts.values()), "message")
-    milliseconds = sum(report.timings_ms.values())
-    tell(
-        f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: "
-        f"{counts['verbatim']:,} of {total} word for word, {counts['retrieved']:,} looked up, "
-        f"in {milliseconds:,.0f} ms and without a model",
-        style="bold",
-    )
+    """Prints a prompt: its report, and its messages in short."""
     console = Console(highlight=False)
-    console.print(Text(report.to_text(console.width)), soft_wrap=True)
+    console.print(context.report)
     console.print()
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):

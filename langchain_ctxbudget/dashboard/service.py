@@ -45,6 +45,7 @@ from langchain_ctxbudget.pipeline import (
 from langchain_ctxbudget.prompt import NO_OPTIONS, Request, merged_settings
 from langchain_ctxbudget.report import (
     JOINED,
+    SOURCES,
     STATES,
     ContextReport,
     LayerReport,
@@ -72,6 +73,7 @@ WORDS = {
     "layers": {str(layer): title for layer, title in budgets.TITLES.items()},
     "reasons": {str(reason): reason.meaning for reason in Reason},
     "states": {state: style.words for state, style in STATES.items()},
+    "sources": SOURCES,
 }
 LONGEST_ID = 2_000
 """Characters of an id."""

@@ -3,7 +3,7 @@
 They read its plain data and nothing else.
 """
 
-from langchain_ctxbudget.report.colours import STATES, CoverageState
+from langchain_ctxbudget.report.colours import SOURCES, STATES, CoverageState
 from langchain_ctxbudget.report.modes import Cause, Mode
 from langchain_ctxbudget.report.report import (
     LISTED_OMISSIONS,
@@ -19,4 +19,4 @@ from langchain_ctxbudget.report.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.report.wording import JOINED, plural, with_visible_controls
+from langchain_ctxbudget.report.wording import JOINED, percent, plural, with_visible_controls

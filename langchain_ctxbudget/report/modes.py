@@ -1,23 +1,16 @@
 """What a prompt is, compared with the last one, and why: decided in the room `prompt`."""
 
-from enum import StrEnum
-
 from langchain_ctxbudget.budget import ExplainedCode
 
 
-class Mode(StrEnum):
+class Mode(ExplainedCode):
     """What a prompt is, compared with the last one."""
 
-    EXTENDED = "extended"
-    """The last prompt, and more at its end."""
-    REPEATED = "repeated"
-    """The last rebuilt prompt once more, because nothing was said since."""
-    SHORTENED = "shortened"
-    """The last prompt without messages in its middle, and more at its end."""
-    CLIPPED = "clipped"
-    """The last prompt with the large messages since its rebuild in short, and more at its end."""
-    REBUILT = "rebuilt"
-    """Everything in it is chosen anew."""
+    EXTENDED = "extended", "the last prompt with more at its end"
+    REPEATED = "repeated", "the last prompt once more"
+    SHORTENED = "shortened", "the last prompt without its middle, with more at its end"
+    CLIPPED = "clipped", "the last prompt with large messages in short, and more at its end"
+    REBUILT = "rebuilt", "rebuilt"
 
     @property
     def extends_last(self) -> bool:
@@ -33,12 +26,12 @@ class Mode(StrEnum):
 class Cause(ExplainedCode):
     """Why a prompt has its mode."""
 
-    HAS_ROOM = "has_room", "there is room at its end"
-    NOTHING_SAID = "nothing_said", "nothing was said since the last rebuild"
+    HAS_ROOM = "has_room", "there is room"
+    NOTHING_SAID = "nothing_said", "nothing was said since it was rebuilt"
     FULL = "full", "the last prompt is full"
     UNPAID = "unpaid", "it is full, and what was saved so far does not pay for a rebuild"
     NOT_GROWING = "not_growing", "with these settings every prompt is chosen anew"
-    FIRST = "first", "there is no prompt that it could extend"
+    FIRST = "first", "there is no earlier prompt to go on from"
     COLD = "cold", "no cache holds the last prompt any more"
     TURN_OUTGROWN = "turn_outgrown", "the turn has outgrown the room that was planned for it"
     OTHER_MODEL = "other_model", "the last prompt went to another model"

@@ -117,7 +117,7 @@ def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
 
 
 def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the prompts of a conversation in order, and what each shares with the one before."""
+    """Draws the prompts of a conversation in order, and how much of each the one before had."""
     columns: list[Parts] = []
     for report in reports:
         parts = _used(report)
@@ -141,7 +141,7 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
             "v",
             color=INK,
             markersize=5,
-            label="compaction step",
+            label="rewritten",
         )
     shares = [report.stability.prompt_share or 0 for report in reports]
     lower.stairs(shares, edges, fill=True, color=STATES["verbatim"][1], alpha=0.75)
@@ -152,8 +152,8 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     _tidy(upper, THOUSANDS, "tokens")
     _tidy(lower, PERCENT, "as before", "prompt")
     upper.legend(handles=[*samples, *layers[::-1]], **BESIDE)
-    counted = f"{plural(len(reports), 'prompt')}, {plural(len(rebuilt), 'compaction step')}"
-    return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
+    counted = f"{plural(len(reports), 'prompt')}, {len(rebuilt):,} of them rewritten"
+    return _headline(figure, f"{counted}; below: how much of a prompt the last one had")
 
 
 def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above

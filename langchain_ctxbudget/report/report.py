@@ -1,14 +1,15 @@
 """The account of one prompt as plain data: items with reasons, and tokens that add up.
 
-It is shown as a text chart and as a card for notebooks (`chart.py`), and in words (`wording.py`).
+It is shown with bars, as text and as a card for notebooks (`chart.py`), and in words
+(`wording.py`).
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -25,11 +26,15 @@ from langchain_ctxbudget.budget import (
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import ValueKind, clipped
 from langchain_ctxbudget.providers import Repair
-from langchain_ctxbudget.report.chart import render_chart, render_html
+from langchain_ctxbudget.report.chart import render_html, render_terminal, render_text
 from langchain_ctxbudget.report.colours import CoverageState
 from langchain_ctxbudget.report.receipt import numbers_of
 from langchain_ctxbudget.report.wording import explained, in_a_line
 from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
 
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
@@ -339,8 +344,12 @@ class ContextReport:
         return in_a_line(self)
 
     def to_text(self, width: int = 80) -> str:
-        """Draws a bar chart for terminals and logs, at least 56 columns wide."""
-        return render_chart(self, width)
+        """Draws the report for logs: a sentence, bars and facts, at least 56 columns wide."""
+        return render_text(self, width)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterator["Text"]:
+        """Lets `rich` print the report in colour, as wide as its terminal."""
+        yield render_terminal(self, options.max_width)
 
     def __str__(self) -> str:
         return self.to_text()

@@ -1,10 +1,12 @@
-"""What a report says in words: the facts below its chart, and the explanation of one item."""
+"""What a report says in words: one sentence, the facts below its bars, one item explained."""
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.budget import Status
-from langchain_ctxbudget.report.colours import STATES, label_of
+from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.report.colours import SOURCES, STATES, STATUSES, label_of
 from langchain_ctxbudget.report.modes import Cause, Mode
 
 if TYPE_CHECKING:
@@ -18,6 +20,17 @@ if TYPE_CHECKING:
 
 JOINED = " + "
 """Stands between the ids of a call and its results, which are one item."""
+REMEDIES: Mapping[Reason, str] = {
+    Reason.NO_ROOM: "a larger `max_context_tokens` has room for it",
+    Reason.RANKED_LOWER: "a larger `max_context_tokens` has room for it",
+    Reason.NOT_COMPILED: "its text is still compiled; `flush` waits for it",
+    Reason.NEXT_SNAPSHOT: "the next rebuilt prompt shows it",
+    Reason.USAGE_LIMIT: "little of a usage limit is left; `force_include` lets it in",
+    Reason.TO_BE_FOUND: "`find_tools` finds it; a larger `tool_tokens` binds more",
+    Reason.COMPRESSED: "a larger `max_context_tokens` has room for it",
+    Reason.PRUNED: "a larger `max_context_tokens` has room for it",
+}
+"""How something that was left out can be had, by the reason for which it was."""
 MOST_TURNS_AHEAD = 20
 """Turns; a rebuild that is further away is not mentioned."""
 LEAST_SCORE = 0.005
@@ -42,25 +55,66 @@ def with_visible_controls(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: _PICTURES.get(match[0], f"\\u{ord(match[0]):04x}"), text)
 
 
+def percent(share: float) -> str:
+    """Returns a share in whole percent, such as `91 %`; a part is neither `0 %` nor `100 %`."""
+    whole = round(share * 100)
+    if share < 1:
+        whole = min(whole, 99)
+    if share > 0 and whole == 0:
+        return "<1 %"
+    return f"{whole} %"
+
+
+def summed_up(report: "ContextReport") -> str:
+    """Returns one sentence about a prompt: its size, its messages, its cache, and its cost."""
+    size = f"{report.total_tokens:,} of {report.budget_tokens:,} tokens"
+    if report.forecast:
+        size = f"Forecast: {size}"
+    parts = [*_messages_sent(report), _cached(report.stability, report.total_tokens)]
+    parts.append(f"paid like {report.turn_effective_tokens:,}")
+    return f"{size}: {', '.join(parts)}"
+
+
+def _messages_sent(report: "ContextReport") -> Iterator[str]:
+    """Yields which messages of the conversation are in the prompt, in words."""
+    counts = report.coverage_counts()
+    verbatim = counts["verbatim"]
+    if verbatim and verbatim == sum(counts.values()):
+        yield f"{plural(verbatim, 'message')} so far, all word for word"
+        return
+    if counts["retrieved"]:
+        yield f"{plural(counts['retrieved'], 'old message')} looked up"
+    if verbatim:
+        yield f"{verbatim:,} newest word for word"
+
+
+def _cached(stability: "Stability", total_tokens: int) -> str:
+    if not stability.cached_tokens:
+        return "nothing cached"
+    return f"{percent(stability.cached_tokens / total_tokens)} cached"
+
+
 def facts(report: "ContextReport") -> list[tuple[str, str]]:
-    """Returns the labels and texts that stand below a chart, in order."""
+    """Returns the labels and texts that stand below the bars, in order."""
     lines = [
-        ("Topics", ", ".join(report.topics)),
-        ("Entities", ", ".join(report.entities)),
-        ("Predicted", _prediction(report)),
-        ("Ready", _readiness(report)),
-        ("Settings", _settings(report)),
-        ("Strategy", report.allocation_strategy),
-        ("History", _history(report)),
-        ("Stable", _stable_zone(report.stability)),
-        ("Cost", _cost(report)),
+        ("About", ", ".join((*report.topics, *report.entities))),
+        ("Expected", _prediction(report)),
+        ("Messages", _messages(report)),
+        ("Left out", _left_out_messages(report)),
+        *(("Left out", text) for text in _left_out_items(report)),
+        ("Lost", _lost(report)),
+        ("Prompt", _mode(report.stability)),
+        ("Paid", _cost(report)),
+        ("Next", _next_rebuild(report.stability)),
         ("Own calls", _own_calls(report)),
         ("Counted", _counting(report)),
-        ("Corrected", _correction(report)),
         ("Window", _window(report)),
-        ("Reserve", _reserve_without_window(report)),
-        ("Usage", _usage(report.usage)),
+        ("Answer", _reserve_without_window(report)),
+        ("Limit", _usage(report.usage)),
         ("Summaries", _summaries(report)),
+        ("Compiled", _compiled(report)),
+        ("Strategy", report.allocation_strategy),
+        ("Settings", _settings(report)),
         ("Squeezed", _last_resort(report)),
     ]
     lines += [
@@ -69,7 +123,6 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
     ]
     lines += [("Failed", failure) for failure in report.failures]
     lines += [("Note", note) for note in report.notes]
-    lines.append(("Lost", _lost(report)))
     lines.append(("Time", _timings(report)))
     return [(label, text) for label, text in lines if text]
 
@@ -78,59 +131,83 @@ def _prediction(report: "ContextReport") -> str:
     if not report.predicted:
         return ""
     confirmed = {*report.topics, *report.entities}.intersection(report.predicted)
-    return f"{', '.join(report.predicted)}; {len(confirmed)} came up"
+    return f"{', '.join(report.predicted)}, by what is open; {len(confirmed)} came up"
 
 
-def _readiness(report: "ContextReport") -> str:
+def _compiled(report: "ContextReport") -> str:
+    """Tells of how many texts about the user were ready before the message came."""
     parts = []
     for layer, hits in report.cache_hits.items():
-        parts.append(f"{hits} of {hits + report.cache_misses[layer]} in {layer}")
-    return ", ".join(parts)
+        parts.append(f"{hits} of {hits + report.cache_misses[layer]} for {label_of(layer)}")
+    if not parts:
+        return ""
+    return f"texts that were ready: {', '.join(parts)}"
 
 
 def _settings(report: "ContextReport") -> str:
     if len(report.settings_from) == 1:
         return ""
-    return " < ".join(report.settings_from)
+    return f"from {', then '.join(report.settings_from)}; a later one wins"
 
 
-def _history(report: "ContextReport") -> str:
+def _messages(report: "ContextReport") -> str:
     if not report.coverage:
-        return "no messages yet"
+        return "none before this turn"
     counts = report.coverage_counts()
     states = [
         f"{counts[state]:,} {style.words}" for state, style in STATES.items() if counts[state]
     ]
-    messages = plural(sum(counts.values()), "message")
-    return f"{report.history_strategy}: {messages}: {', '.join(states)}"
+    return f"{plural(sum(counts.values()), 'message')}: {', '.join(states)}"
 
 
-def _stable_zone(stability: "Stability") -> str:
-    zone = f"{stability.stable_zone_tokens:,} tokens in the stable zone"
-    if stability.shared_tokens is None:
-        return f"{zone}; first prompt of this conversation"
-    shared = f"{stability.stable_zone_share:.0%} of it as in the previous prompt"
-    text = f"{zone}, {shared} ({stability.prompt_share:.0%} of the whole)"
-    if stability.compaction_step:
-        is_extended = stability.mode not in ("", Mode.REBUILT)
-        text += ", part of it written anew" if is_extended else ", a compaction step"
-    for cause in Cause:
-        if cause == stability.cause:
-            text += f"; {stability.mode}: {cause.meaning}"
-    return text
+def _left_out_messages(report: "ContextReport") -> str:
+    """Says how the messages that are not in the prompt can be had."""
+    counts = report.coverage_counts()
+    if not counts["omitted"] + counts["summarized"]:
+        return ""
+    return (
+        "the recall tool quotes every message; `pin` keeps one in; "
+        "a larger `max_context_tokens` sends more"
+    )
+
+
+def _left_out_items(report: "ContextReport") -> Iterator[str]:
+    """Yields what else is left out, and how it can be had; messages are told of by themselves."""
+    for layer in report.layers:
+        if layer.layer in (Layer.HISTORY, Layer.RETRIEVAL):
+            continue
+        counts = Counter(layer.more_omitted)
+        counts.update(item.reason for item in layer.items if item.status is Status.OMITTED)
+        for reason, remedy in REMEDIES.items():
+            if counts[reason]:
+                yield f"{counts[reason]:,} of {label_of(layer.layer)}: {remedy}"
+
+
+def _mode(stability: "Stability") -> str:
+    """Says whether the prompt extends the last one, and why; empty in older reports."""
+    meanings = {str(code): code.meaning for code in (*Mode, *Cause)}
+    if not {stability.mode, stability.cause} <= meanings.keys():
+        return ""
+    return f"{meanings[stability.mode]}, because {meanings[stability.cause]}"
 
 
 def _cost(report: "ContextReport") -> str:
+    """Says what is cached, what is new, and what both cost together."""
     stability = report.stability
-    cost = f"{report.turn_effective_tokens:,} effective tokens"
+    new_tokens = report.total_tokens - stability.cached_tokens
+    cost = f"{stability.cached_tokens:,} tokens cached, {new_tokens:,} new: "
+    cost += f"paid like {report.turn_effective_tokens:,} new ones"
     if report.own_effective_tokens:
         cost += f", {report.own_effective_tokens:,} of them for own calls"
-    cost += f", {stability.whole_effective_tokens:,} for sending everything"
+    return f"{cost}; every message: {stability.whole_effective_tokens:,}"
+
+
+def _next_rebuild(stability: "Stability") -> str:
     turns = stability.turns_to_step
     if turns is None or turns > MOST_TURNS_AHEAD:
-        return cost
-    when = f"in about {plural(turns, 'turn')}" if turns else "next"
-    return f"{cost}; {when} a step of about {stability.step_tokens:,}"
+        return ""
+    when = f"in about {plural(turns, 'turn')}" if turns else "next turn"
+    return f"rebuilt {when}, with about {stability.step_tokens:,} new tokens"
 
 
 def _own_calls(report: "ContextReport") -> str:
@@ -152,14 +229,11 @@ def _own_calls(report: "ContextReport") -> str:
 
 
 def _counting(report: "ContextReport") -> str:
-    how = "exact" if report.count_mode == "exact" else "estimated, with a margin"
-    return f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"
-
-
-def _correction(report: "ContextReport") -> str:
+    how = "exactly" if report.count_mode == "exact" else "estimated, with a margin,"
+    text = f"{how} with {report.tokenizer}"
     if report.uncorrected_tokens == report.total_tokens:
-        return ""
-    return f"by observed usage; {report.uncorrected_tokens:,} without it"
+        return text
+    return f"{text}; {report.uncorrected_tokens:,} tokens before the reported usage corrected it"
 
 
 def _window(report: "ContextReport") -> str:
@@ -184,9 +258,9 @@ def _usage(usage: "UsageState | None") -> str:
         return ""
     used = _amount(usage.used, usage.limit)
     allowed = _amount(usage.allowed, usage.limit)
-    text = f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used)"
+    text = f"{usage.tier}: {percent(usage.left)} of {usage.limit} left ({used} of {allowed} used)"
     if usage.forced:
-        text += f"; {', '.join(usage.forced)} forced"
+        text += f"; `force_include` lets in {', '.join(usage.forced)}"
     return text
 
 
@@ -206,14 +280,14 @@ def _summaries(report: "ContextReport") -> str:
         f"{plural(lines, 'line')} by {author}" for author, lines in report.summary_lines.items()
     ]
     if report.summaries_waiting:
-        parts.append(f"{plural(report.summaries_waiting, 'span')} still to be written")
+        parts.append(f"{plural(report.summaries_waiting, 'span')} of messages not summed up yet")
     return ", ".join(parts)
 
 
 def _last_resort(report: "ContextReport") -> str:
     if not report.last_resort:
         return ""
-    return f"{', '.join(report.last_resort)}: it did not fit otherwise"
+    return f"{', '.join(report.last_resort)}; without that it would be over its budget"
 
 
 def _lost(report: "ContextReport") -> str:
@@ -223,19 +297,12 @@ def _lost(report: "ContextReport") -> str:
     values = [f"{lost.value or lost.kind} ({lost.reference})" for lost in report.lost_values]
     if report.more_lost_values:
         values.append(f"and {report.more_lost_values:,} more")
-    return f"{', '.join(values)}; the last prompt had them, recall quotes the messages"
+    return f"{', '.join(values)}: in the last prompt, not in this one; the recall tool quotes them"
 
 
 def in_a_line(report: "ContextReport") -> str:
-    """Returns a line about the size of a prompt, its mode, its cache, and what it leaves out."""
-    stability = report.stability
-    parts = [f"{report.total_tokens:,} of {report.budget_tokens:,} tokens"]
-    if stability.mode:
-        parts[0] += f", {stability.mode}"
-    for cause in Cause:
-        if cause == stability.cause:
-            parts[0] += f": {cause.meaning}"
-    parts.append(f"{stability.cached_tokens:,} cached")
+    """Returns one line about a prompt: its sentence, its mode, and what is missing in it."""
+    parts = [summed_up(report), _mode(report.stability)]
     omitted = report.coverage_counts()["omitted"]
     if omitted:
         parts.append(f"{plural(omitted, 'message')} left out")
@@ -244,12 +311,12 @@ def in_a_line(report: "ContextReport") -> str:
         parts.append(f"{plural(lost, 'value')} lost")
     if report.failures:
         parts.append(plural(len(report.failures), "failure"))
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))
 
 
 def _timings(report: "ContextReport") -> str:
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
-    return f"{sum(report.timings_ms.values()):.1f} ms ({steps})"
+    return f"{sum(report.timings_ms.values()):.1f} ms ({steps.replace('_', ' ')})"
 
 
 def explained(report: "ContextReport", subject: str | int) -> list[str]:
@@ -282,7 +349,8 @@ def _message_lines(report: "ContextReport", position: int) -> list[str]:
 
 
 def _item_lines(layer: "LayerReport", item: "ReportItem") -> list[str]:
-    place = ", ".join(filter(None, (label_of(layer.layer), item.source, item.status)))
+    source = SOURCES.get(item.source, item.source)
+    place = ", ".join(filter(None, (label_of(layer.layer), source, STATUSES[item.status])))
     cost = plural(item.tokens, "token")
     if item.status is Status.OMITTED:
         cost = f"it would have cost {cost}"

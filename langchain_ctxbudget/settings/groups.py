@@ -141,7 +141,7 @@ class BudgetSettings(SettingsGroup):
     """What comes first where both cannot be had: finding what was said before (`"recall"`: history
     gives way to retrieval), or prompts that begin as the last one did (`"cache"`)."""
     depth: Depth = "standard"
-    """How much topics and retrieval would like; in the profile `seed` the arc, too."""
+    """How much room topics and what is looked up ask for; in the profile `seed` the arc, too."""
     prioritize_history: Flag = True
     """True: dialogue comes before knowledge when both want the same tokens."""
 

@@ -407,7 +407,7 @@ def test_a_part_says_why_it_is_there(asked: Page) -> None:
     quoted = parts(asked).and_(asked.locator("[data-layer=L5]")).last
     quoted.click()
     expect(quoted).to_have_attribute("aria-pressed", "true")
-    expect(asked.locator("#why")).to_contain_text(Layer.RETRIEVAL.full_name)
+    expect(asked.locator("#why")).to_contain_text("Looked up")
     expect(asked.locator("#why")).to_contain_text(Reason.RELEVANT.meaning)
 
 

@@ -13,7 +13,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline import Prompter
 from langchain_ctxbudget.prompt import CHANNELS
-from langchain_ctxbudget.report import Cause, ContextReport, Stability
+from langchain_ctxbudget.report import Cause, ContextReport, Mode, Stability
 from langchain_ctxbudget.stores import Scope
 
 ADA = {"user_id": "ada", "conversation_id": "c1"}
@@ -123,7 +123,9 @@ def test_the_report_says_it_in_words() -> None:
     pipeline = ContextPipeline()
     talk(pipeline, "My bike is blue.")
 
-    assert "extended: there is room at its end" in talk(pipeline, "My car is red.").to_text()
+    told = talk(pipeline, "My car is red.").to_text()
+
+    assert "Prompt     the last prompt with more at its end, because there is room" in told
 
 
 STABLE = Stability(
@@ -135,19 +137,19 @@ STABLE = Stability(
 )
 
 
-@pytest.mark.parametrize(
-    ("mode", "cause", "words"),
-    [
-        ("rebuilt", "cold", "a compaction step; rebuilt: no cache holds the last prompt any more"),
-        ("extended", "has_room", "part of it written anew; extended: there is room at its end"),
-        ("", "", "(40% of the whole), a compaction step"),
-    ],
-)
-def test_what_was_written_anew_is_called_by_its_mode(mode: str, cause: str, words: str) -> None:
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("cause", Cause)
+def test_every_mode_is_told_with_its_cause(mode: Mode, cause: Cause) -> None:
     report = talk(ContextPipeline(), "My bike is blue.")
     changed = replace(report, stability=replace(STABLE, mode=mode, cause=cause))
 
-    assert words in " ".join(changed.to_text().split())
+    assert f"{mode.meaning}, because {cause.meaning}" in changed.to_line()
+
+
+def test_an_older_report_tells_no_mode() -> None:
+    report = talk(ContextPipeline(), "My bike is blue.")
+
+    assert "Prompt " not in replace(report, stability=STABLE).to_text()
 
 
 def test_a_report_that_was_stored_before_says_nothing_of_it() -> None:

@@ -76,8 +76,8 @@ def test_the_words_tell_it(report: ContextReport) -> None:
     assert fact(report, "Own calls") == (
         "1 call since the last prompt (1 for learning): 700 tokens of input, 30 of output, $0.0010"
     )
-    cost = f"{report.turn_effective_tokens:,} effective tokens, 500 of them for own calls, "
-    assert fact(report, "Cost").startswith(cost)
+    paid = f"paid like {report.turn_effective_tokens:,} new ones, 500 of them for own calls;"
+    assert paid in fact(report, "Paid")
 
 
 def test_a_report_in_json_has_it(report: ContextReport) -> None:
@@ -98,7 +98,7 @@ def test_without_a_call_no_words_tell_any() -> None:
         report = next_report(pipeline)
 
     assert fact(report, "Own calls") == ""
-    assert "own calls" not in fact(report, "Cost")
+    assert "own calls" not in fact(report, "Paid")
 
 
 def test_a_call_that_sums_up_is_told_apart() -> None:

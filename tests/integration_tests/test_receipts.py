@@ -340,7 +340,7 @@ def test_a_stream_has_the_numbers_as_a_custom_event() -> None:
     [event] = agent.stream({"messages": [("human", "Hello")]}, agents.CONFIG, stream_mode="custom")
 
     told = event["ctxbudget"]
-    assert told["line"].startswith(f"{told['total_tokens']} of 1,500 tokens, rebuilt: ")
+    assert told["line"].startswith(f"{told['total_tokens']} of 1,500 tokens: ")
     assert "report" not in told
 
 

@@ -624,7 +624,7 @@ def test_a_report_tells_topics_entities_strategies_and_hits(
 
 
 @pytest.mark.parametrize(
-    "part", ["CONTEXT BUDGET", "L0 Identity", "L7 Message", "Prisma ORM", "2 of 2 in L1"]
+    "part", ["System prompt", "This turn", "Prisma ORM", "2 of 2 for Rules and preferences"]
 )
-def test_the_chart_shows_layers_topics_and_hits(context: AssembledContext, part: str) -> None:
+def test_the_text_shows_layers_topics_and_hits(context: AssembledContext, part: str) -> None:
     assert part in context.report.to_text()

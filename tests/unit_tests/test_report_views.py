@@ -1,53 +1,121 @@
-"""A report as people see it: a chart in a terminal, a card in a notebook, and in words."""
+"""A report as people see it: in logs, in a terminal, as a card in a notebook, and in words."""
 
 import html
 import re
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
+from importlib import resources
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
 
-from langchain_ctxbudget.budget import Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.report import ReportItem
-from langchain_ctxbudget.report.chart import EMPTY, FULL, render_chart, render_html
+from langchain_ctxbudget.report import CoverageRange, ReportItem, percent
+from langchain_ctxbudget.report.chart import FULL, render_html
+from langchain_ctxbudget.report.colours import CUSTOM_COLOURS, STATUSES, on_dark
+from tests.unit_tests import test_report as made
 from tests.unit_tests.test_report import example, reports
 
-ROW = re.compile(
-    rf"^(?P<label>[^{FULL}{EMPTY}]+)(?P<bar>[{FULL}{EMPTY}]+) "
-    r"+(?P<used>-?[\d,]+)(?: +-?[\d.]+%)?(?: +(?P<given>[\d,]+))?$"
-)
+ROW = re.compile(rf"^(?P<label>\S.*?) +(?P<used>-?[\d,]+) +<?-?[\d]+ %(?:  (?P<bar>{FULL}*))?$")
 CONTROL_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]")
 
 
 def rows(text):
-    """The rows of a chart that have a bar."""
-    matches = map(ROW.match, text.splitlines())
-    return [match for match in matches if match]
+    """The rows of a report that have tokens; what is free comes last."""
+    _, between, _ = text.split("\n\n", 2)
+    return [ROW.match(line) for line in between.splitlines()]
 
 
 def used_tokens(text):
-    """The used tokens of layers and overhead, and of the total, which comes last."""
+    """The tokens of layers and overhead, and those that are free, which come last."""
     return [int(row["used"].replace(",", "")) for row in rows(text)]
 
 
-# A chart in a terminal
+# In logs
 
 
 @settings(deadline=None, max_examples=15)
 @given(reports(), st.integers(56, 140))
-def test_a_chart_adds_up_to_its_total_within_its_columns(report, width):
-    chart = render_chart(report, width)
+def test_rows_add_up_to_the_budget_within_the_columns(report, width):
+    text = report.to_text(width)
 
-    *parts, total = used_tokens(chart)
+    *parts, free = used_tokens(text)
     assert sum(parts) == report.total_tokens
-    assert total == report.total_tokens
-    ends_of_numbers = {row.end("used") for row in rows(chart)}
+    assert sum(parts) + free == report.budget_tokens
+    ends_of_numbers = {row.end("used") for row in rows(text)}
     assert len(ends_of_numbers) == 1, "numbers stand below each other"
-    assert max(map(cell_len, chart.split("\n"))) <= width
+    assert max(map(cell_len, text.split("\n"))) <= width
+
+
+def test_what_takes_no_tokens_has_no_row():
+    assert [row["label"] for row in rows(example().to_text())] == ["History", "Framing", "Free"]
+
+
+@pytest.mark.parametrize("which", Layer)
+def test_a_layer_is_called_by_its_name_alone(which):
+    text = example(layers=(made.layer(which, [made.item()]),)).to_text()
+
+    assert rows(text)[0]["label"] == which.full_name
+    assert not re.search(r"\bL\d\b", text)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0, "0 %"), (0.001, "<1 %"), (0.914, "91 %"), (0.999, "99 %"), (1, "100 %")],
+)
+def test_a_part_is_neither_nothing_nor_all(share, words):
+    assert percent(share) == words
+
+
+# The sentence on top
+
+
+CACHED = {"cached_tokens": 9, "effective_tokens": 7}
+
+
+def sentence(**changes):
+    report = example(**changes)
+    return " ".join(report.to_text().partition("\n\n")[0].split())
+
+
+def covered(*parts):
+    """Messages in the given states, so many of each, in a row."""
+    ranges = []
+    last = 0
+    for state, count in parts:
+        ranges.append(CoverageRange(first=last + 1, last=last + count, state=state))
+        last += count
+    return {"coverage": tuple(ranges)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            covered(("omitted", 50), ("retrieved", 5), ("verbatim", 3)),
+            ": 5 old messages looked up, 3 newest word for word, ",
+        ),
+        (covered(("verbatim", 3)), ": 3 messages so far, all word for word, "),
+        (covered(), "15 of 1,000 tokens: nothing cached, "),
+        ({"forecast": True}, "Forecast: 15 of 1,000 tokens: "),
+        ({"stability": replace(example().stability, **CACHED)}, ", 60 % cached, paid like 7"),
+        ({"own_effective_tokens": 5}, ", paid like 5"),
+    ],
+    ids=["compacted", "whole", "first", "forecast", "cached", "own calls"],
+)
+def test_the_first_sentence_says_what_is_sent_and_paid(changes, words):
+    assert words in sentence(**changes)
+
+
+def test_a_line_for_logs_begins_with_the_same_sentence():
+    assert example().to_line().startswith(sentence())
+
+
+# The facts
 
 
 WINDOW = {
@@ -61,26 +129,112 @@ WINDOW = {
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, "History    full: 40 messages: 1 retrieved, 39 behind the summary"),
-        ({}, "Stable     5 tokens in the stable zone; first prompt of this conversation"),
+        ({}, "Messages   40 messages: 1 looked up, 39 summed up"),
+        (covered(), "Messages   none before this turn"),
         (
-            {"count_mode": "estimated"},
-            "Counted    estimated, with a margin (o200k_base), 1 new text",
+            {"stability": replace(example().stability, **CACHED, whole_effective_tokens=80)},
+            "Paid       9 tokens cached, 6 new: paid like 7 new ones; every message: 80",
         ),
+        (
+            {"stability": replace(example().stability, turns_to_step=3, step_tokens=400)},
+            "Next       rebuilt in about 3 turns, with about 400 new tokens",
+        ),
+        ({}, "Counted    exactly with o200k_base"),
+        ({"count_mode": "estimated"}, "Counted    estimated, with a margin, with o200k_base"),
         (WINDOW, "Window     8,000 tokens (vLLM), 5 tokens kept free for the answer"),
         (
-            {"forecast": True},
-            "CONTEXT BUDGET (forecast)                                           1,000 tokens",
+            {"timings_ms": {"open": 1.0, "compute_budget": 2.5}},
+            "Time       3.5 ms (open 1.0, compute budget 2.5)",
         ),
         (
-            {"timings_ms": {"open": 1.0, "assemble": 2.5}},
-            "Time       3.5 ms (open 1.0, assemble 2.5)",
+            {"settings_from": ("pipeline", "user", "call")},
+            "Settings   from pipeline, then user, then call; a later one wins",
         ),
     ],
-    ids=["history", "stable zone", "counting", "window", "forecast", "time"],
+    ids=[
+        "messages",
+        "no messages",
+        "paid",
+        "next",
+        "counted",
+        "estimated",
+        "window",
+        "time",
+        "settings",
+    ],
 )
-def test_the_chart_says_what_happened(changes, line):
-    assert line in render_chart(example(**changes), 80).splitlines()
+def test_a_fact_says_what_happened(changes, line):
+    assert line in example(**changes).to_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            covered(("omitted", 2), ("verbatim", 1)),
+            "the recall tool quotes every message; `pin` keeps one in; a larger",
+        ),
+        (
+            {"layers": (made.layer(Layer.TOPICS, more={Reason.NO_ROOM: 3}),)},
+            "3 of Topics: a larger `max_context_tokens` has room for it",
+        ),
+        (
+            {"layers": (made.layer(Layer.TOOLS, more={Reason.TO_BE_FOUND: 40}),)},
+            "40 of Tools: `find_tools` finds it; a larger `tool_tokens` binds more",
+        ),
+    ],
+    ids=["messages", "no room", "tools"],
+)
+def test_what_is_left_out_is_told_with_how_to_get_it(changes, words):
+    told = " ".join(example(**changes).to_text().split())
+
+    assert f"Left out {words}" in told
+
+
+def test_a_prompt_with_everything_leaves_nothing_out():
+    assert "Left out" not in example(**covered(("verbatim", 3))).to_text()
+
+
+# In a terminal
+
+
+def printed(report, **options):
+    console = Console(force_terminal=True, width=90, **options)
+    with console.capture() as capture:
+        console.print(report)
+    return capture.get()
+
+
+def test_a_terminal_shows_a_layer_in_its_colour():
+    red, green, blue = bytes.fromhex(Layer.HISTORY.colour_on_dark[1:])
+
+    assert f"38;2;{red};{green};{blue}m{FULL}" in printed(example(), color_system="truecolor")
+
+
+def test_there_is_no_colour_where_none_is_wanted():
+    assert "\x1b[3" not in printed(example(), color_system="truecolor", no_color=True)
+
+
+def test_what_is_no_terminal_gets_the_plain_text():
+    console = Console(width=90, force_terminal=False)
+    with console.capture() as capture:
+        console.print(example())
+
+    assert capture.get().rstrip("\n") == example().to_text(90)
+
+
+STYLES = resources.files("langchain_ctxbudget.dashboard").joinpath("static/layers.css")
+COLOURS = {f"L{number}": which.colour for number, which in enumerate(Layer)} | {
+    f"own{number}": colour for number, colour in enumerate(CUSTOM_COLOURS)
+}
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_the_dashboard_has_the_same_colours(name):
+    light = COLOURS[name]
+    pair = f"light-dark({light}, {on_dark(light)})".lower()
+
+    assert f".layer-{name} {{ --layer: {pair}; }}" in STYLES.read_text("utf-8")
 
 
 # A card in a notebook
@@ -127,9 +281,8 @@ class Card(HTMLParser):
         return pairs
 
     def used(self):
-        """The used tokens of layers and overhead, and of the total, which comes last."""
-        chart, _, _ = "".join(self.texts).partition("\n\n")
-        return used_tokens(chart)
+        """The tokens of layers and overhead, and those that are free, which come last."""
+        return used_tokens("".join(self.texts))
 
     def items(self):
         """The texts of all lines behind the fold."""
@@ -156,11 +309,11 @@ def counts_of_more_omissions(report):
 def test_a_card_adds_up_and_has_nothing_that_acts_or_is_loaded(report):
     card = Card(render_html(report))
 
-    *parts, total = card.used()
+    *parts, free = card.used()
     assert sum(parts) == report.total_tokens
-    assert total == report.total_tokens
+    assert sum(parts) + free == report.budget_tokens
     assert_every_item_is_listed(report, card.items())
-    assert card.names_of_elements <= {"pre", "span", "details", "summary", "div"}
+    assert card.names_of_elements <= {"pre", "b", "span", "details", "summary", "div"}
     assert {name for name, _ in card.attributes} <= {"style", "title"}
     assert not any(name == "style" and "url(" in value for name, value in card.attributes)
 
@@ -168,7 +321,7 @@ def test_a_card_adds_up_and_has_nothing_that_acts_or_is_loaded(report):
 def assert_every_item_is_listed(report, lines):
     item_lines = [line for line in lines if " more: " not in line]
     for item, line in zip(items_of(report), item_lines, strict=True):
-        assert item.status in line
+        assert f" {STATUSES[item.status]} " in line
         assert f" {item.tokens:,} " in line
 
     counting_lines = [line for line in lines if " more: " in line]
@@ -233,7 +386,7 @@ def test_a_card_has_no_control_characters(hostile_report):
 
 
 def test_a_chart_has_no_control_characters(hostile_report):
-    assert not CONTROL_CHARACTERS.search(render_chart(hostile_report, 80))
+    assert not CONTROL_CHARACTERS.search(hostile_report.to_text())
 
 
 # In words
@@ -259,7 +412,7 @@ def report_with(item):
 
 def test_an_item_is_explained_with_its_reason():
     assert report_with(PRICES).explain("doc-1").splitlines() == [
-        "call-1 + doc-1: L5 Retrieval, documents, included, 41 tokens",
+        "call-1 + doc-1: Looked up, a document, sent, 41 tokens",
         "  relevant: found for the current message, and worth its tokens.",
         "  ranked by: length -2.00, dense +1.75, lexical +0.50",
         '  "- Prices of labels"',
@@ -275,8 +428,8 @@ def test_an_explanation_has_no_control_characters():
 @pytest.mark.parametrize(
     ("position", "line"),
     [
-        (30, "message 30 of 40: behind the summary, as are messages 1-30"),
-        (31, "message 31 of 40: retrieved"),
+        (30, "message 30 of 40: summed up, as are messages 1-30"),
+        (31, "message 31 of 40: looked up"),
     ],
 )
 def test_a_message_is_explained_by_where_it_stands(position, line):

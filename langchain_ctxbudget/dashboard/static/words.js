@@ -1,12 +1,6 @@
 // What things are called; the server says it once, with the list of sessions.
 
-const words = { layers: {}, reasons: {}, states: {} };
-const SOURCES = {
-  messages: "said in this conversation",
-  conversations: "said in another conversation",
-  memories: "a memory",
-  documents: "a document",
-};
+const words = { layers: {}, reasons: {}, states: {}, sources: {} };
 const OWN_COLOURS = 3;
 const own = [];
 
@@ -15,7 +9,7 @@ export const nameOf = (layer) => words.layers[layer] ?? layer;
 export const reasonOf = (reason) => words.reasons[reason] ?? reason;
 export const stateOf = (state) => words.states[state] ?? state;
 export const states = () => Object.keys(words.states);
-export const sourceOf = (source) => SOURCES[source] ?? source;
+export const sourceOf = (source) => words.sources[source] ?? source;
 
 /** The class that colours a layer; those of the application's own take turns. */
 export function classOf(layer) {
