@@ -1,15 +1,17 @@
 """What a service for many users asks of one PostgreSQL: how long, how much memory, how it grows.
 
     python benchmarks/load.py                          2,000 users x 10 conversations x 20 messages
-    python benchmarks/load.py --users 100 --processes 4 --json load.json
+    python benchmarks/load.py --users 100 --written 100 --processes 4 --json load.json
     python benchmarks/load.py --uri postgresql://postgres@localhost/load
 
-Conversations are written whole, as a service moves in that had them elsewhere. Meanwhile each
-process visits random conversations that are there already, as a user who comes back: three times a
-prompt, and then an append of the question with its answer. The first prompt of a visit opens the
-conversation, and searches the user's others. Only visits are measured: wall and CPU milliseconds,
-and round trips to the database. A stage ends when a tenth, a half and all of the conversations are
-there.
+The conversations of the first `--written` users are written whole by the processes, as a service
+moves in that had them elsewhere. Those of all other users are copies of them that the database
+makes itself: one exchange at a time, 400,000 messages would take hours.
+
+Once a tenth of the conversations is there, then a half, then all, the processes visit random ones,
+as users who come back: three times a prompt, and then an append of the question with its answer.
+The first prompt of a visit opens the conversation, and searches the user's others. Only visits are
+measured: wall and CPU milliseconds, and round trips to the database.
 
 Without `--uri` a PostgreSQL is started in a folder of its own, with its default settings. Its
 programs are those on the PATH, else those of the package pgserver; `--programs` names others.
@@ -82,6 +84,8 @@ class Load:
     messages: int
     """Of each conversation."""
     processes: int
+    written: int
+    """Users whose conversations are written by the processes; those of the others are copies."""
     visits: int
     """Of all processes in each stage."""
     budget: int
@@ -91,6 +95,10 @@ class Load:
     def all_conversations(self) -> int:
         return self.users * self.conversations
 
+    @property
+    def written_conversations(self) -> int:
+        return min(self.written, self.users) * self.conversations
+
     def scope(self, number: int) -> dict[str, Any]:
         """Returns the user and the conversation that a number stands for."""
         user, conversation = divmod(number, self.conversations)
@@ -98,11 +106,19 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The conversations that are written from one look at the database to the next."""
+class Writing:
+    """An order to write the conversations in a range of numbers."""
 
     first: int
     end: int
+
+
+@dataclass(frozen=True)
+class Visiting:
+    """An order to visit some conversations."""
+
+    conversations: int
+    """The number of conversations that are there."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Done:
-    """What a process has done in a stage."""
+    """What a process has done in one order."""
 
     operations: list[Measured]
     peak_mb: float
@@ -164,25 +180,18 @@ class Process:
     def random(self) -> random.Random:
         return random.Random(self.number)
 
-    def run(self, stage: Stage) -> Done:
-        """Writes its part of a stage's conversations, and visits others between them."""
+    def run(self, order: Writing | Visiting) -> Done:
+        """Does its part of an order."""
         self.operations = []
-        own = range(stage.first + self.number, stage.end, self.load.processes)
-        visits = self.load.visits // self.load.processes
-        visited = 0
-        for written, conversation in enumerate(own, start=1):
-            messages = self.generator.messages(self.load.messages)
-            self.pipeline.add_messages(messages, **self.load.scope(conversation))
-            while visited < visits * written // len(own):
-                self._visit(self._any_of(stage, own[:written]))
-                visited += 1
+        if isinstance(order, Writing):
+            for conversation in range(order.first + self.number, order.end, self.load.processes):
+                messages = self.generator.messages(self.load.messages)
+                self.pipeline.add_messages(messages, **self.load.scope(conversation))
+        else:
+            for _ in range(self.load.visits // self.load.processes):
+                self._visit(self.random.randrange(order.conversations))
         self.pipeline.flush()
         return Done(self.operations, peak_mb(), time.process_time())
-
-    def _any_of(self, stage: Stage, own: Sequence[int]) -> int:
-        """Returns one of the conversations that are surely there."""
-        at = self.random.randrange(stage.first + len(own))
-        return at if at < stage.first else own[at - stage.first]
 
     def _visit(self, conversation: int) -> None:
         scope = self.load.scope(conversation)
@@ -222,12 +231,12 @@ def peak_mb() -> float:
 
 
 def work(load: Load, uri: str, number: int, orders: Connection) -> None:
-    """Does each stage that it is told to, until there is none."""
+    """Follows orders until there is none."""
     with opened_pipeline(uri, load.budget) as pipeline:
         pipeline.assemble("Hello", user_id="nobody", conversation_id=f"warm-up {number}")
         process = Process(load, number, pipeline)
-        while (stage := orders.recv()) is not None:
-            orders.send(process.run(stage))
+        while (order := orders.recv()) is not None:
+            orders.send(process.run(order))
 
 
 def measure_open(load: Load, uri: str, _: int, orders: Connection) -> None:
@@ -316,6 +325,36 @@ def wait_for(uri: str) -> None:
             return
 
 
+class Copies:
+    """Copies conversations in the database to users that have none yet."""
+
+    def __init__(self, load: Load, connection: psycopg.Connection[Any]) -> None:
+        """Remembers the conversations as they were written; visits add to some of them later."""
+        self._load = load
+        self._connection = connection
+        connection.execute(
+            "CREATE TEMPORARY TABLE written AS "
+            "SELECT substring(prefix FROM 'user (\\d+)~')::int * %s "
+            "+ substring(prefix FROM 'conversation (\\d+)~')::int AS number, "
+            "split_part(prefix, '.', 3) AS kind, split_part(prefix, '.', 4) AS conversation, "
+            "key, value, created_at, updated_at "
+            "FROM store WHERE split_part(prefix, '.', 4) LIKE 'conversation %%'",
+            [load.conversations],
+        )
+        connection.execute("CREATE INDEX ON written (number)")
+        connection.execute("ANALYZE written")
+
+    def make(self, first: int, end: int) -> None:
+        """Makes the conversations in a range of numbers."""
+        self._connection.execute(
+            "INSERT INTO store (prefix, key, value, created_at, updated_at) "
+            "SELECT concat('ctxbudget.user ', copied / %s::int, '~.', kind, '.', conversation), "
+            "key, value, created_at, updated_at "
+            "FROM generate_series(%s::int, %s::int) AS copied JOIN written ON number = copied %% %s::int",
+            [self._load.conversations, first, end - 1, self._load.written_conversations],
+        )
+
+
 def programs_of_postgres() -> Path:
     """Returns the folder with the programs of PostgreSQL."""
     on_path = shutil.which("initdb")
@@ -376,6 +415,7 @@ class StageRow:
 
     share: float
     seconds: float
+    """How long it took to fill the database from the last stage's share to this one."""
     size: Size
     operations: dict[str, dict[str, float]]
     """By operation: how many there were, p50 and p99."""
@@ -395,16 +435,30 @@ def run(load: Load, uri: str) -> dict[str, Any]:
             stack.enter_context(started(work, load, uri, number))
             for number in range(load.processes)
         ]
+        connection = stack.enter_context(psycopg.connect(uri, autocommit=True))
+        copies: Copies | None = None
         first = 0
         for share in SHARES:
-            stage = Stage(first, round(share * load.all_conversations))
             begun = time.perf_counter()
-            for process in processes:
-                process.send(stage)
-            done = [process.recv() for process in processes]
-            rows.append(row_of(share, time.perf_counter() - begun, done, size_of(uri)))
-            print(f"{share:.0%} after {rows[-1].seconds:,.0f} s", file=sys.stderr)
-            first = stage.end
+            end = round(share * load.all_conversations)
+            end_written = min(end, load.written_conversations)
+            if first < end_written:
+                all_do(processes, Writing(first, end_written))
+                first = end_written
+            if copies is None and first == load.written_conversations:
+                copies = Copies(load, connection)
+            if copies is not None and first < end:
+                copies.make(first, end)
+                first = end
+            connection.execute("VACUUM ANALYZE store")
+            filled_after = time.perf_counter() - begun
+            done = all_do(processes, Visiting(end))
+            rows.append(row_of(share, filled_after, done, size_of(uri)))
+            print(
+                f"{share:.0%}: filled after {filled_after:,.0f} s, "
+                f"visited after {time.perf_counter() - begun:,.0f} s",
+                file=sys.stderr,
+            )
         for process in processes:
             process.send(None)
     with started(measure_open, load, uri, 0) as process:
@@ -415,6 +469,13 @@ def run(load: Load, uri: str) -> dict[str, Any]:
         "open_conversation_kb": open_kb,
         "other_load": os.getloadavg(),
     }
+
+
+def all_do(processes: Sequence[Connection], order: Writing | Visiting) -> list[Done]:
+    """Gives an order to all processes, and returns what each has done."""
+    for process in processes:
+        process.send(order)
+    return [process.recv() for process in processes]
 
 
 def row_of(share: float, seconds: float, done: Sequence[Done], size: Size) -> StageRow:
@@ -476,7 +537,7 @@ def table_of_times(stages: Sequence[dict[str, Any]]) -> Table:
 def table_of_sizes(stages: Sequence[dict[str, Any]]) -> Table:
     shown = Table(title="The database, and the memory of each process")
     names = ("messages", "rows", "rows a message", "table MB", "indexes MB", "bytes a message")
-    for name in (*names, "process MB", "seconds"):
+    for name in (*names, "process MB", "filled in s"):
         shown.add_column(name, justify="right")
     for stage in stages:
         size = stage["size"]
@@ -510,6 +571,9 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--conversations", type=int, default=10, help="of each user")
     parser.add_argument("--messages", type=int, default=20, help="of each conversation")
+    parser.add_argument(
+        "--written", type=int, default=50, help="users who are written; the others are copies"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--visits", type=int, default=300, help="in each of the three stages")
     parser.add_argument("--budget", type=int, default=8_000, help="tokens of a prompt")
@@ -521,6 +585,7 @@ def main() -> None:
         users=options.users,
         conversations=options.conversations,
         messages=options.messages,
+        written=options.written,
         processes=options.processes,
         visits=options.visits,
         budget=options.budget,
@@ -534,6 +599,9 @@ def main() -> None:
     console.print(table_of_times(found["stages"]))
     console.print(table_of_sizes(found["stages"]))
     console.print(table_of_kinds(found["stages"][-1]["size"]))
+    copied = found["load"]["users"] - found["load"]["written"]
+    if copied > 0:
+        console.print(f"Of the users, {copied:,} are copies that the database made of the others.")
     console.print(f"An open conversation takes {found['open_conversation_kb']:,.0f} KB.")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

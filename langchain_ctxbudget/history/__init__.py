@@ -47,6 +47,7 @@ from langchain_ctxbudget.history.derived_kinds import (
     clear_derived,
     clear_unused,
     count_unused,
+    erase_backgrounds,
     erase_derived,
     hand_over_derived,
     remade_kinds,

@@ -5,8 +5,8 @@ every message for every sweep would cost too much. So a sweep keeps beside each 
 it has read, and the age of the oldest message; the next one reads what was added since.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from langgraph.store.base import BaseStore, Item
@@ -29,6 +29,9 @@ class AgesRecord(stores.Record):
     """The heads of the lanes up to which they were read."""
     oldest: datetime | None = None
     """The time of the oldest message, also of one that was archived; None where there is none."""
+    written_at: datetime | None = None
+    """When somebody wrote to the lanes last, where a sweep has written to them since; None where
+    the store tells it."""
 
 
 class Ages(DerivedKind):
@@ -53,12 +56,32 @@ class ListedConversation:
 
     scope: stores.Scope
     heads: Heads
-    written_at: datetime
-    """When somebody wrote to it last."""
+    ages: AgesRecord | None
+    """What the last sweep has noted of it; None where that is nothing."""
+    lanes_written_at: datetime
+    """When its lanes were written last, by a sweep or by somebody else."""
+
+    @property
+    def written_at(self) -> datetime:
+        """When somebody wrote to it last, sweeps not counted."""
+        ages = self.ages
+        if ages is not None and ages.written_at is not None and ages.lanes == self.heads.lanes:
+            return stores.utc(ages.written_at)
+        return self.lanes_written_at
 
 
-def list_conversations(store: BaseStore, user_id: str) -> Flow[list[ListedConversation]]:
-    """Returns the conversations of a user, with the heads of their lanes; sorted by id.
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The conversations of a user, as a sweep finds them."""
+
+    conversations: Sequence[ListedConversation] = ()
+    """Sorted by id."""
+    damaged: Mapping[str, StoreDataError] = field(default_factory=dict)
+    """Why others cannot be swept, by their ids."""
+
+
+def list_conversations(store: BaseStore, user_id: str) -> Flow[Listing]:
+    """Lists the conversations of a user.
 
     One that is being deleted, of which only lanes are left, is not among them.
     """
@@ -68,17 +91,30 @@ def list_conversations(store: BaseStore, user_id: str) -> Flow[list[ListedConver
     for item in items:
         by_namespace.setdefault(item.namespace, []).append(item)
 
-    listed: list[ListedConversation] = []
-    for lane_items in by_namespace.values():
+    heads: dict[stores.Scope, Heads] = {}
+    written_at: dict[stores.Scope, datetime] = {}
+    damaged: dict[str, StoreDataError] = {}
+    for namespace, lane_items in by_namespace.items():
         joined = next((item for item in lane_items if item.key == log.JOINED), None)
-        if joined is not None:
-            conversation = ListedConversation(
-                scope=stores.Scope(user_id, log.conversation_of(joined)),
-                heads=log.heads_in(lane_items),
-                written_at=max(stores.utc(item.updated_at) for item in lane_items),
-            )
-            listed.append(conversation)
-    return sorted(listed, key=lambda conversation: conversation.scope.conversation_id)
+        if joined is None:
+            continue
+        try:
+            scope = stores.Scope(user_id, log.conversation_of(joined))
+            heads[scope] = log.heads_in(lane_items)
+        except StoreDataError as error:
+            damaged[stores.unlabelled(namespace[-1])] = error
+        else:
+            written_at[scope] = max(stores.utc(item.updated_at) for item in lane_items)
+
+    scopes = sorted(heads, key=lambda scope: scope.conversation_id)
+    noted = yield from _read_ages(store, scopes)
+    conversations = [
+        ListedConversation(
+            scope=scope, heads=heads[scope], ages=ages, lanes_written_at=written_at[scope]
+        )
+        for scope, ages in zip(scopes, noted, strict=True)
+    ]
+    return Listing(conversations, damaged)
 
 
 def times_of(news: News) -> dict[str, datetime]:
@@ -99,11 +135,9 @@ def times_of(news: News) -> dict[str, datetime]:
     return times
 
 
-def read_ages(
-    store: BaseStore, conversations: Sequence[ListedConversation]
-) -> Flow[list[AgesRecord | None]]:
+def _read_ages(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[list[AgesRecord | None]]:
     """Returns what earlier sweeps have noted of conversations; None where that is nothing."""
-    addresses = [_AGES.at(conversation.scope, AGES) for conversation in conversations]
+    addresses = [_AGES.at(scope, AGES) for scope in scopes]
     values = yield from _AGES.place(store).get(addresses)
     return [None if value is None else _record_in(value) for value in values]
 
@@ -117,27 +151,27 @@ def _record_in(value: stores.Value) -> AgesRecord | None:
 
 
 def brought_up_to_date(
-    store: BaseStore, conversation: ListedConversation, known: AgesRecord | None
+    store: BaseStore, scope: stores.Scope, heads: Heads, known: AgesRecord | None
 ) -> Flow[AgesRecord]:
     """Returns the ages of a conversation's messages; only what was added since is read.
 
     Args:
         store: The store.
-        conversation: The conversation.
-        known: What an earlier sweep has noted.
+        scope: The conversation.
+        heads: The heads of its lanes.
+        known: The ages that were known at an earlier time.
 
     Raises:
         StoreDataError: a message cannot be read.
     """
-    heads = conversation.heads
     before = Heads()
     oldest: datetime | None = None
     if known is not None and heads.goes_on(Heads(None, known.lanes)):
+        if known.lanes == heads.lanes:
+            return known
         before = Heads(None, known.lanes)
         oldest = known.oldest
-    if before.lanes == heads.lanes:
-        return AgesRecord(lanes=dict(heads.lanes), oldest=oldest)
-    news = yield from log.read_new(store, conversation.scope, before, heads)
+    news = yield from log.read_new(store, scope, before, heads)
     return AgesRecord(lanes=dict(heads.lanes), oldest=oldest_of(times_of(news).values(), oldest))
 
 

@@ -94,6 +94,11 @@ def clear_backgrounds(store: BaseStore, scope: Scope) -> Flow[None]:
     return _BACKGROUNDS.clear(store, scope)
 
 
+def erase_backgrounds(store: BaseStore, user_id: str) -> Flow[int]:
+    """Deletes the backgrounds of all conversations of a user; returns how many there were."""
+    return _BACKGROUNDS.place(store).erase(user_id, SENT)
+
+
 def clear_unused(store: BaseStore, scope: Scope) -> Flow[int]:
     """Deletes what is derived from a conversation that nobody uses.
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from langgraph.store.base import PutOp
-
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
@@ -145,18 +143,19 @@ def sweep_in(
     """Erases what is older than a policy says of one user in one store."""
     if policy is None:
         policy = yield from _policy_of(workspace, user_id)
-    conversations: list[history.ages.ListedConversation] = []
+    listing = history.ages.Listing()
     if policy.messages is not None or policy.derived is not None:
-        conversations = yield from history.ages.list_conversations(workspace.store, user_id)
+        listing = yield from history.ages.list_conversations(workspace.store, user_id)
     user_sweep = _UserSweep(
         workspace=workspace,
         user_id=user_id,
         policy=policy,
+        is_dry_run=is_dry_run,
         now=stores.utc(workspace.clock()),
-        conversations=conversations,
+        conversations=listing.conversations,
     )
-    if is_dry_run:
-        return (yield from user_sweep.foretell())
+    for conversation_id, error in listing.damaged.items():
+        user_sweep.note_failure(conversation_id, error)
     return (yield from user_sweep.run())
 
 
@@ -179,88 +178,49 @@ def _policy_of(workspace: "Workspace", user_id: str) -> Flow[RetentionPolicy]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ErasedMessages:
+    """What a sweep has erased of a user's messages, or would erase."""
+
+    messages: int
+    conversations: int
+    knowledge: Knowledge | None
+    """What is known of the user without them; None where nobody has looked."""
+    facts: int
+    """The number of items that were known by them alone."""
+
+
+_NOTHING_ERASED = _ErasedMessages(messages=0, conversations=0, knowledge=None, facts=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _UserSweep:
-    """A sweep over the records that one store has of one user."""
+    """A sweep over the records that one store has of one user.
+
+    A dry run takes the same steps, and writes nothing. So that it tells what a sweep erases, each
+    step counts what is there before messages are erased: reports and derived data go first, and
+    what is learned anew afterwards is not counted.
+    """
 
     workspace: "Workspace"
     user_id: str
     policy: RetentionPolicy
+    is_dry_run: bool
     now: datetime
     conversations: Sequence[history.ages.ListedConversation]
     failures: list[str] = field(default_factory=list)
 
     def run(self) -> Flow[SweepResult]:
         """Erases what is too old."""
-        workspace = self.workspace
-        before = self._before(self.policy.messages)
-        old: dict[stores.Scope, OldMessages] = {}
-        conversations = 0
-        knowledge: Knowledge | None = None
-        due = yield from self._due_conversations(notes=True)
-        for scope in due:
-            if knowledge is None:
-                knowledge = yield from known.read(workspace.store, self.user_id)
-            stored = StoredConversation(workspace, scope)
-            try:
-                old[scope] = yield from stored.erase_old(before, self.policy)
-                if old[scope].is_all:
-                    conversations += yield from stored.dissolve()
-            except CtxBudgetError as error:
-                self._note_failure(scope, error)
-
-        facts = yield from self._forget_facts(knowledge)
-        messages = sum(each.count for each in old.values())
-        if messages or facts:
-            yield from self._forget_quotes()
-        snapshots = yield from self._snapshots()
-        yield from stores.bulk.write(workspace.store, snapshots)
+        snapshots = yield from self._erase_snapshots()
         derived = yield from self._clear_unused()
-        return self._result(messages, conversations, facts, len(snapshots), derived)
-
-    def foretell(self) -> Flow[SweepResult]:
-        """Returns what would be erased, and writes nothing."""
-        workspace = self.workspace
-        before = self._before(self.policy.messages)
-        knowledge = yield from known.read(workspace.store, self.user_id)
-        after = knowledge
-        messages = 0
-        conversations = 0
-        due = yield from self._due_conversations(notes=False)
-        for scope in due:
-            try:
-                old = yield from StoredConversation(workspace, scope).old_messages(
-                    before, self.policy
-                )
-            except CtxBudgetError as error:
-                self._note_failure(scope, error)
-                continue
-            messages += old.count
-            conversations += old.is_all
-            after = merging.without_messages(
-                after, scope.conversation_id, old.there, self.now, is_gone=old.is_all
-            )
-
-        devices = 0
-        if self.policy.facts is not None:
-            oldest = self._before(self.policy.facts)
-            learning = workspace.workers.learning
-            devices = len((yield from learning.old_devices(self.user_id, oldest)))
-            after = merging.without_older(
-                after, oldest, self.now, keep_pinned=self.policy.keep_pinned
-            )
-        snapshots = yield from self._snapshots()
-        derived = 0
-        for scope in self._unused():
-            derived += yield from history.count_unused(workspace.store, scope)
-        facts = devices + _items(knowledge) - _items(after)
-        return self._result(messages, conversations, facts, len(snapshots), derived)
-
-    def _result(
-        self, messages: int, conversations: int, facts: int, snapshots: int, derived: int
-    ) -> SweepResult:
+        erased = yield from self._erase_messages()
+        facts = erased.facts
+        facts += yield from self._forget_facts(erased.knowledge)
+        if (erased.messages or facts) and not self.is_dry_run:
+            yield from self._forget_quotes()
         return SweepResult(
-            messages=messages,
-            conversations=conversations,
+            messages=erased.messages,
+            conversations=erased.conversations,
             facts=facts,
             snapshots=snapshots,
             derived=derived,
@@ -268,98 +228,160 @@ class _UserSweep:
             failures=tuple(self.failures),
         )
 
-    def _before(self, days: float | None) -> datetime:
-        """Returns the time before which something is too old; the beginning of time for None."""
-        if days is None:
-            return datetime.min.replace(tzinfo=self.now.tzinfo)
+    def note_failure(self, conversation_id: str, error: CtxBudgetError) -> None:
+        """Notes that a conversation could not be swept."""
+        self.failures.append(f"{conversation_id!r} of {self.user_id!r} not swept: {error}")
+
+    def _before(self, days: float) -> datetime:
+        """Returns the time before which something is too old."""
         return self.now - timedelta(days=days)
 
-    def _note_failure(self, scope: stores.Scope, error: CtxBudgetError) -> None:
-        self.failures.append(f"{scope.conversation_id!r} of {self.user_id!r} not swept: {error}")
+    # Reports and derived data
 
-    def _due_conversations(self, *, notes: bool) -> Flow[list[stores.Scope]]:
-        """Returns the conversations that have messages that are too old.
-
-        Also those that an earlier sweep has emptied, and not deleted.
-
-        Args:
-            notes: Whether the ages of their messages are noted for the next sweep.
-        """
-        if self.policy.messages is None:
-            return []
-        store = self.workspace.store
-        before = self._before(self.policy.messages)
-        due: list[stores.Scope] = []
-        known_ages = yield from history.ages.read_ages(store, self.conversations)
-        for conversation, known_age in zip(self.conversations, known_ages, strict=True):
-            scope = conversation.scope
-            try:
-                ages = yield from history.ages.brought_up_to_date(store, conversation, known_age)
-            except CtxBudgetError as error:
-                self._note_failure(scope, error)
-                continue
-            if notes and ages != known_age:
-                yield from history.ages.note(store, scope, ages)
-            if (ages.oldest or conversation.written_at) < before:
-                due.append(scope)
-        return due
-
-    def _forget_facts(self, knowledge: Knowledge | None) -> Flow[int]:
-        """Forgets what has not come up for long; returns how much is gone since the sweep began.
-
-        Args:
-            knowledge: What was known then; None where nothing was erased since.
-        """
-        workspace = self.workspace
-        forgotten = 0
-        if self.policy.facts is not None:
-            if knowledge is None:
-                knowledge = yield from known.read(workspace.store, self.user_id)
-            forgotten = yield from workspace.workers.learning.forget_older(
-                self.user_id,
-                self._before(self.policy.facts),
-                keep_pinned=self.policy.keep_pinned,
-            )
-        if knowledge is None:
-            return 0
-        after = yield from known.read(workspace.store, self.user_id)
-        return forgotten + max(0, _items(knowledge) - _items(after))
-
-    def _forget_quotes(self) -> Flow[None]:
-        """Forgets what prompts of the user have shown: it may quote what is erased."""
-        workspace = self.workspace
-        conversation_ids = yield from history.log.read_conversations(workspace.store, self.user_id)
-        for conversation_id in conversation_ids:
-            scope = stores.Scope(self.user_id, conversation_id)
-            yield from StoredConversation(workspace, scope).forget_backgrounds()
-        workspace.forget_prompts(lambda scope: scope.user_id == self.user_id)
-        workspace.forget_by_text()
-
-    def _snapshots(self) -> Flow[list[PutOp]]:
-        """Returns the deletions of the reports that are too old."""
+    def _erase_snapshots(self) -> Flow[int]:
+        """Erases the reports that are too old; returns how many there were."""
         if self.policy.snapshots is None:
-            return []
+            return 0
         before = self._before(self.policy.snapshots)
         path = (stores.ROOT, stores.label(self.user_id), SNAPSHOTS)
         items = yield from stores.bulk.read_below(self.workspace.store, path)
         old = [item for item in items if stores.utc(item.created_at) < before]
-        return stores.bulk.deletions_of(old)
-
-    def _unused(self) -> list[stores.Scope]:
-        """Returns the conversations that nobody has written to for long."""
-        if self.policy.derived is None:
-            return []
-        before = self._before(self.policy.derived)
-        return [each.scope for each in self.conversations if each.written_at < before]
+        if not self.is_dry_run:
+            yield from stores.bulk.write(self.workspace.store, stores.bulk.deletions_of(old))
+        return len(old)
 
     def _clear_unused(self) -> Flow[int]:
-        """Deletes what is derived from conversations that nobody has written to for long."""
+        """Deletes what is derived from conversations that nobody has written to for long.
+
+        Returns how many pieces there were.
+        """
+        if self.policy.derived is None:
+            return 0
         workspace = self.workspace
+        before = self._before(self.policy.derived)
         count = 0
-        for scope in self._unused():
-            clearing = history.clear_unused(workspace.store, scope)
-            count += yield from workspace.open_conversations.alone(scope, clearing)
+        for conversation in self.conversations:
+            if conversation.written_at >= before:
+                continue
+            scope = conversation.scope
+            if self.is_dry_run:
+                count += yield from history.count_unused(workspace.store, scope)
+            else:
+                clearing = history.clear_unused(workspace.store, scope)
+                count += yield from workspace.open_conversations.alone(scope, clearing)
         return count
+
+    # Messages
+
+    def _erase_messages(self) -> Flow[_ErasedMessages]:
+        """Erases the messages that are too old, and conversations that have no others."""
+        if self.policy.messages is None:
+            return _NOTHING_ERASED
+        before = self._before(self.policy.messages)
+        due = yield from self._due_conversations(before)
+        if not due:
+            return _NOTHING_ERASED
+        known_before = yield from known.read(self.workspace.store, self.user_id)
+        knowledge = known_before
+        messages = 0
+        conversations = 0
+        for conversation in due:
+            scope = conversation.scope
+            try:
+                old = yield from self._erase_old(conversation, before)
+            except CtxBudgetError as error:
+                self.note_failure(scope.conversation_id, error)
+                continue
+            messages += old.count
+            knowledge = merging.without_messages(
+                knowledge, scope.conversation_id, old.there, self.now, is_gone=old.is_all
+            )
+            if old.is_all:
+                conversations += yield from self._dissolve(scope)
+        return _ErasedMessages(
+            messages=messages,
+            conversations=conversations,
+            knowledge=knowledge,
+            facts=_items(known_before) - _items(knowledge),
+        )
+
+    def _erase_old(
+        self, conversation: history.ages.ListedConversation, before: datetime
+    ) -> Flow[OldMessages]:
+        """Erases the messages of a conversation that are too old, and returns them."""
+        stored = StoredConversation(self.workspace, conversation.scope)
+        if self.is_dry_run:
+            return stored.old_messages(before, self.policy)
+        return stored.erase_old(before, self.policy, conversation.written_at)
+
+    def _dissolve(self, scope: stores.Scope) -> Flow[bool]:
+        """Deletes what is left of a conversation without messages; returns whether it is gone."""
+        if self.is_dry_run:
+            return True
+        try:
+            return (yield from StoredConversation(self.workspace, scope).dissolve())
+        except CtxBudgetError as error:
+            self.note_failure(scope.conversation_id, error)
+            return False
+
+    def _due_conversations(self, before: datetime) -> Flow[list[history.ages.ListedConversation]]:
+        """Returns the conversations that have messages that are too old.
+
+        Also those that an earlier sweep has emptied, and not deleted. Notes the ages of all
+        messages for the next sweep.
+        """
+        store = self.workspace.store
+        due: list[history.ages.ListedConversation] = []
+        for conversation in self.conversations:
+            scope = conversation.scope
+            try:
+                ages = yield from history.ages.brought_up_to_date(
+                    store, scope, conversation.heads, conversation.ages
+                )
+            except CtxBudgetError as error:
+                self.note_failure(scope.conversation_id, error)
+                continue
+            if ages != conversation.ages and not self.is_dry_run:
+                yield from history.ages.note(store, scope, ages)
+            if (ages.oldest or conversation.written_at) < before:
+                due.append(conversation)
+        return due
+
+    def _forget_quotes(self) -> Flow[None]:
+        """Forgets what prompts of the user have shown: it may quote what is erased."""
+        workspace = self.workspace
+        yield from history.erase_backgrounds(workspace.store, self.user_id)
+        # Those that are open have theirs in memory, and may have written them again meanwhile.
+        for scope in workspace.open_conversations.all():
+            if scope.user_id == self.user_id:
+                yield from StoredConversation(workspace, scope).forget_backgrounds()
+        workspace.forget_prompts(lambda scope: scope.user_id == self.user_id)
+        workspace.forget_by_text()
+
+    # Facts
+
+    def _forget_facts(self, knowledge: Knowledge | None) -> Flow[int]:
+        """Forgets what has not come up for long; returns how many items and devices that were.
+
+        Args:
+            knowledge: What is known without the messages that are erased; None: what is stored.
+        """
+        if self.policy.facts is None:
+            return 0
+        workspace = self.workspace
+        learning = workspace.workers.learning
+        before = self._before(self.policy.facts)
+        keep_pinned = self.policy.keep_pinned
+        if knowledge is None:
+            knowledge = yield from known.read(workspace.store, self.user_id)
+        after = merging.without_older(knowledge, before, self.now, keep_pinned=keep_pinned)
+        if self.is_dry_run:
+            devices = len((yield from learning.old_devices(self.user_id, before)))
+        else:
+            devices = yield from learning.forget_older(
+                self.user_id, before, keep_pinned=keep_pinned
+            )
+        return devices + _items(knowledge) - _items(after)
 
 
 def _items(knowledge: Knowledge) -> int:

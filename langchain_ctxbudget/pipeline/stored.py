@@ -15,6 +15,7 @@ from langchain_ctxbudget.flow import Flow, T, batch
 from langchain_ctxbudget.messages import (
     Preservation,
     checked_messages,
+    preservation_of,
     require_preservation,
     split_instructions,
 )
@@ -221,7 +222,8 @@ class StoredConversation:
         def body(conversation: history.OpenConversation) -> Flow[None]:
             history.require_known(conversation, ids)
             yield from self.workspace.read_marks(conversation)
-            others = conversation.table.positions.keys() - set(ids)
+            there = {*conversation.table.ids, *conversation.archived.values()}
+            others = there.difference(ids)
             pins = {key: pinned for key, pinned in conversation.pins.items() if key in others}
             if preservation is not None:
                 pins |= dict.fromkeys(ids, preservation)
@@ -285,24 +287,48 @@ class StoredConversation:
         """Returns the messages that a policy no longer keeps; they stay."""
         return self.read(lambda conversation: self._old_messages(conversation, before, policy))
 
-    def erase_old(self, before: datetime, policy: RetentionPolicy) -> Flow[OldMessages]:
+    def erase_old(
+        self, before: datetime, policy: RetentionPolicy, written_at: datetime
+    ) -> Flow[OldMessages]:
         """Forgets the messages that a policy no longer keeps, and what was made of them.
 
         Args:
             before: older ones go.
             policy: which of them stay nevertheless.
+            written_at: when somebody wrote to the conversation last.
         """
 
         def erase(editor: history.Editor) -> Flow[OldMessages]:
             conversation = editor.conversation
+            heads = conversation.heads or history.log.Heads()
             old = yield from self._old_messages(conversation, before, policy)
             yield from editor.erase(old.keys)
-            heads = conversation.heads or history.log.Heads()
-            ages = history.ages.AgesRecord(lanes=dict(heads.lanes), oldest=old.oldest_left)
-            yield from history.ages.note(self.workspace.store, self.scope, ages)
+            known = history.ages.AgesRecord(lanes=dict(heads.lanes), oldest=old.oldest_left)
+            yield from self._note_ages(editor, known, written_at)
             return old
 
         return self._change(erase, "forget", surely=False)
+
+    def _note_ages(
+        self, editor: history.Editor, known: history.ages.AgesRecord, written_at: datetime
+    ) -> Flow[None]:
+        """Notes the ages of a conversation's messages once a sweep has erased some of them.
+
+        What others have appended meanwhile is read, as it may be old, too.
+
+        Args:
+            editor: Who has erased them.
+            known: The ages of the messages that were there, without those that are erased.
+            written_at: When somebody wrote to the conversation last before.
+        """
+        store = self.workspace.store
+        heads = editor.conversation.heads or history.log.Heads()
+        ages = yield from history.ages.brought_up_to_date(store, self.scope, heads, known)
+        others_before = {name: head for name, head in known.lanes.items() if name != editor.lane}
+        others = {name: head for name, head in heads.lanes.items() if name != editor.lane}
+        if others == others_before:
+            ages = ages.model_copy(update={"written_at": written_at})
+        yield from history.ages.note(store, self.scope, ages)
 
     def _old_messages(
         self, conversation: history.OpenConversation, before: datetime, policy: RetentionPolicy
@@ -320,21 +346,30 @@ class StoredConversation:
         if policy.keep_rules:
             kept_ids = yield from messages_in_force(self.workspace, conversation)
 
+        def is_kept(message_id: str, wanted: Preservation | None) -> bool:
+            return message_id in kept_ids or (policy.keep_pinned and wanted == "keep")
+
         table = conversation.table
         keys_of = conversation.keys_by_message()
         old_keys: list[str] = []
         there: dict[str, str] = {}
         for position, message_id in enumerate(table.ids):
             keys = keys_of[message_id]
-            is_kept = message_id in kept_ids
-            if policy.keep_pinned and table[position].preservation == "keep":
-                is_kept = True
             is_old = any(times.get(key, before) < before for key in keys)
-            if is_old and not is_kept:
+            if is_old and not is_kept(message_id, table[position].preservation):
                 old_keys += keys
             else:
                 there[message_id] = table.fingerprint(position)
-        archived = [key for key in conversation.archived if times.get(key, before) < before]
+
+        archived: list[str] = []
+        for record in news.messages:
+            key = record.place.key
+            archived_id = conversation.archived.get(key)
+            if archived_id is None or times[key] >= before:
+                continue
+            pinned = conversation.pins.get(archived_id)
+            if not is_kept(archived_id, pinned or preservation_of(record.to_message())):
+                archived.append(key)
         left = times.keys() - {*old_keys, *archived}
         return OldMessages(
             keys=[*old_keys, *archived],
@@ -370,15 +405,12 @@ class StoredConversation:
         """Forgets what was shown beside the messages: it may quote what is erased elsewhere."""
         workspace = self.workspace
 
-        def in_memory(conversation: history.OpenConversation) -> Flow[None]:
+        def forget(conversation: history.OpenConversation) -> Flow[None]:
             conversation.backgrounds.clear()
             conversation.last = None
             yield from history.clear_backgrounds(workspace.store, self.scope)
 
-        if workspace.open_conversations.find(self.scope) is not None:
-            yield from workspace.using(self.scope, in_memory)
-        else:
-            yield from history.clear_backgrounds(workspace.store, self.scope)
+        return workspace.using(self.scope, forget)
 
     # What is read of it
 

@@ -14,6 +14,7 @@ from langchain_ctxbudget.stores.base import (
     put_of,
     require_id,
     to_stored,
+    unlabelled,
     user_of,
 )
 from langchain_ctxbudget.stores.bulk import (

@@ -185,11 +185,14 @@ def test_a_second_sweep_erases_nothing(pipeline: ContextPipeline) -> None:
 
 def test_a_dry_run_tells_what_a_sweep_erases(pipeline: ContextPipeline, store: BaseStore) -> None:
     fill(pipeline)
-    policy = {"messages": 90, "facts": 7, "snapshots": 30, "derived": 30}
-    before = everything(store)
-    foretold = pipeline.sweep(policy, dry_run=True)
-    assert everything(store) == before
-    assert pipeline.sweep(policy) == foretold
+    policy = {"messages": 120, "facts": 7, "snapshots": 30, "derived": 30}
+    with pipeline_over(store, clock=lambda: NOW + timedelta(days=40)) as later:
+        before = everything(store)
+        foretold = later.sweep(policy, dry_run=True)
+        assert everything(store) == before
+        assert later.sweep(policy) == foretold
+    assert foretold.conversations == 1
+    assert min(foretold.snapshots, foretold.derived) > 0
 
 
 def test_one_user_is_swept_alone(pipeline: ContextPipeline) -> None:
@@ -312,6 +315,18 @@ def test_a_policy_says_whether_pinned_messages_stay(
     assert len(pipeline.get_messages(**SCOPE)) == left
 
 
+@pytest.mark.parametrize(("keep_pinned", "is_left"), [(True, True), (False, False)])
+def test_a_policy_says_whether_pinned_messages_stay_in_the_archive(
+    pipeline: ContextPipeline, store: BaseStore, keep_pinned: bool, is_left: bool
+) -> None:
+    pipeline.add_messages(exchanges(OLD, 3, 100), **SCOPE)
+    pipeline.pin(question_id(OLD, 1), **SCOPE)
+    pipeline.remove_messages(question_id(OLD, 1), on_removal="archive", **SCOPE)
+    pipeline.pin(question_id(OLD, 2), **SCOPE)
+    pipeline.sweep({"messages": 90, "keep_pinned": keep_pinned})
+    assert (with_word(f"{OLD}1 very", store) != []) is is_left
+
+
 RULE = "Never push to main without asking me first."
 
 
@@ -350,6 +365,28 @@ def test_derived_data_of_resting_conversations_is_made_again(store: BaseStore) -
         assert later.sweep({"derived": 30}).derived == 0
         after = later.assemble(QUESTION, **SCOPE)
         assert len(after.messages) == len(before.messages)
+
+
+def rest(store: BaseStore, days: float) -> None:
+    """Makes the store say that nobody has written to the conversations for so many days."""
+    for found in store.search(("ctxbudget", label("ada"), "lanes")):
+        item = store.get(found.namespace, found.key)
+        assert item is not None
+        item.updated_at -= timedelta(days=days)
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["resting", "written"])
+def test_a_sweep_of_messages_does_not_begin_the_days_of_derived_data_anew(
+    pipeline: ContextPipeline, store: BaseStore, is_written: bool
+) -> None:
+    pipeline.add_messages([*exchanges(OLD, 8, 100), *exchanges(YOUNG, 20, 45)], **SCOPE)
+    rest(store, days=40)
+    assert pipeline.sweep(POLICY).messages == 16
+    pipeline.assemble(QUESTION, **SCOPE)
+    if is_written:
+        pipeline.add_messages(said(YOUNG, 30, 0), **SCOPE)
+    assert pipeline.flush(60)
+    assert (pipeline.sweep({"derived": 30}).derived > 0) is not is_written
 
 
 # The setting
@@ -489,6 +526,42 @@ def test_a_swept_conversation_is_as_if_old_messages_were_removed_by_hand(
         assert facts(swept) == facts(by_hand)
 
 
+@pytest.mark.slow
+@given(
+    CONVERSATIONS,
+    CONVERSATIONS,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "messages": st.sampled_from([100, 120]),
+            "facts": st.sampled_from([60, 120]),
+            "snapshots": st.sampled_from([30, 60]),
+            "derived": st.sampled_from([30, 60]),
+            "keep_pinned": st.booleans(),
+            "keep_rules": st.booleans(),
+        },
+    ),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_dry_run_tells_what_a_sweep_erases_of_any_conversation(
+    one: list[tuple[int, str]], other: list[tuple[int, str]], policy: dict[str, Any]
+) -> None:
+    store = InMemoryStore()
+    with pipeline_over(store) as pipeline:
+        for name, conversation in (("c1", one), ("c2", other)):
+            chat = pipeline.conversation(name, user_id="ada")
+            ids = chat.add(*drawn(*zip(*conversation, strict=True)))
+            chat.assemble(QUESTION)
+            chat.pin(ids[0])
+            pipeline.end_session(user_id="ada", conversation_id=name)
+            assert pipeline.flush(60)
+    with pipeline_over(store, clock=lambda: NOW + timedelta(days=40)) as later:
+        for _ in range(2):
+            foretold = later.sweep(policy, dry_run=True)
+            assert later.sweep(policy) == foretold
+            assert later.flush(60)
+
+
 # At the same time
 
 
@@ -515,6 +588,30 @@ def test_a_message_that_comes_while_a_conversation_is_deleted_stays() -> None:
             assert pipeline.get_messages(**SCOPE) == said(YOUNG, 1, 1)
 
 
+def test_an_old_message_that_comes_during_a_sweep_goes_with_the_next() -> None:
+    """Another process appends it right before old records are deleted."""
+    store = Watched()
+    with pipeline_over(store) as sweeping, pipeline_over(store) as other:
+        sweeping.add_messages([*exchanges(OLD, 2, 100), *exchanges(YOUNG, 2, 10)], **SCOPE)
+        other.add_messages(said(YOUNG, 7, 5), **SCOPE)
+        messages = ("ctxbudget", label("ada"), "messages", label("c1"))
+        appended: list[str] = []
+
+        def append_once(operation: Op) -> None:
+            is_deletion = isinstance(operation, PutOp) and operation.value is None
+            if is_deletion and operation.namespace == messages and not appended:
+                appended.append("now")
+                other.add_messages(said(OLD, 7, 100), **SCOPE)
+
+        store.tell = append_once
+        first = sweeping.sweep(POLICY)
+        second = sweeping.sweep(POLICY)
+
+        assert appended
+        assert (first.messages, second.messages) == (4, 2)
+        assert OLD not in str(other.get_messages(**SCOPE))
+
+
 def test_a_deleted_conversation_begins_anew(pipeline: ContextPipeline) -> None:
     pipeline.add_messages(exchanges(OLD, 2, 100), **SCOPE)
     pipeline.sweep(POLICY)
@@ -523,19 +620,21 @@ def test_a_deleted_conversation_begins_anew(pipeline: ContextPipeline) -> None:
 
 
 @pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "head"])
-def test_damaged_lanes_of_one_user_do_not_keep_other_users(
+def test_damaged_lanes_keep_their_own_conversation_alone(
     pipeline: ContextPipeline, store: BaseStore, is_joined: bool
 ) -> None:
-    for user in ("ada", "bo"):
-        pipeline.add_messages(exchanges(OLD, 1, 100), user_id=user, conversation_id="c1")
+    for user, name in (("ada", "c1"), ("ada", "c2"), ("bo", "c1")):
+        pipeline.add_messages(exchanges(OLD, 1, 100), user_id=user, conversation_id=name)
+    assert pipeline.flush(60)
     lanes = ("ctxbudget", label("ada"), "lanes", label("c1"))
     [damaged] = [item for item in store.search(lanes) if (item.key == "joined") is is_joined]
     store.put(lanes, damaged.key, {"unknown": 1})
 
     result = pipeline.sweep(POLICY)
 
-    assert result.messages == 2
-    assert "'ada' not swept to the end" in result.failures[0]
+    assert result.messages == 4
+    [failure] = result.failures
+    assert failure.startswith("'c1' of 'ada' not swept: ")
 
 
 def test_a_user_whose_saved_settings_are_damaged_loses_nothing(store: BaseStore) -> None:
