@@ -278,6 +278,51 @@ def otlp_events(messages: Sequence[BaseMessage]) -> list[Record]:
     return lines
 
 
+def openllmetry(messages: Sequence[BaseMessage]) -> list[Record]:
+    """Spans of OpenLLMetry, with an attribute for each field of each message."""
+    lines: list[Record] = []
+    for number, sent, answer in calls_of(messages):
+        attributes = {"traceloop.association.properties.thread_id": "thread-1"}
+        for place, message in enumerate(sent):
+            attributes |= _of_openllmetry(f"gen_ai.prompt.{place}", openai(message))
+        attributes |= _of_openllmetry("gen_ai.completion.0", openai(answer))
+        lines.append(_spans(number, attributes, events=[]))
+    return lines
+
+
+def _of_openllmetry(prefix: str, fields: Record) -> Record:
+    told = {f"{prefix}.{key}": value for key, value in fields.items() if key != "tool_calls"}
+    for place, call in enumerate(fields.get("tool_calls", [])):
+        told[f"{prefix}.tool_calls.{place}.id"] = call["id"]
+        for key, value in call["function"].items():
+            told[f"{prefix}.tool_calls.{place}.{key}"] = value
+    return told
+
+
+def openinference(messages: Sequence[BaseMessage]) -> list[Record]:
+    """Spans of OpenInference, with an attribute for each field of each message."""
+    lines: list[Record] = []
+    for number, sent, answer in calls_of(messages):
+        attributes = {"openinference.span.kind": "LLM", "session.id": "session-1"}
+        for place, message in enumerate(sent):
+            attributes |= _of_openinference(f"llm.input_messages.{place}", openai(message))
+        attributes |= _of_openinference("llm.output_messages.0", openai(answer))
+        lines.append(_spans(number, attributes, events=[]))
+    return lines
+
+
+def _of_openinference(prefix: str, fields: Record) -> Record:
+    told = {
+        f"{prefix}.message.{key}": value for key, value in fields.items() if key != "tool_calls"
+    }
+    for place, call in enumerate(fields.get("tool_calls", [])):
+        inner = f"{prefix}.message.tool_calls.{place}.tool_call"
+        told[f"{inner}.id"] = call["id"]
+        for key, value in call["function"].items():
+            told[f"{inner}.function.{key}"] = value
+    return told
+
+
 def _spans(number: int, attributes: Record, events: list[Record]) -> Record:
     span = {
         "traceId": f"trace-{number}",
@@ -363,5 +408,7 @@ WRITERS: dict[str, Callable[[Sequence[BaseMessage]], list[Record]]] = {
     "langfuse": langfuse,
     "otlp": otlp,
     "otlp, events": otlp_events,
+    "openllmetry": openllmetry,
+    "openinference": openinference,
     "gemini": gemini,
 }

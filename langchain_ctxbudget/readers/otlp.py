@@ -3,6 +3,7 @@
 The format was read from open-telemetry/semantic-conventions: `gen-ai-input-messages.json`,
 `gen-ai-output-messages.json` and `gen-ai-system-instructions.json` (2026), and `gen-ai-events.md`
 as of version 1.36 for the earlier events on spans; and from opentelemetry-proto for OTLP in JSON.
+What OpenLLMetry and OpenInference write instead of these, `readers.numbered` reads.
 Spans as the SDK for Python writes them with `to_json(indent=None)`, one a line, are read as well.
 Events that are written as log records, beside the spans, are not.
 """
@@ -34,8 +35,15 @@ from langchain_ctxbudget.readers.calls import (
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at
 from langchain_ctxbudget.readers.growing import Request
 from langchain_ctxbudget.readers.message_forms import call_of, plain_content
+from langchain_ctxbudget.readers.numbered import (
+    flat,
+    tells_messages,
+    told_by_numbers,
+    tools_by_numbers,
+)
 
-PREFIX = "gen_ai."
+PREFIXES = ("gen_ai.", "llm.", "openinference.")
+"""How the names of attributes of spans of GenAI begin."""
 INPUT = "gen_ai.input.messages"
 OUTPUT = "gen_ai.output.messages"
 INSTRUCTIONS = "gen_ai.system_instructions"
@@ -49,6 +57,21 @@ EARLIER_EVENTS = {
 """The role of what an event of version 1.36 tells."""
 NO_CALLS = ("invoke_agent", "create_agent", "execute_tool", "invoke_workflow", "embeddings")
 """Operations that call no model themselves; an agent's span repeats what the calls in it have."""
+THREADS = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "traceloop.association.properties.thread_id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.conversation_id",
+)
+"""Attributes that tell a thread; the last ones are of OpenLLMetry."""
+MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+USAGE = "gen_ai.usage."
+USAGE_OF_OPENINFERENCE = {
+    "llm.token_count.prompt": "input_tokens",
+    "llm.token_count.completion": "output_tokens",
+    "llm.token_count.prompt_details.cache_read": "cache_read",
+}
 MODALITIES = ("image", "audio", "video")
 NANOSECONDS = 1_000_000_000
 
@@ -58,8 +81,8 @@ class Otlp(CallReader):
 
     name: ClassVar[str] = "otlp"
     accepts: ClassVar[str] = (
-        'OpenTelemetry spans of GenAI calls as JSON: objects with "resourceSpans", or spans with '
-        '"gen_ai." attributes'
+        "OpenTelemetry spans of GenAI calls as JSON, of OpenLLMetry and OpenInference, too: "
+        'objects with "resourceSpans", or spans with "gen_ai." or "llm." attributes'
     )
 
     def recognises(self, record: JsonObject) -> bool:
@@ -67,7 +90,10 @@ class Otlp(CallReader):
         if isinstance(record.get("resourceSpans"), list):
             return True
         attributes = record.get("attributes")
-        return isinstance(attributes, dict) and any(key.startswith(PREFIX) for key in attributes)
+        if not isinstance(attributes, dict):
+            return False
+        is_nested = isinstance(attributes.get("llm"), dict)
+        return is_nested or any(key.startswith(PREFIXES) for key in attributes)
 
     def calls_in(self, records: Sequence[JsonObject]) -> Iterable[JsonObject]:
         """Returns the spans of calls of models, the earliest first, with plain attributes."""
@@ -83,19 +109,14 @@ class Otlp(CallReader):
     def request_of(self, call: JsonObject) -> Request:
         """Returns what a span tells of a call."""
         attributes = object_at(call, "attributes")
-        usage = {
-            key.removeprefix("gen_ai.usage."): value
-            for key, value in attributes.items()
-            if key.startswith("gen_ai.usage.")
-        }
-        usage["cache_read"] = usage.get("cache_read.input_tokens")
+        tools = objects_in(_value_of(attributes.get("gen_ai.tool.definitions")))
         details = CallDetails(
-            thread=id_at(attributes, ("gen_ai.conversation.id", "session.id")),
+            thread=id_at(attributes, THREADS),
             sent_at=utc_time(call.get("start_time")),
             answered_at=utc_time(call.get("end_time")),
-            model=text_at(attributes, "gen_ai.response.model", "gen_ai.request.model"),
-            usage=usage_in(usage),
-            tools=objects_in(_value_of(attributes.get("gen_ai.tool.definitions"))),
+            model=text_at(attributes, *MODELS),
+            usage=usage_in(_usage(attributes)),
+            tools=tools or tools_by_numbers(attributes),
         )
         if INPUT in attributes or OUTPUT in attributes:
             sent = [
@@ -103,6 +124,8 @@ class Otlp(CallReader):
                 *_messages(_value_of(attributes.get(INPUT))),
             ]
             return request_from(sent, _messages(_value_of(attributes.get(OUTPUT))), details)
+        if tells_messages(attributes):
+            return request_from(*told_by_numbers(attributes), details)
         return request_from(*_told_by_events(objects_in(call.get("events"))), details)
 
 
@@ -155,7 +178,7 @@ def _seconds(nanoseconds: Any) -> float | None:  # noqa: ANN401 - JSON
 def _attributes(value: Any) -> JsonObject:  # noqa: ANN401 - JSON
     """Returns attributes as plain JSON; OTLP has them as a list of keys and typed values."""
     if isinstance(value, dict):
-        return value
+        return flat(value)
     return {
         pair["key"]: _typed(pair.get("value"))
         for pair in objects_in(value)
@@ -178,13 +201,29 @@ def _typed(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _has_messages(span: JsonObject) -> bool:
-    if INPUT in span["attributes"] or OUTPUT in span["attributes"]:
+    attributes = span["attributes"]
+    if INPUT in attributes or OUTPUT in attributes or tells_messages(attributes):
         return True
     return any(event["name"] in (*EARLIER_EVENTS, CHOICE) for event in span["events"])
 
 
 def _is_no_call(span: JsonObject) -> bool:
-    return span["attributes"].get("gen_ai.operation.name") in NO_CALLS
+    attributes = span["attributes"]
+    kind = attributes.get("openinference.span.kind", "LLM")
+    return kind != "LLM" or attributes.get("gen_ai.operation.name") in NO_CALLS
+
+
+def _usage(attributes: JsonObject) -> JsonObject:
+    """Returns the tokens of a call under the names that `usage_in` knows."""
+    usage = {
+        key.removeprefix(USAGE): value for key, value in attributes.items() if key.startswith(USAGE)
+    }
+    if "cache_read.input_tokens" in usage:
+        usage["cache_read"] = usage["cache_read.input_tokens"]
+    for key, name in USAGE_OF_OPENINFERENCE.items():
+        if key in attributes:
+            usage[name] = attributes[key]
+    return usage
 
 
 def _value_of(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -18,7 +18,7 @@ from langchain_core.tracers import BaseTracer, Run
 from langchain_ctxbudget.readers import ReadConversation, parse_conversations
 from tests.trace_writers import Record, as_lines, said
 
-TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
+TOOL: Record = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
 CALLED = AIMessage("", tool_calls=[{"name": "find", "args": {"q": "rye"}, "id": "c1"}])
 CALL = {"name": "find", "args": {"q": "rye"}, "id": "c1", "type": "tool_call"}
 
@@ -259,6 +259,108 @@ def test_details_of_a_call_are_read_from_an_event() -> None:
     [conversation] = read(span({"gen_ai.operation.name": "chat"}, events=[event]))
 
     assert said(conversation.messages) == said([HumanMessage("Rye?")])
+
+
+def test_spans_of_openinference_tell_parts_tools_model_and_tokens() -> None:
+    message = "llm.input_messages.0.message"
+    attributes = {
+        "openinference.span.kind": "LLM",
+        f"{message}.role": "user",
+        f"{message}.contents.0.message_content.type": "text",
+        f"{message}.contents.0.message_content.text": "Is this rye?",
+        f"{message}.contents.1.message_content.type": "image",
+        f"{message}.contents.1.message_content.image.image.url": "https://example.org/a.png",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "Yes.",
+        "llm.tools.0.tool.json_schema": json.dumps(TOOL),
+        "llm.model_name": "gpt-x",
+        "llm.token_count.prompt": 7,
+        "llm.token_count.completion": 2,
+    }
+
+    [conversation] = read(span(attributes))
+
+    question, reply = conversation.messages
+    assert question.content == [
+        {"type": "text", "text": "Is this rye?"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
+    assert isinstance(reply, AIMessage)
+    assert reply.response_metadata["model_name"] == "gpt-x"
+    assert reply.usage_metadata == {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
+    assert conversation.tools == (TOOL,)
+
+
+def test_a_span_of_phoenix_with_nested_attributes_is_read() -> None:
+    call = {"tool_call": {"function": {"name": "find", "arguments": '{"q": "rye"}'}}}
+    sent = [
+        {"message": {"role": "user", "content": "Rye?"}},
+        {"message": {"role": "assistant", "tool_calls": [call]}},
+        {"message": {"role": "tool", "content": "1200", "name": "find"}},
+    ]
+    came = [{"message": {"role": "assistant", "content": "Rye 1200."}}]
+    llm = {"input_messages": sent, "output_messages": came}
+
+    agent = {"output_messages": [{"message": {"role": "assistant", "content": "Done."}}]}
+    kind = {"openinference": {"span": {"kind": "AGENT"}}}
+
+    [conversation] = read(span({"llm": llm, "session": {"id": "s1"}}), span({"llm": agent} | kind))
+
+    assert conversation.conversation_id == "s1"
+    _, called, result, _ = conversation.messages
+    assert isinstance(called, AIMessage)
+    assert isinstance(result, ToolMessage)
+    assert [call["args"] for call in called.tool_calls] == [{"q": "rye"}]
+    assert called.tool_calls[0]["id"] == result.tool_call_id
+
+
+def test_of_spans_of_openinference_those_of_agents_say_nothing_again() -> None:
+    told = {
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "Rye?",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "Yes.",
+    }
+    other = {"llm.output_messages.0.message.content": "In the end: yes."}
+
+    [conversation] = read(
+        span(told | other | {"openinference.span.kind": "AGENT"}),
+        span(told | {"openinference.span.kind": "LLM"}),
+    )
+
+    assert said(conversation.messages) == said([HumanMessage("Rye?"), AIMessage("Yes.")])
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('[{"type": "text", "text": "Rye?"}]', "Rye?"),
+        ('[{"flour": "rye"}]', '[{"flour": "rye"}]'),
+        ("[]", "[]"),
+    ],
+    ids=["parts", "a list", "nothing"],
+)
+def test_content_of_openllmetry_is_in_parts_only_if_it_has_some(
+    content: str, expected: str
+) -> None:
+    [conversation] = read(
+        span({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": content})
+    )
+
+    assert conversation.messages[0].content == expected
+
+
+def test_a_span_of_openllmetry_tells_its_tools() -> None:
+    parameters = json.dumps(TOOL["function"]["parameters"])
+    attributes = {
+        "gen_ai.prompt.0.content": "Rye?",
+        "llm.request.functions.0.name": "find",
+        "llm.request.functions.0.parameters": parameters,
+    }
+
+    [conversation] = read(span(attributes))
+
+    assert conversation.tools == (TOOL,)
 
 
 def test_calls_of_gemini_without_ids_find_their_results() -> None:
