@@ -240,9 +240,10 @@ def require_names(
             f"{name} is a setting: pass {takes_settings_as}={{{name!r}: {arguments[name]!r}}}"
         )
     listed = ", ".join(names) or "none"
-    raise InvalidSettingsError(
-        f"{where} has no argument {name!r}{suggestion_for(name, known)}; it has {listed}"
-    )
+    suggestion = suggestion_for(name, known)
+    if any(repr(setting) in suggestion for setting in {*known} - {*names}):
+        suggestion += f", a setting, in {takes_settings_as}={{...}}"
+    raise InvalidSettingsError(f"{where} has no argument {name!r}{suggestion}; it has {listed}")
 
 
 def _settings_argument(names: Iterable[str]) -> str | None:

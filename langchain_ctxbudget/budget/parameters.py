@@ -50,7 +50,8 @@ class Parameters(BaseModel):
             return value
         if not isinstance(value, Mapping):
             raise InvalidSettingsError(
-                f"{cls.__name__} is made from a mapping of fields, not {type(value).__name__}"
+                f"{cls.setting or 'settings'} must be a {cls.__name__} or a dict of its fields, "
+                f"not {type(value).__name__}"
             )
         return cls(**{str(name): field for name, field in value.items()})
 
@@ -84,7 +85,7 @@ def _message_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
     if problem["type"] == "extra_forbidden":
         nearest = suggestion_for(str(problem["loc"][-1]), kind.model_fields)
         names = ", ".join(sorted(kind.model_fields))
-        return f"is no setting of {kind.__name__}{nearest}; known are {names}"
+        return f"is no setting of {kind.__name__}{nearest or f'; known are {names}'}"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
     if message.startswith("must") and ", not " not in message:
         return f"{message}, not {short_repr(problem['input'])}"

@@ -1,4 +1,4 @@
-"""The command `ctxbudget`, also as `python -m langchain_ctxbudget.cli`."""
+"""The command `ctxbudget`, also as `python -m langchain_ctxbudget`."""
 
 import argparse
 import io

@@ -29,6 +29,7 @@ from langchain_ctxbudget.cli.printing import (
     progress_bar,
     tell,
 )
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
 from langchain_ctxbudget.messages import fingerprint, split_instructions
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
@@ -311,7 +312,7 @@ def _opened_store(place: str) -> Iterator[BaseStore]:
             from langgraph.store.postgres import PostgresStore  # noqa: PLC0415 - needs the extra
         except ImportError as error:
             raise errors.CtxBudgetError(
-                "It needs an extra: pip install 'langchain-ctxbudget[postgres]'"
+                f"A store in PostgreSQL needs an extra: {install_command('postgres')}"
             ) from error
         with PostgresStore.from_conn_string(place) as store:
             yield store
@@ -649,7 +650,7 @@ def run_dashboard(arguments: argparse.Namespace) -> None:
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         raise errors.CtxBudgetError(
-            "It needs an extra: pip install 'langchain-ctxbudget[dashboard]'"
+            f"The dashboard needs an extra: {install_command('dashboard')}"
         ) from error
     if (arguments.store is None) != arguments.demo:
         raise errors.InvalidSettingsError(

@@ -3,12 +3,12 @@
 Needs the extra `dashboard`.
 """
 
+from langchain_ctxbudget.installing import install_command
+
 try:
     import starlette
 except ImportError as error:  # pragma: no cover - the tests have it
-    raise ImportError(
-        "The dashboard needs starlette: pip install 'langchain-ctxbudget[dashboard]'"
-    ) from error
+    raise ImportError(f"The dashboard needs starlette: {install_command('dashboard')}") from error
 
 from langchain_ctxbudget.dashboard.app import create_app
 

@@ -13,6 +13,7 @@ from langchain_core.documents import Document
 from langchain_ctxbudget.documents import addresses
 from langchain_ctxbudget.documents.splitting import HEADINGS, Part, markdown_parts
 from langchain_ctxbudget.errors import DocumentError
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.messages import as_json_data, digest, encodable, iso_date, one_line
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
@@ -162,8 +163,9 @@ def _file_documents(path: Path) -> list[Document]:
             return _pdf_pages(path, metadata)
         return [Document(_decoded(path), metadata=metadata)]
     except ImportError as error:
-        hint = "pip install 'langchain-ctxbudget[documents]'"
-        raise DocumentError(f"{path} is a PDF, and pypdf is not installed: {hint}") from error
+        raise DocumentError(
+            f"{path} is a PDF, and pypdf is not installed: {install_command('documents')}"
+        ) from error
     except Exception as error:  # pypdf raises anything on a broken file
         raise DocumentError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
 

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import refusing_unknown
 from langchain_ctxbudget.pipeline import ContextPipeline, Prompter
@@ -19,7 +20,7 @@ try:
     from langchain_classic.memory.utils import get_prompt_input_key
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ImportError(
-        "The memory needs langchain-classic: pip install 'langchain-ctxbudget[classic]'"
+        f"The memory needs langchain-classic: {install_command('classic')}"
     ) from error
 
 

@@ -29,6 +29,7 @@ from langchain_ctxbudget import messages
 from langchain_ctxbudget.content import call_ids
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import (
     ReportInState,
@@ -65,9 +66,7 @@ try:
     from langchain.agents.middleware import types
     from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 except ImportError as error:  # pragma: no cover - the tests have it
-    raise ImportError(
-        "The middleware needs langchain: pip install 'langchain-ctxbudget[agents]'"
-    ) from error
+    raise ImportError(f"The middleware needs langchain: {install_command('agents')}") from error
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: "

@@ -27,10 +27,12 @@ def pipeline_of(
     settings = given.chosen if isinstance(given, ContextSettings) else given
     if settings is None:
         settings = {}
-    if isinstance(settings, Mapping):
-        settings = {"learn": False, **settings}
-    # What is no mapping is refused by the pipeline, which says what it takes.
-    return ContextPipeline(settings)
+    if not isinstance(settings, Mapping):
+        raise InvalidSettingsError(
+            'pipeline must be a ContextPipeline, or settings such as {"max_context_tokens": 8_000}'
+            f", not {type(given).__name__}"
+        )
+    return ContextPipeline({"learn": False, **settings})
 
 
 def require_pipeline(pipeline: object, why: str) -> None:

@@ -1,6 +1,12 @@
 """Messages: their content, the groups that stay together, clipping and fences. Pure."""
 
 from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.accepting import (
+    Turn,
+    checked_messages,
+    current_turn,
+    is_one_message,
+)
 from langchain_ctxbudget.messages.clipping import (
     Count,
     clip_message,
@@ -23,8 +29,6 @@ from langchain_ctxbudget.messages.machine_text import without_machine_text
 from langchain_ctxbudget.messages.messages import (
     WHOLE,
     Preservation,
-    checked_messages,
-    current_turn,
     date_of,
     excerpt,
     instruction,

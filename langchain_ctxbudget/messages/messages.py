@@ -12,10 +12,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.messages.base import BaseMessageChunk
 from langchain_core.messages.function import FunctionMessage
-from langchain_core.messages.modifier import RemoveMessage
-from langchain_core.messages.utils import message_chunk_to_message
 
 from langchain_ctxbudget.content import (
     Kind,
@@ -29,14 +26,12 @@ from langchain_ctxbudget.content import (
     parts_of,
     readable_server_tool,
     text_part,
-    unreadable_in,
     with_cited_texts_joined,
     with_parts,
     without_items,
 )
-from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.fingerprints import MOST_LOOKED_AT
 from langchain_ctxbudget.messages.letters import without_letters
 from langchain_ctxbudget.messages.machine_text import typed_words
 from langchain_ctxbudget.messages.prose import without_pasted
@@ -49,7 +44,7 @@ from langchain_ctxbudget.messages.text import (
     one_line,
     read_time,
 )
-from langchain_ctxbudget.messages.turns import is_beginning_of, is_empty
+from langchain_ctxbudget.messages.turns import is_empty
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
@@ -221,105 +216,6 @@ def _is_example(message: BaseMessage) -> bool:
     """Tells whether a message is marked as an example, with LangChain's flag or beside it."""
     flag = getattr(message, "example", False) or message.additional_kwargs.get("example")
     return flag is True
-
-
-# Which messages are accepted
-
-
-def checked_messages(
-    messages: Sequence[BaseMessage], argument: str, known: Sequence[object] = ()
-) -> list[BaseMessage]:
-    """Returns messages after a check, chunks in their plain class.
-
-    Args:
-        messages: What an application gave.
-        argument: The name of the argument, for errors.
-        known: Messages that were checked before; of these, only the newest are looked at again.
-
-    Raises:
-        UnsupportedContentError: One is no message that can be stored.
-    """
-    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
-        raise UnsupportedContentError(
-            f"{argument} must be a list of LangChain messages, not {type(messages).__name__}"
-        )
-    first = 0
-    if is_beginning_of(known, messages):
-        first = max(0, len(known) - MOST_LOOKED_AT)
-    unchecked = messages[first:]
-    has_plain_types = WHOLE.issuperset(map(type, unchecked))
-    if has_plain_types and not any(map(_needs_check, unchecked)):
-        return list(messages)
-
-    for index, message in enumerate(unchecked, start=first):
-        _require_message(message, f"{argument}[{index}]")
-    return list(map(_without_chunks, messages))
-
-
-def _needs_check(message: BaseMessage) -> bool:
-    """Tells if a message of a plain class has something in it that may not be stored."""
-    return not isinstance(message.content, str) or KEY in message.additional_kwargs
-
-
-def _without_chunks(message: BaseMessage) -> BaseMessage:
-    """Returns a message in its plain class."""
-    return message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
-
-
-def _require_message(message: object, place: str) -> None:
-    """Raises an error unless this is a message that can be stored."""
-    if not isinstance(message, BaseMessage):
-        raise UnsupportedContentError(
-            f"{place} is a {type(message).__name__}, not a LangChain message; "
-            f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
-        )
-    if isinstance(message, RemoveMessage):
-        raise UnsupportedContentError(
-            f"{place} is a RemoveMessage: call `sync` with the messages that stay"
-        )
-    unreadable = unreadable_in(message)
-    if unreadable:
-        raise UnsupportedContentError(
-            f"{place}.{unreadable}: no provider reads that; leave it out, or give it as a text"
-        )
-    if KEY in message.additional_kwargs:
-        require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")
-
-
-def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Returns the current turn as a list: a string or a human message stands for itself.
-
-    Raises:
-        UnsupportedContentError: It is a single message of somebody else, or no message.
-        EmptyMessageError: There is nothing to answer. Results alone may answer calls of the
-            conversation, which is not known here.
-    """
-    if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
-        raise UnsupportedContentError(
-            f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
-            f"{type(message).__name__}"
-        )
-    if isinstance(message, str):
-        message = HumanMessage(message)
-    if isinstance(message, BaseMessage):
-        message = [message]
-    turn = checked_messages(message, "message")
-    _require_question(turn)
-    return turn
-
-
-def _require_question(turn: Sequence[BaseMessage]) -> None:
-    """Raises an error for a turn in which there is nothing to answer."""
-    if not turn:
-        raise EmptyMessageError("message is an empty list: give at least the message to answer")
-    questions = [position for position, part in enumerate(turn) if isinstance(part, HumanMessage)]
-    for position in questions:
-        if is_empty(turn[position]):
-            raise EmptyMessageError(
-                f"message has no content at position {position}: say what is to be answered"
-            )
-    if not questions and all(map(is_empty, turn)):
-        raise EmptyMessageError("message has nothing that can be sent: it has no content")
 
 
 def is_sent_alone(message: BaseMessage) -> bool:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, MessageLikeRepresentation
 
 from langchain_ctxbudget import history, stores, tokens
 from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.knowledge import StandingRule
-from langchain_ctxbudget.messages import Preservation
+from langchain_ctxbudget.messages import Preservation, Turn, is_one_message
 from langchain_ctxbudget.pipeline.forecast import CostForecast
 from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.rules import ConversationRules
@@ -62,7 +62,7 @@ class Chat:
 
     def assemble(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         tools: Sequence[Any] = (),
         response_format: object = None,
@@ -91,7 +91,7 @@ class Chat:
 
     async def aassemble(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         tools: Sequence[Any] = (),
         response_format: object = None,
@@ -111,7 +111,7 @@ class Chat:
 
     def forecast(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         tools: Sequence[Any] = (),
         response_format: object = None,
@@ -140,7 +140,7 @@ class Chat:
 
     async def aforecast(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         tools: Sequence[Any] = (),
         response_format: object = None,
@@ -158,19 +158,24 @@ class Chat:
         )
         return await adrive(self._prompter.forecast_cost(message, request))
 
-    def add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> list[str]:
+    def add(self, *messages: Turn) -> list[str]:
         """Appends messages, one by one or in lists, and returns their ids.
 
+        A message may have any form that LangChain's chat models take: a string is the user's words,
+        `("assistant", "Noted!")` and `{"role": "assistant", "content": "Noted!"}` have a role.
         Messages that the conversation knows are left alone, and changed ones are refused.
         """
         return drive(self._stored.add(_flat(messages)))
 
-    async def aadd(self, *messages: BaseMessage | Sequence[BaseMessage]) -> list[str]:
+    async def aadd(self, *messages: Turn) -> list[str]:
         """Appends messages, and returns their ids; the async form of `add`."""
         return await adrive(self._stored.add(_flat(messages)))
 
     def sync(
-        self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive"
+        self,
+        messages: Sequence[MessageLikeRepresentation],
+        *,
+        on_removal: history.OnRemoval = "archive",
     ) -> list[str]:
         """Makes the conversation equal to an agent's state; see `ContextPipeline.sync`.
 
@@ -181,7 +186,10 @@ class Chat:
         return drive(self._stored.sync(messages, on_removal))
 
     async def a_sync(
-        self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive"
+        self,
+        messages: Sequence[MessageLikeRepresentation],
+        *,
+        on_removal: history.OnRemoval = "archive",
     ) -> list[str]:
         """Makes the conversation equal to an agent's state; the async form of `sync`."""
         return await adrive(self._stored.sync(messages, on_removal))
@@ -207,11 +215,11 @@ class Chat:
         """Returns the newest messages before a page; the async form of `page`."""
         return await adrive(self._stored.page(limit, before))
 
-    def edit(self, message_id: str, message: BaseMessage) -> None:
+    def edit(self, message_id: str, message: MessageLikeRepresentation) -> None:
         """Puts a message in the place of another; see `ContextPipeline.edit_message`."""
         drive(self._stored.edit(message_id, message))
 
-    async def aedit(self, message_id: str, message: BaseMessage) -> None:
+    async def aedit(self, message_id: str, message: MessageLikeRepresentation) -> None:
         """Puts a message in the place of another; the async form of `edit`."""
         await adrive(self._stored.edit(message_id, message))
 
@@ -381,9 +389,14 @@ class Chat:
         return self._workspace.recent.report_of(self._scope)
 
 
-def _flat(messages: Sequence[BaseMessage | Sequence[BaseMessage]]) -> list[BaseMessage]:
+def _flat(
+    messages: Sequence[Turn],
+) -> list[MessageLikeRepresentation]:
     """Returns messages, some of which came in lists, as one list."""
-    flat: list[BaseMessage] = []
+    flat: list[MessageLikeRepresentation] = []
     for part in messages:
-        flat.extend([part] if isinstance(part, BaseMessage) else part)
+        if isinstance(part, list) or (isinstance(part, tuple) and not is_one_message(part)):
+            flat.extend(part)
+        else:
+            flat.append(part)
     return flat

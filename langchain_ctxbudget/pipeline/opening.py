@@ -60,7 +60,6 @@ NO_EMBEDDINGS = (
     "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 )
 Messages: TypeAlias = Sequence[BaseMessage]
-Turn: TypeAlias = str | BaseMessage | Messages
 
 
 @dataclass(frozen=True, slots=True)

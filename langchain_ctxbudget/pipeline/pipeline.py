@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, MessageLikeRepresentation
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import errors, history, stores
@@ -22,7 +22,7 @@ from langchain_ctxbudget.errors import (
 )
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.messages import Preservation, is_user
+from langchain_ctxbudget.messages import Preservation, Turn, is_user
 from langchain_ctxbudget.pipeline import retention, users
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
@@ -176,7 +176,7 @@ class ContextPipeline:
 
     def assemble(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         user_id: str,
         conversation_id: str,
@@ -222,7 +222,7 @@ class ContextPipeline:
 
     async def aassemble(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         user_id: str,
         conversation_id: str,
@@ -245,7 +245,7 @@ class ContextPipeline:
 
     def forecast(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         user_id: str,
         conversation_id: str,
@@ -289,7 +289,7 @@ class ContextPipeline:
 
     async def aforecast(
         self,
-        message: str | BaseMessage | Sequence[BaseMessage],
+        message: Turn,
         *,
         user_id: str,
         conversation_id: str,
@@ -386,7 +386,7 @@ class ContextPipeline:
         return Chat(self, conversation_id, user_id=user_id)
 
     def add_messages(
-        self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str
+        self, messages: Sequence[MessageLikeRepresentation], *, user_id: str, conversation_id: str
     ) -> list[str]:
         """Appends messages, and returns their ids.
 
@@ -398,14 +398,14 @@ class ContextPipeline:
         return drive(self._stored(user_id, conversation_id).add(messages))
 
     async def aadd_messages(
-        self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str
+        self, messages: Sequence[MessageLikeRepresentation], *, user_id: str, conversation_id: str
     ) -> list[str]:
         """Appends messages, and returns their ids; the async form of `add_messages`."""
         return await adrive(self._stored(user_id, conversation_id).add(messages))
 
     def sync(
         self,
-        messages: Sequence[BaseMessage],
+        messages: Sequence[MessageLikeRepresentation],
         *,
         user_id: str,
         conversation_id: str,
@@ -427,7 +427,7 @@ class ContextPipeline:
 
     async def a_sync(
         self,
-        messages: Sequence[BaseMessage],
+        messages: Sequence[MessageLikeRepresentation],
         *,
         user_id: str,
         conversation_id: str,
@@ -477,13 +477,23 @@ class ContextPipeline:
         return await adrive(users.conversation_ids(self._workspace, user_id))
 
     def edit_message(
-        self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str
+        self,
+        message_id: str,
+        message: MessageLikeRepresentation,
+        *,
+        user_id: str,
+        conversation_id: str,
     ) -> None:
         """Replaces a message under its id; everything derived from the old one is deleted."""
         self.conversation(conversation_id, user_id=user_id).edit(message_id, message)
 
     async def aedit_message(
-        self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str
+        self,
+        message_id: str,
+        message: MessageLikeRepresentation,
+        *,
+        user_id: str,
+        conversation_id: str,
     ) -> None:
         """Replaces a message under its id; the async form of `edit_message`."""
         await self.conversation(conversation_id, user_id=user_id).aedit(message_id, message)

@@ -14,12 +14,12 @@ from langchain_ctxbudget.history import (
     editing,
 )
 from langchain_ctxbudget.knowledge import StandingRules
-from langchain_ctxbudget.messages import current_turn
+from langchain_ctxbudget.messages import Turn, current_turn
 from langchain_ctxbudget.pipeline import finishing
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.forecast import CostForecast
 from langchain_ctxbudget.pipeline.nodes import StepNode
-from langchain_ctxbudget.pipeline.opening import Messages, Turn
+from langchain_ctxbudget.pipeline.opening import Messages
 from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.tracing import with_receipt

@@ -17,6 +17,7 @@ from langchain_ctxbudget.messages import (
     current_turn,
     digest,
     fingerprint,
+    is_one_message,
     split_instructions,
     split_turn,
     unsent_extras_of,
@@ -273,7 +274,8 @@ def _no_user(context: object, default_user: str | None) -> errors.MissingScopeEr
             "anybody's"
         )
     return errors.MissingScopeError(
-        "The run names no user: for a single user, set default_user, and a thread_id is enough; "
+        'The run names no user: for a single user, add default_user="me", as in '
+        'ContextBudgetMiddleware(default_user="me"); '
         f"for several, {ways} or context=RunContext(user_id=...)"
     )
 
@@ -367,7 +369,7 @@ def context_runnable(
     request_of_all = Request(tools=tools, response_format=response_format)
 
     def flow(step_input: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
-        if isinstance(step_input, Mapping):
+        if isinstance(step_input, Mapping) and "role" not in step_input:
             return of_state(step_input, config)
         return of_turn(step_input, config)
 
@@ -416,16 +418,16 @@ def _messages_of_state(state: Mapping[str, Any]) -> list[BaseMessage]:
             f"A mapping must have an agent's 'messages'; it has {sorted(state)}. To answer one of "
             "its values, put a step in front that picks it: itemgetter('input') | ..."
         )
-    return _converted(state["messages"])
+    return checked_messages(state["messages"], "messages")
 
 
 def _turn_of(step_input: Any) -> tuple[list[BaseMessage], list[BaseMessage]]:  # noqa: ANN401 - of a chain
     """Returns the system messages in front of a turn, and the turn."""
     if hasattr(step_input, "to_messages"):  # a prompt's value
         step_input = step_input.to_messages()
-    if not isinstance(step_input, list | tuple):
+    if is_one_message(step_input) or not isinstance(step_input, Sequence):
         return [], current_turn(step_input)
-    given = checked_messages(_converted(step_input), "messages")
+    given = checked_messages(step_input, "messages")
     _, messages = split_instructions(given)
     system = given[: len(given) - len(messages)]
     history, turn = split_turn(messages)
@@ -436,12 +438,3 @@ def _turn_of(step_input: Any) -> tuple[list[BaseMessage], list[BaseMessage]]:  #
             "conversation is made equal to them"
         )
     return system, current_turn(turn)
-
-
-def _converted(messages: Any) -> list[BaseMessage]:  # noqa: ANN401 - whatever a model takes
-    try:
-        return convert_to_messages(messages)
-    except (NotImplementedError, TypeError, ValueError) as error:
-        raise errors.UnsupportedContentError(
-            f"messages must be what a chat model takes: {error}"
-        ) from error

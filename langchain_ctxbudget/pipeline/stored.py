@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, MessageLikeRepresentation
 from langgraph.store.base import PutOp
 
 from langchain_ctxbudget import history, stores
@@ -120,13 +120,13 @@ class StoredConversation:
 
     # What changes it
 
-    def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
+    def add(self, messages: Sequence[MessageLikeRepresentation]) -> Flow[list[str]]:
         """Appends messages, and returns their ids."""
         checked = checked_messages(messages, "messages")
         return self._change(lambda editor: editor.add(checked))
 
     def sync(
-        self, messages: Sequence[BaseMessage], on_removal: history.OnRemoval
+        self, messages: Sequence[MessageLikeRepresentation], on_removal: history.OnRemoval
     ) -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state; see `Editor.sync`."""
         state = checked_messages(messages, "messages")
@@ -157,7 +157,7 @@ class StoredConversation:
                 "conversation %r not copied to the store: %s", self.scope.conversation_id, error
             )
 
-    def edit(self, message_id: str, message: BaseMessage) -> Flow[None]:
+    def edit(self, message_id: str, message: MessageLikeRepresentation) -> Flow[None]:
         """Replaces a message, and deletes what was derived from the old one."""
         [checked] = checked_messages([message], "message")
         yield from self._change(lambda editor: editor.edit(message_id, checked), "forget")

@@ -24,6 +24,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.budget import STRATEGIES, strategy_of
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.messages import time_of
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.providers import CacheTerms, profile_of
@@ -215,7 +216,7 @@ class Summarized:
             from langchain.agents.middleware import SummarizationMiddleware  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ImportError(
-                "summarization needs langchain: pip install 'langchain-ctxbudget[agents]'"
+                f"summarization needs langchain: {install_command('agents')}"
             ) from error
         self.name = name
         self.tools = tools

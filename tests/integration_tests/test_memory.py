@@ -11,6 +11,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.memory import BudgetedMemory
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -148,7 +149,7 @@ def test_without_langchain_classic_it_says_what_to_install() -> None:
     )
 
     assert "ChromaStore" in process.stdout, "the rest of the package works"
-    assert "pip install 'langchain-ctxbudget[classic]'" in process.stderr
+    assert install_command("classic") in process.stderr
 
 
 @pytest.mark.parametrize("wrong", [5, None, {"text": "x"}])

@@ -1,6 +1,7 @@
 """Sentence vectors: those of the encoder itself, and how they stand beside those of words."""
 
 import os
+import re
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.search import CentredVectors, Encoded, Encoder, encoder, encoder_available
 
 FERRY = "The ferry to Naxos leaves at nine."
-INSTALL = r"pip install 'langchain-ctxbudget\[encoder\]'"
+INSTALL = re.escape(install_command("encoder"))
 
 
 @pytest.fixture(scope="module")

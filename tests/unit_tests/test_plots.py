@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.replay import ReplayResult, replay
 from langchain_ctxbudget.report.plots import plot_replay, plot_turns, plot_what_if
 from langchain_ctxbudget.settings import CustomLayer
@@ -130,7 +131,7 @@ def test_without_matplotlib_the_error_says_what_to_install() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
 
-    message = "ImportError: Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'"
+    message = f"ImportError: Plots need matplotlib: {install_command('plots')}"
     assert message in process.stderr
 
 

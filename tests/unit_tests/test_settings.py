@@ -53,8 +53,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     r"force_include\[0\] must be 'knowledge', .* not 'everything'": {
         "force_include": ["everything"]
     },
-    "max_tokens is no setting of ContextSettings .is 'max_context_tokens' meant..; "
-    "known are .*window_tokens": {"max_tokens": 5},
+    "max_tokens is no setting of ContextSettings .is 'max_context_tokens' meant..$": {
+        "max_tokens": 5
+    },
+    "zzz is no setting of ContextSettings; known are .*window_tokens": {"zzz": 5},
 }
 
 

@@ -15,6 +15,7 @@ from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING
 
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.errors import TokenizerUnavailableError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def ranks(packed: bytes) -> dict[bytes, int]:
         raise TokenizerUnavailableError(
             f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged "
             f"({len(packed):,} bytes). Reinstall the package: "
-            "pip install --force-reinstall --no-deps langchain-ctxbudget"
+            f"{install_command()} --force-reinstall --no-deps"
         )
     stream = io.BytesIO(zlib.decompress(packed))
     return dict(zip(map(stream.read, stream.read(TOKENS)), count(), strict=False))
