@@ -1,7 +1,7 @@
 """Which messages are accepted from an application, and in which forms."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, cast
 
 from langchain_core.messages import (
     BaseMessage,
@@ -29,7 +29,7 @@ OTHER_ROLES = ("human", "ai", "developer", "function")
 ROLE_AND_TEXT = 2
 
 
-def is_one_message(given: object) -> TypeGuard[MessageLikeRepresentation]:
+def is_one_message(given: object) -> bool:
     """Tells if this is one message, in any form that LangChain's chat models take.
 
     A tuple that begins with a string is one, of a role and a text; a list is several messages.
@@ -37,6 +37,11 @@ def is_one_message(given: object) -> TypeGuard[MessageLikeRepresentation]:
     if isinstance(given, tuple):
         return bool(given) and isinstance(given[0], str)
     return isinstance(given, BaseMessage | str | Mapping)
+
+
+def _is_list(given: object) -> bool:
+    """Tells if this is a list of something, or another sequence that is no text."""
+    return isinstance(given, Sequence) and not isinstance(given, str | bytes)
 
 
 def checked_messages(
@@ -56,7 +61,7 @@ def checked_messages(
         raise UnsupportedContentError(
             f"{argument} must be a list of messages, and this is a single one: put it into a list"
         )
-    if isinstance(messages, bytes) or not isinstance(messages, Sequence):
+    if not _is_list(messages):
         raise UnsupportedContentError(
             f"{argument} must be a list of messages, not {_with_article(messages)}"
         )
@@ -178,12 +183,12 @@ def current_turn(message: Turn) -> list[BaseMessage]:
                 f"{type(single).__name__}"
             )
         message = [single]
-    elif not isinstance(message, Sequence) or isinstance(message, bytes):
+    elif not _is_list(message):
         raise UnsupportedContentError(
             "message must be the user's words, or the turn so far as a list of messages, not "
             f"{_with_article(message)}"
         )
-    turn = checked_messages(message, "message")
+    turn = checked_messages(cast("Sequence[MessageLikeRepresentation]", message), "message")
     _require_question(turn)
     return turn
 

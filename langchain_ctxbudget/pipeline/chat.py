@@ -1,7 +1,7 @@
 """`Chat`: one conversation of a pipeline, whose ids are named once."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation
 
@@ -395,8 +395,8 @@ def _flat(
     """Returns messages, some of which came in lists, as one list."""
     flat: list[MessageLikeRepresentation] = []
     for part in messages:
-        if isinstance(part, list) or (isinstance(part, tuple) and not is_one_message(part)):
-            flat.extend(part)
+        if isinstance(part, list | tuple) and not is_one_message(part):
+            flat.extend(cast("Sequence[MessageLikeRepresentation]", part))
         else:
-            flat.append(part)
+            flat.append(cast("MessageLikeRepresentation", part))
     return flat

@@ -129,7 +129,7 @@ def test_the_budget_is_divided_by_the_strategy_that_is_named() -> None:
 @pytest.mark.slow
 def test_the_module_runs_on_any_terminal() -> None:
     process = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
+        [sys.executable, "-W", "error", "-m", "langchain_ctxbudget", "demo"],
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         check=False,

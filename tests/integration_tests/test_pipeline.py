@@ -314,3 +314,38 @@ async def test_a_cancelled_write_is_not_there_and_can_be_repeated() -> None:
     new_pipeline = ContextPipeline(store=pipeline.store)
     assert texts_of(await pipeline.aget_messages(**SCOPE)) == ["zero", "two", "one"]
     assert texts_of(await new_pipeline.aget_messages(**SCOPE)) == ["zero", "two", "one"]
+
+
+def test_words_of_both_sides_are_added_without_classes_of_messages() -> None:
+    chat = ContextPipeline({"learn": False}).conversation("c1", user_id="ada")
+    chat.add("My bike is blue.", ("assistant", "Noted!"))
+    chat.add([{"role": "user", "content": "My car is red."}, AIMessage("Fine.")])
+    chat.add((HumanMessage("Bye."), AIMessage("Bye!")))
+
+    said = [(message.type, message.text) for message in chat.messages()]
+    assert said == [
+        ("human", "My bike is blue."),
+        ("ai", "Noted!"),
+        ("human", "My car is red."),
+        ("ai", "Fine."),
+        ("human", "Bye."),
+        ("ai", "Bye!"),
+    ]
+
+
+def test_a_state_of_dicts_is_the_state_of_their_messages() -> None:
+    chat = ContextPipeline({"learn": False}).conversation("c1", user_id="ada")
+    ids = chat.sync([("user", "Hi"), {"role": "assistant", "content": "Hello"}])
+
+    assert chat.sync([HumanMessage("Hi"), AIMessage("Hello")]) == ids
+
+
+@pytest.mark.parametrize(
+    "turn",
+    ["Hi", ("user", "Hi"), {"role": "user", "content": "Hi"}, {"messages": [("user", "Hi")]}],
+)
+def test_a_step_of_a_chain_takes_a_message_in_every_form(turn: Any) -> None:
+    step = ContextPipeline({"learn": False}).as_runnable(default_user="ada")
+
+    sent = step.invoke(turn, {"configurable": {"thread_id": "c1"}})
+    assert [message.text for message in sent] == ["Hi"]
