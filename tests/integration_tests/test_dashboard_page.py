@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, 
 from starlette.types import ASGIApp
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget import Layer, Reason
+from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import (
     DEMO_EVIDENCE_IDS,
