@@ -487,7 +487,7 @@ def _find(knowledge: Knowledge, item_id: str) -> KnownItem:
     item = knowledge.by_id.get(item_id) if isinstance(item_id, str) else None
     if item is None:
         raise InputError(
-            f"Nothing that is known about this user has the id {item_id!r}; list what is known, "
+            f"Nothing with the id {item_id!r} is known about this user; list what is known, "
             "and take an id from there"
         )
     return item

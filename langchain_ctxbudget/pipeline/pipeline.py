@@ -390,10 +390,12 @@ class ContextPipeline:
     ) -> list[str]:
         """Appends messages, and returns their ids.
 
-        Messages that the conversation knows are left alone, and changed ones are refused.
+        Messages may have any form that LangChain's chat models take. Those that the conversation
+        knows are left alone, and changed ones are refused.
 
         Raises:
             MessageConflictError: a known id came with other content.
+            UnsupportedContentError: something is not a message; the error names its place.
         """
         return drive(self._stored(user_id, conversation_id).add(messages))
 
