@@ -176,7 +176,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
         engine, session, prompt_request = drive(self._with_prompt(request))
-        with observed_elsewhere(), metadata_on_runs(session.finished.outline):
+        with observed_elsewhere(), metadata_on_runs(session.finished.receipt):
             response = handler(prompt_request)
         return self._finished(engine, session, response)
 
@@ -187,7 +187,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
         engine, session, prompt_request = await adrive(self._with_prompt(request))
-        with observed_elsewhere(), metadata_on_runs(session.finished.outline):
+        with observed_elsewhere(), metadata_on_runs(session.finished.receipt):
             response = await handler(prompt_request)
         return self._finished(engine, session, response)
 

@@ -10,26 +10,28 @@ from langgraph.runtime import Runtime
 
 from langchain_ctxbudget.integrations.options import ReportInState
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.report import Receipt
 
 EVENT = "ctxbudget"
 """The key of a custom event of a stream that tells of a prompt."""
+PREFIX = "ctxbudget_"
+"""Stands in front of the names in metadata of runs."""
 
 
 @contextmanager
-def metadata_on_runs(report_of: Callable[[], ContextReport]) -> Iterator[None]:
+def metadata_on_runs(receipt_of: Callable[[], Receipt]) -> Iterator[None]:
     """Gives the numbers of a prompt to the runs that begin inside, as metadata `ctxbudget_...`.
 
     LangSmith shows them on the model's run. Where no callback handler listens, nothing is made.
 
     Args:
-        report_of: returns the report of the prompt that the model answers.
+        receipt_of: returns the numbers of the prompt that the model answers.
     """
     config = var_child_runnable_config.get()
     if config is None or not _is_listened_to(config.get("callbacks")):
         yield
         return
-    metadata = {**(config.get("metadata") or {}), **report_of().receipt()}
+    metadata = {**(config.get("metadata") or {}), **receipt_of().numbers(PREFIX)}
     token = var_child_runnable_config.set({**config, "metadata": metadata})
     try:
         yield
@@ -59,8 +61,8 @@ def tell_stream(
     """
     if runtime is None or told == "none":
         return
-    report = context.outline()
+    report = context.report
     event: dict[str, Any] = {"line": report.to_line(), **report.receipt("")}
     if told == "texts":
-        event["report"] = context.report.to_dict()
+        event["report"] = report.to_dict()
     runtime.stream_writer({EVENT: event})

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from typing import TypeVar
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
@@ -13,10 +14,13 @@ from langchain_ctxbudget.history import HistoryView, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Prompt
-from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.report import ContextReport, Receipt
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, put_of
 from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls, price_of
+
+Account = TypeVar("Account", ContextReport, Receipt)
+"""A form in which a prompt is accounted for."""
 
 
 def finish(
@@ -37,12 +41,12 @@ def finish(
     price = price_of(request.call.model, workspace.workers.bookkeeping.prices)
     own_tokens = own_calls.effective_tokens(price, request.cache_terms)
 
-    def finished(account: Callable[[], ContextReport]) -> ContextReport:
-        report = account()
+    def finished(account: Callable[[], Account]) -> Account:
+        made = account()
         return replace(
-            report,
+            made,
             timings_ms=timings_ms,
-            failures=tuple(dict.fromkeys((*report.failures, *problems))),
+            failures=tuple(dict.fromkeys((*made.failures, *problems))),
             own_calls=own_calls,
             own_effective_tokens=own_tokens,
         )
@@ -59,9 +63,9 @@ def finish(
         )
         yield from with_fallback(keeping, None, "snapshot not written", problems)
     report = cache(partial(finished, prompt.context.account))
-    outline = cache(partial(finished, prompt.context.outline))
+    receipt = cache(partial(finished, prompt.context.receipt))
     workspace.recent.note(prompt, report, scope, workspace.workers.bookkeeping)
-    return replace(prompt.context, account=report, outline=outline)
+    return replace(prompt.context, account=report, receipt=receipt)
 
 
 def _own_calls(workspace: Workspace, scope: stores.Scope, problems: list[str]) -> Flow[OwnCalls]:

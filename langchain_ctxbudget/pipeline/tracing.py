@@ -87,15 +87,16 @@ def searched(
 
 def _receipt_of(session: Session, engine: Engine) -> Attributes:
     """Returns what the span of a finished prompt tells."""
-    report = session.finished.outline()
-    attributes: dict[str, Any] = report.receipt(PREFIX)
+    receipt = session.finished.receipt()
+    attributes: dict[str, Any] = receipt.numbers(PREFIX)
     price = price_of(engine.target.model_name, engine.target.prices)
     if price is not None:
-        dollars = report.stability.effective_tokens * price.input / 1_000_000
+        dollars = receipt.stability.effective_tokens * price.input / 1_000_000
         attributes[f"{PREFIX}dollars"] = dollars
     if _is_compacted(session):
         attributes[COMPACTED] = True
     if session.plan.request.settings.trace_texts:
+        report = session.finished.report
         attributes["gen_ai.input.messages"] = _as_conventions_write(session.finished.messages)
         attributes[f"{PREFIX}failed"] = report.failures
         attributes[f"{PREFIX}repaired"] = [repair.detail for repair in report.repairs]

@@ -1,9 +1,9 @@
 """From a finished plan to its report: every candidate with its reason, numbers that add up."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 from langchain_core.messages import BaseMessage, SystemMessage
 
@@ -25,23 +25,27 @@ from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.extension import GROWTH_POLICY
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_rebuild
-from langchain_ctxbudget.prompt.lost_values import LOSS_POLICY, PromptBefore, values_lost_since
+from langchain_ctxbudget.prompt.lost_values import (
+    LOSS_POLICY,
+    GoneValue,
+    PromptBefore,
+    values_lost_since,
+)
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.unsendable_media import unsent_media
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
 from langchain_ctxbudget.report import Mode
-from langchain_ctxbudget.tokens import CalibratedCounter
+from langchain_ctxbudget.tokens import CalibratedCounter, CountMode
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The report of a finished prompt: each form is made once it is looked at."""
+    """The report of a finished prompt, and its numbers: each is made once it is looked at."""
 
-    whole: Callable[[], report.ContextReport]
-    outline: Callable[[], report.ContextReport]
-    """Without the items of the layers."""
+    report: Callable[[], report.ContextReport]
+    receipt: Callable[[], report.Receipt]
 
 
 def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
@@ -57,26 +61,57 @@ def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
         uncorrected = replace(plan, counter=plan.counter.inner)
         uncorrected_tokens = uncorrected.counter.count_messages(settled.built.messages)
         uncorrected_tokens += sum(counted_extras(uncorrected).values())
-    make = partial(
-        _report,
+    finished = _Finished(
         # Without what is large and of no use to a report.
-        replace(
+        plan=replace(
             plan,
             findings=replace(plan.findings, pool=None),
             conversation=plan.conversation.with_parts(last=None, cuts={}, clips={}),
         ),
-        settled.content,
-        measured,
+        content=settled.content,
+        measured=measured,
+        messages=settled.built.messages,
         stability=stability,
         uncorrected_tokens=uncorrected_tokens,
-        messages=settled.built.messages,
-        calls=plan.counter.calls - plan.request.texts_counted_before,
+        tokenizer_calls=plan.counter.calls - plan.request.texts_counted_before,
         last_repairs=last_repairs,
         before=_prompt_before(settled, stability),
     )
     return Account(
-        whole=cache(partial(make, with_items=True)), outline=cache(partial(make, with_items=False))
+        report=cache(partial(_report, finished)), receipt=cache(partial(_receipt, finished))
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finished:
+    """A finished prompt, and what is known of it."""
+
+    plan: Plan
+    content: Content
+    measured: Measure
+    messages: Sequence[BaseMessage]
+    stability: report.Stability
+    uncorrected_tokens: int
+    tokenizer_calls: int
+    last_repairs: Sequence[Repair]
+    before: PromptBefore | None
+
+    @property
+    def count_mode(self) -> CountMode:
+        """Whether counts are exact. What media cost follows rules that providers may change."""
+        return "estimated" if any(map(has_media, self.messages)) else self.plan.counter.mode
+
+    @cached_property
+    def lost_values(self) -> Sequence[GoneValue]:
+        """The values that went with the last prompt."""
+        if self.before is None:
+            return ()
+        return values_lost_since(self.before, self.plan, self.messages)
+
+    @cached_property
+    def coverage(self) -> "_Coverage":
+        """How each message of the conversation is in the prompt."""
+        return _coverage(self.plan, self.content)
 
 
 def _prompt_before(settled: Settled, stability: report.Stability) -> PromptBefore | None:
@@ -89,26 +124,47 @@ def _prompt_before(settled: Settled, stability: report.Stability) -> PromptBefor
     return PromptBefore(last.messages, first)
 
 
-def _report(
-    plan: Plan,
-    content: Content,
-    measured: Measure,
-    *,
-    stability: report.Stability,
-    uncorrected_tokens: int,
-    messages: Sequence[BaseMessage],
-    calls: int,
-    last_repairs: Sequence[Repair],
-    before: PromptBefore | None,
-    with_items: bool,
-) -> report.ContextReport:
+def _receipt(finished: _Finished) -> report.Receipt:
+    """Returns the numbers of a finished prompt."""
+    plan = finished.plan
+    measured = finished.measured
+    return report.Receipt(
+        conversation_id=plan.conversation.scope.conversation_id,
+        allocation_strategy=plan.allocated.strategy,
+        count_mode=finished.count_mode,
+        budget_tokens=plan.limit_tokens,
+        total_tokens=measured.total_tokens,
+        overhead_tokens=sum(plan.extras_beside_tools.values()) + measured.framing_tokens,
+        layer_tokens=_layer_tokens(plan, measured),
+        messages=finished.coverage.counts(),
+        stability=finished.stability,
+        failures=_failures(plan),
+        repairs=len(_repairs(plan, finished.content, finished.last_repairs)),
+        last_resorts=len(plan.gave_way.last_resort),
+        lost_values=len(finished.lost_values),
+    )
+
+
+def _layer_tokens(plan: Plan, measured: Measure) -> dict[str, int]:
+    """Returns what each layer uses; the items of one were counted together."""
+    view = plan.view
+    tokens = {layer.name: layer.schemas_tokens(view) for layer in plan.layers}
+    for name in {**tokens, **measured.items_tokens}:
+        own_tokens = measured.items_tokens[name] + measured.layer_overhead_tokens[name]
+        tokens[name] = tokens.get(name, 0) + own_tokens
+    return tokens
+
+
+def _report(finished: _Finished) -> report.ContextReport:
+    """Returns the report of a finished prompt."""
+    plan = finished.plan
+    content = finished.content
+    measured = finished.measured
     request = plan.request
     view = plan.history
     scope = plan.conversation.scope
-    coverage = _coverage(plan, content)
-    lost_values: Sequence[report.LostValue] = ()
-    if before is not None:
-        lost_values = values_lost_since(before, plan, messages, coverage)
+    coverage = finished.coverage.ranges()
+    lost_values = [value.told(coverage) for value in finished.lost_values]
     compiled = {layer: texts for layer, texts in plan.compiled.items() if texts}
     hits = {layer: sum(texts.values()) for layer, texts in compiled.items()}
     misses = {layer: len(texts) - hits[layer] for layer, texts in compiled.items()}
@@ -121,23 +177,22 @@ def _report(
         window_detail=request.allowance.window.detail,
         output_reserve_tokens=request.output_reserve_tokens + plan.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
-        # What media cost follows rules that providers may change; only texts are counted exactly.
-        count_mode="estimated" if any(map(has_media, messages)) else plan.counter.mode,
+        count_mode=finished.count_mode,
         tokenizer=plan.counter.name,
-        uncorrected_tokens=uncorrected_tokens,
+        uncorrected_tokens=finished.uncorrected_tokens,
         settings_from=request.settings_from,
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
-        layers=_Outcome(plan, content, measured, coverage).layers(with_items=with_items),
+        layers=_Outcome(plan, content, measured, coverage).layers(),
         overhead_tokens={**plan.extras_beside_tools, "framing": measured.framing_tokens},
         coverage=coverage,
-        stability=stability,
-        repairs=_repairs(plan, content, last_repairs),
-        failures=tuple(dict.fromkeys((*plan.failures, *_warnings(plan)))),
+        stability=finished.stability,
+        repairs=_repairs(plan, content, finished.last_repairs),
+        failures=_failures(plan),
         summary_lines=dict(view.made_by),
         summaries_waiting=len(view.waiting),
         last_resort=plan.gave_way.last_resort,
-        tokenizer_calls=calls,
+        tokenizer_calls=finished.tokenizer_calls,
         timings_ms={},
         usage=request.allowance.usage,
         topics=_names(plan, (topic.id for topic in plan.findings.detected.topics.subjects)),
@@ -178,12 +233,8 @@ class _Outcome:
     measured: Measure
     coverage: Sequence[report.CoverageRange]
 
-    def layers(self, *, with_items: bool) -> tuple[report.LayerReport, ...]:
+    def layers(self) -> tuple[report.LayerReport, ...]:
         """Returns the reports of all layers, in their order."""
-        if not with_items:
-            known = {layer.name for layer in self.plan.layers}
-            former = [FormerLayer(name) for name in self.measured.items_tokens if name not in known]
-            return tuple(map(self._outline_of, (*self.plan.layers, *former)))
         by_layer = self._fragments_by_layer()
         layers = self.plan.layers
         known = {layer.name for layer in layers}
@@ -200,22 +251,6 @@ class _Outcome:
             of_layer = replace(sent, fragments=tuple(by_layer[layer.name]), groups=groups)
             reports.append(self._report_of(layer, of_layer, view))
         return tuple(reports)
-
-    def _outline_of(self, layer: PromptLayer) -> report.LayerReport:
-        """Returns the report of a layer without its items, whose tokens were counted together."""
-        used_tokens = (
-            self.measured.items_tokens[layer.name]
-            + self.measured.layer_overhead_tokens[layer.name]
-            + layer.schemas_tokens(self.plan.view)
-        )
-        return report.LayerReport(
-            layer=layer.name,
-            title=layer.title,
-            allocated_tokens=self.plan.allocated.tokens.get(layer.name, 0),
-            items=(),
-            overhead_tokens=used_tokens,
-            used_tokens=used_tokens,
-        )
 
     def _report_of(self, layer: PromptLayer, sent: Sent, view: View) -> report.LayerReport:
         """Returns the report of a layer: every candidate with its reason, and what all cost."""
@@ -250,8 +285,28 @@ class _Outcome:
         return sum(part.more_left_out.get(Reason.LOW_RELEVANCE, 0) for part in chosen)
 
 
-def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
-    """Returns how each message of the conversation is in the prompt, as ranges."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coverage:
+    """How each message of a conversation is in a prompt."""
+
+    messages: int
+    cut: int
+    covered: Sequence[tuple[int, int]]
+    """The positions, end excluded, that lines of a summary stand for."""
+    states: Mapping[int, report.CoverageState]
+    """The states of single messages, by position, where they differ."""
+
+    def ranges(self) -> tuple[report.CoverageRange, ...]:
+        """Returns the states as ranges."""
+        return report.ranges(self.messages, self.cut, self.covered, self.states)
+
+    def counts(self) -> dict[report.CoverageState, int]:
+        """Returns the number of messages in each state."""
+        return report.coverage_counts(self.messages, self.cut, self.covered, self.states)
+
+
+def _coverage(plan: Plan, content: Content) -> _Coverage:
+    """Returns how each message of the conversation is in the prompt."""
     conversation = plan.conversation
     cut = plan.history.cut
     end = len(conversation.entries)
@@ -268,7 +323,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     lines = [part for part in content.fragments if not place_of(part.layer).is_in_background]
     covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
     covered.append((0, plan.history.compacted))
-    return report.ranges(end, cut, covered, states)
+    return _Coverage(messages=end, cut=cut, covered=covered, states=states)
 
 
 # What the prompt has in common with the one before it
@@ -291,10 +346,10 @@ def _notes(plan: Plan) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _warnings(plan: Plan) -> list[str]:
-    """Returns what layers have to say besides."""
+def _failures(plan: Plan) -> tuple[str, ...]:
+    """Returns what has failed, and what layers have to say besides; each once."""
     warnings = [plan.chosen_by(layer).warning for layer in plan.layers]
-    return list(filter(None, warnings))
+    return tuple(dict.fromkeys((*plan.failures, *filter(None, warnings))))
 
 
 def whole_tokens_shared(settled: Settled) -> int:

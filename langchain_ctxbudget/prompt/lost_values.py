@@ -88,12 +88,37 @@ class _Said:
         return {value.key: value for value in values if value.kind is ValueKind.NAME}
 
 
+@dataclass(frozen=True, slots=True)
+class GoneValue:
+    """A value, and the message that it went with."""
+
+    said: _Said
+    value: Value
+
+    def told(self, coverage: Sequence[report.CoverageRange]) -> report.LostValue:
+        """Returns what a report says of it.
+
+        Args:
+            coverage: the states of the conversation's messages in the prompt.
+        """
+        number = self.said.number
+        message = self.said.message
+        states = (part.state for part in coverage if part.first <= number <= part.last)
+        return report.LostValue(
+            value=self.value.text,
+            kind=self.value.kind,
+            message=number,
+            message_id=message.id or "",
+            speaker=speaker(message),
+            state=next(states, "omitted"),
+        )
+
+
 def values_lost_since(
     before: PromptBefore,
     plan: Plan,
     messages: Sequence[BaseMessage],
-    coverage: Sequence[report.CoverageRange],
-) -> list[report.LostValue]:
+) -> list[GoneValue]:
     """Returns the values that may matter of the last prompt and are not in this one.
 
     Those of the user come first, then the newest ones.
@@ -102,17 +127,16 @@ def values_lost_since(
         before: the last prompt.
         plan: the finished plan of this prompt.
         messages: the messages of this prompt.
-        coverage: the states of the conversation's messages in it.
     """
     shown_before = _Shown(before.messages)
     shown_now = _Shown(messages)
     said = [*_said_since(plan, before.first)]
     gone = [each for each in said if not shown_now.has_text(each.words)]
-    found: dict[str, tuple[_Said, Value]] = {}
+    found: dict[str, GoneValue] = {}
     for each, value in _that_may_matter(gone, said):
         if shown_before.has_value_as_written(value) and not shown_now.has_value(value):
-            found.setdefault(value.key, (each, value))
-    return [_lost(each, value, coverage) for each, value in found.values()]
+            found.setdefault(value.key, GoneValue(each, value))
+    return list(found.values())
 
 
 class _Shown:
@@ -171,16 +195,3 @@ def _that_may_matter(gone: Sequence[_Said], said: Sequence[_Said]) -> Iterator[t
         for value in each.values.values():
             if is_recent or times[value.key] > 1:
                 yield each, value
-
-
-def _lost(each: _Said, value: Value, coverage: Sequence[report.CoverageRange]) -> report.LostValue:
-    """Returns what a report says of a value that went with a message."""
-    states = (part.state for part in coverage if part.first <= each.number <= part.last)
-    return report.LostValue(
-        value=value.text,
-        kind=value.kind,
-        message=each.number,
-        message_id=each.message.id or "",
-        speaker=speaker(each.message),
-        state=next(states, "omitted"),
-    )

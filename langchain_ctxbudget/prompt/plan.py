@@ -45,7 +45,7 @@ from langchain_ctxbudget.messages import Group, plain_text, without_machine_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.prompt.mode import Growth
 from langchain_ctxbudget.providers import CacheTerms, Mark, Repair
-from langchain_ctxbudget.report import ContextReport, UsageState
+from langchain_ctxbudget.report import ContextReport, Receipt, UsageState
 from langchain_ctxbudget.retrieval import Pool
 from langchain_ctxbudget.search import Scores
 from langchain_ctxbudget.settings import ContextSettings
@@ -88,8 +88,8 @@ class AssembledContext:
     """The current turn as it was given: what to store with the answer."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
     """Returns the report; the first call makes it."""
-    outline: Callable[[], ContextReport] = field(repr=False, compare=False)
-    """Returns the report without the items of its layers, which is made in far less time."""
+    receipt: Callable[[], Receipt] = field(repr=False, compare=False)
+    """Returns the numbers of the report, which are made without it and in far less time."""
 
     @property
     def report(self) -> ContextReport:

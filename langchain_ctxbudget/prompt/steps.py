@@ -373,15 +373,15 @@ def assemble(plan: Plan) -> Prompt:
     problem = own_total(plan.counter, copies)
     if problem:
         settled = replace(settled, plan=settled.plan.with_failures(problem))
-    report = account(settled, last_repairs)
+    accounts = account(settled, last_repairs)
     context = AssembledContext(
         messages=sent,
         tools=[*settled.plan.tools.given],
         turn=[*request.turn],
-        account=report.whole,
-        outline=report.outline,
+        account=accounts.report,
+        receipt=accounts.receipt,
     )
-    return Prompt(context=context, changes=_changes(settled, report.whole), plan=settled.plan)
+    return Prompt(context=context, changes=_changes(settled, accounts.report), plan=settled.plan)
 
 
 def _as_sent(

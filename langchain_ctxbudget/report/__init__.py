@@ -5,6 +5,7 @@ They read its plain data and nothing else.
 
 from langchain_ctxbudget.report.colours import SOURCES, STATES, CoverageState
 from langchain_ctxbudget.report.modes import Cause, Mode
+from langchain_ctxbudget.report.receipt import Receipt
 from langchain_ctxbudget.report.report import (
     LISTED_OMISSIONS,
     ContextReport,
@@ -15,6 +16,7 @@ from langchain_ctxbudget.report.report import (
     ReportItem,
     Stability,
     UsageState,
+    coverage_counts,
     layer_report,
     preview,
     ranges,

@@ -28,7 +28,7 @@ from langchain_ctxbudget.messages import ValueKind, clipped
 from langchain_ctxbudget.providers import Repair
 from langchain_ctxbudget.report.chart import render_html, render_terminal, render_text
 from langchain_ctxbudget.report.colours import CoverageState
-from langchain_ctxbudget.report.receipt import numbers_of
+from langchain_ctxbudget.report.receipt import receipt_of
 from langchain_ctxbudget.report.wording import explained, in_a_line
 from langchain_ctxbudget.tokens import NO_OWN_CALLS, OwnCalls
 
@@ -337,7 +337,7 @@ class ContextReport:
             prefix: what stands in front of every name: `"ctxbudget_"` for metadata of runs in
                 LangSmith.
         """
-        return {prefix + name: value for name, value in numbers_of(self).items()}
+        return receipt_of(self).numbers(prefix)
 
     def to_line(self) -> str:
         """Says in a line what the prompt is, for logs and streams: without texts."""
@@ -427,7 +427,7 @@ def ranges(
     for first, end in pairwise(sorted(edges)):
         while spans and spans[0][0] <= first:
             covered_until = max(covered_until, spans.popleft()[1])
-        state = marks.get(first) or _state_of(first, cut, covered_until)
+        state = marks.get(first) or _state_of(first, cut, is_covered=first < covered_until)
         start = first + 1
         if coverage and coverage[-1].state == state:
             start = coverage.pop().first
@@ -435,12 +435,39 @@ def ranges(
     return tuple(coverage)
 
 
-def _state_of(position: int, cut: int, covered_until: int) -> CoverageState:
+def coverage_counts(
+    total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
+) -> dict[CoverageState, int]:
+    """Returns the number of messages in each state, as `ranges` of the same arguments have them."""
+    spans = _joined(covered, cut)
+    summarized = sum(end - first for first, end in spans)
+    counts: dict[CoverageState, int] = {
+        "verbatim": total - cut,
+        "summarized": summarized,
+        "retrieved": 0,
+        "omitted": cut - summarized,
+    }
+    for position, state in marks.items():
+        is_covered = any(first <= position < end for first, end in spans)
+        counts[_state_of(position, cut, is_covered=is_covered)] -= 1
+        counts[state] += 1
+    return counts
+
+
+def _joined(covered: Iterable[tuple[int, int]], cut: int) -> list[tuple[int, int]]:
+    """Returns spans before a cut in order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for first, end in sorted((first, min(end, cut)) for first, end in covered):
+        start = max(first, joined[-1][1]) if joined else first
+        if start < end:
+            joined.append((start, end))
+    return joined
+
+
+def _state_of(position: int, cut: int, *, is_covered: bool) -> CoverageState:
     if position >= cut:
         return "verbatim"
-    if position < covered_until:
-        return "summarized"
-    return "omitted"
+    return "summarized" if is_covered else "omitted"
 
 
 def preview(text: str) -> str:

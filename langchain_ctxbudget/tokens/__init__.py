@@ -4,6 +4,7 @@ from langchain_ctxbudget.tokens.calibration import Calibration, is_of_one_call
 from langchain_ctxbudget.tokens.counters import (
     CalibratedCounter,
     ChatModel,
+    CountMode,
     EstimatingCounter,
     HuggingFaceCounter,
     ModelCounter,
@@ -48,6 +49,7 @@ __all__ = [
     "CalibratedCounter",
     "Calibration",
     "ChatModel",
+    "CountMode",
     "EstimatingCounter",
     "HuggingFaceCounter",
     "ModelCounter",
