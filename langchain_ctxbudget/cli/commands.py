@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from langchain_ctxbudget import demo, errors
 from langchain_ctxbudget.cli import options
+from langchain_ctxbudget.cli.demo_screen import print_side_by_side
 from langchain_ctxbudget.cli.printing import (
     Row,
     cell,
@@ -32,7 +33,7 @@ from langchain_ctxbudget.cli.printing import (
 from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
 from langchain_ctxbudget.messages import fingerprint, split_instructions
-from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
+from langchain_ctxbudget.pipeline import ContextPipeline, name_conversation
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.readers import (
     ReadConversation,
@@ -40,18 +41,15 @@ from langchain_ctxbudget.readers import (
     pick_conversation,
     read_conversations,
 )
-from langchain_ctxbudget.replay import check, contender, replay, split_turns
+from langchain_ctxbudget.replay import check, replay, split_turns
 from langchain_ctxbudget.report import plural
-from langchain_ctxbudget.stores import DATABASE_FILE, TITLE, Scope
+from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 from langchain_ctxbudget.tokens import PRICES, Price, price_of
 
 QUOTED_CHARACTERS = 400
 """The most that is shown of a message that something is known from."""
 MOST_SKIPPED = 20
 """Things that could not be read of a file, which are told one by one."""
-DEMO_SESSION = "tool-library"
-DEMO_CACHE_SECONDS = 86_400
-"""The cache of the bundled conversation stays warm while somebody looks at the dashboard."""
 
 
 class Command(NamedTuple):
@@ -72,45 +70,16 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
-    """Assembles and shows the prompt for a question about the bundled conversation."""
-    messages = demo.demo_messages()
-    settings = {**options.option_settings(arguments), **demo.DEMO_SETTINGS}
-    with ContextPipeline(settings, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
-        # The turns before the question have prompts as well, as in an application: the report
-        # tells what the prompts share.
-        replay_last_turns(pipeline, messages, Scope("maya", "demo"))
-        context = pipeline.assemble(
-            arguments.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo"
-        )
-    _show(context, arguments)
-    if not arguments.json and not arguments.message:
-        _compare_with_trimming(context, messages, arguments.budget)
-
-
-def _compare_with_trimming(
-    context: AssembledContext, messages: Sequence[BaseMessage], budget: int
-) -> None:
-    """Tells of each message with the answer whether this prompt and `trim_messages` have it."""
-    newest = contender("recency", budget, system_prompt=demo.DEMO_SYSTEM_PROMPT)
-    trimmed = newest.prompt(messages, context.turn)
-    prompt_text = "\n".join(message.text for message in context.messages)
-    trimmed_text = "\n".join(message.text for message in trimmed.messages)
-    tell("")
-    for number, message in enumerate(messages, 1):
-        if message.id not in demo.DEMO_EVIDENCE_IDS:
-            continue
-        if message.text in prompt_text:
-            state = "stands in the prompt word for word"
-            colour = "green"
-        else:
-            state = "is not in this prompt word for word"
-            colour = "red"
-        other = "has" if message.text in trimmed_text else "does not have"
-        tell(
-            f"Message {number} of {len(messages)}, which holds the answer, {state}; "
-            f"trim_messages {other} it.",
-            style=colour,
-        )
+    """Shows on one screen what this package and `trim_messages` send for a question."""
+    question = arguments.message or demo.DEMO_QUESTION
+    settings = {"max_context_tokens": arguments.budget, "allocation": arguments.allocation}
+    compared = demo.side_by_side(question, settings)
+    if arguments.json:
+        _show(compared.context, arguments)
+        return
+    print_side_by_side(compared)
+    if arguments.prompt:
+        print_prompt(compared.context)
 
 
 def run_assemble(arguments: argparse.Namespace) -> None:
@@ -434,13 +403,8 @@ def _write(
         conversation_id = conversation.conversation_id
         write(messages, user_id=user, conversation_id=conversation_id)
         if conversation.title:
-            _name(pipeline, Scope(user, conversation_id), conversation.title)
+            name_conversation(pipeline, Scope(user, conversation_id), conversation.title)
         progress.advance(task, len(conversation.messages))
-
-
-def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
-    place = scope.place(TITLE)
-    pipeline.store.put(place.namespace, place.key, {"text": title}, index=False)
 
 
 def _learn(
@@ -662,7 +626,12 @@ def run_dashboard(arguments: argparse.Namespace) -> None:
         "model": arguments.model,
     }
     if arguments.demo:
-        opened = _opened_demo(arguments.user, pipeline_arguments)
+        opened = demo.open_demo(
+            pipeline_arguments["settings"],
+            user_id=arguments.user,
+            system_prompt=arguments.system or demo.DEMO_SYSTEM_PROMPT,
+            model=arguments.model,
+        )
     else:
         opened = _opened(arguments.store, pipeline_arguments)
     try:
@@ -687,34 +656,11 @@ def _demo_view() -> str:
     """Returns the part of the address that opens the demo's question and its evidence."""
     return urlencode(
         {
-            "session": DEMO_SESSION,
+            "session": demo.DEMO_SESSION,
             "message": demo.DEMO_QUESTION,
             "part": demo.DEMO_EVIDENCE_IDS[0],
         }
     )
-
-
-@contextmanager
-def _opened_demo(user: str, pipeline_arguments: Mapping[str, Any]) -> Iterator[ContextPipeline]:
-    """Opens the bundled conversation, whose last turns had prompts."""
-    settings = {
-        "max_context_tokens": options.DEMO_BUDGET,
-        "keep_snapshots": REPLAYED_TURNS,
-        "cache_lifetime_seconds": DEMO_CACHE_SECONDS,
-        **demo.DEMO_SETTINGS,
-        **pipeline_arguments["settings"],
-    }
-    with ContextPipeline(
-        settings,
-        system_prompt=pipeline_arguments["system_prompt"] or demo.DEMO_SYSTEM_PROMPT,
-        model=pipeline_arguments["model"],
-    ) as pipeline:
-        for fact in demo.DEMO_FACTS:
-            pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
-        scope = Scope(user, DEMO_SESSION)
-        replay_last_turns(pipeline, demo.demo_messages(), scope)
-        _name(pipeline, scope, demo.DEMO_TITLE)
-        yield pipeline
 
 
 COMMANDS = {

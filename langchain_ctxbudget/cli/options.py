@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from langchain_ctxbudget.budget import STRATEGIES
+from langchain_ctxbudget.demo import DEMO_BUDGET
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES
 
-DEMO_BUDGET = 4_000
-"""Tokens of the prompts of the bundled conversation."""
 REPLAY_BUDGET = 8_000
 """Tokens of the prompts of a replay, where neither option nor settings say."""
 HOST = "127.0.0.1"
@@ -41,6 +40,9 @@ def add_demo_options(parser: argparse.ArgumentParser) -> None:
         "--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)"
     )
     _add_allocation(parser)
+    parser.add_argument(
+        "--prompt", action="store_true", help="show the report and the whole prompt, too"
+    )
     _add_json(parser)
 
 

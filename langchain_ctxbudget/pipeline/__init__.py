@@ -3,7 +3,12 @@
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.forecast import CostForecast
-from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
+from langchain_ctxbudget.pipeline.pipeline import (
+    REPLAYED_TURNS,
+    ContextPipeline,
+    name_conversation,
+    replay_last_turns,
+)
 from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.retention import SweepResult
 from langchain_ctxbudget.pipeline.runs import (

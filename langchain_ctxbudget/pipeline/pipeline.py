@@ -854,6 +854,12 @@ class ContextPipeline:
         await asyncio.to_thread(self.close)
 
 
+def name_conversation(pipeline: ContextPipeline, scope: stores.Scope, title: str) -> None:
+    """Stores the title by which the dashboard lists a conversation."""
+    place = scope.place(stores.TITLE)
+    pipeline.store.put(place.namespace, place.key, {"text": title}, index=False)
+
+
 def replay_last_turns(
     pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope
 ) -> None:
@@ -862,8 +868,10 @@ def replay_last_turns(
     users_places = [place for place, message in enumerate(messages) if is_user(message)]
     begins = users_places[-REPLAYED_TURNS:]
     chat.add(messages[: begins[0] if begins else None])
+    pipeline.flush()
     for begin, end in pairwise([*begins, len(messages)]):
         with suppress(errors.BudgetError, errors.EmptyMessageError):
             chat.assemble(messages[begin : begin + 1])
         chat.add(messages[begin:end])
-    pipeline.flush()
+        # What a turn teaches is known in the next one, as in a conversation of people.
+        pipeline.flush()

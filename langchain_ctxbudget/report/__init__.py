@@ -3,7 +3,8 @@
 They read its plain data and nothing else.
 """
 
-from langchain_ctxbudget.report.colours import SOURCES, STATES, CoverageState
+from langchain_ctxbudget.report.chart import Part, parts_of
+from langchain_ctxbudget.report.colours import SOURCES, STATES, CoverageState, on_dark
 from langchain_ctxbudget.report.modes import Cause, Mode
 from langchain_ctxbudget.report.receipt import Receipt
 from langchain_ctxbudget.report.report import (

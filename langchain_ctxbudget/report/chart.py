@@ -54,6 +54,14 @@ class Piece(NamedTuple):
     bold: bool = False
 
 
+class Part(NamedTuple):
+    """A part of a prompt: its name for readers, its tokens, and its colour on a light ground."""
+
+    name: str
+    tokens: int
+    colour: str
+
+
 Line: TypeAlias = tuple[Piece, ...]
 
 
@@ -120,23 +128,28 @@ def _lines(report: "ContextReport", width: int) -> Iterator[Line]:
             yield (Piece(f"{beginning:<{FACT_COLUMNS}}{part}".rstrip()),)
 
 
-def _rows(report: "ContextReport", bar_columns: int) -> Iterator[Line]:
-    """Yields a row for everything that takes tokens, and one for what is free."""
+def parts_of(report: "ContextReport") -> list[Part]:
+    """Returns everything in a prompt that takes tokens, in the order of the report."""
     colours = colours_of(layer.layer for layer in report.layers)
     parts = [
-        (label_of(layer.layer), layer.used_tokens, colours[layer.layer]) for layer in report.layers
+        Part(label_of(layer.layer), layer.used_tokens, colours[layer.layer])
+        for layer in report.layers
     ]
     parts += [
-        (name.capitalize(), tokens, OTHERS[OVERHEAD])
+        Part(name.capitalize(), tokens, OTHERS[OVERHEAD])
         for name, tokens in report.overhead_tokens.items()
     ]
-    for label, tokens, colour in parts:
-        if tokens:
-            share = tokens / report.budget_tokens
-            filled = max(0, min(bar_columns, round(share * bar_columns)))
-            if tokens > 0:
-                filled = max(1, filled)
-            yield (_row(label, tokens, share), Piece(FULL * filled, colour))
+    return [part for part in parts if part.tokens]
+
+
+def _rows(report: "ContextReport", bar_columns: int) -> Iterator[Line]:
+    """Yields a row for everything that takes tokens, and one for what is free."""
+    for label, tokens, colour in parts_of(report):
+        share = tokens / report.budget_tokens
+        filled = max(0, min(bar_columns, round(share * bar_columns)))
+        if tokens > 0:
+            filled = max(1, filled)
+        yield (_row(label, tokens, share), Piece(FULL * filled, colour))
     free_tokens = report.budget_tokens - report.total_tokens
     free = _row("Free", free_tokens, free_tokens / report.budget_tokens)
     yield (free._replace(text=free.text.rstrip()),)

@@ -89,7 +89,7 @@ def test_what_does_not_fit_its_grant_is_shrunk(report: ContextReport) -> None:
 def test_it_stands_in_the_report_under_its_title(report: ContextReport) -> None:
     assert [layer.title for layer in report.layers][-2:] == ["Tools", "Tides"]
     assert report.explain("tides 1") == (
-        f"tides 1: tides, included, {report.layer('tides').items[0].tokens} tokens\n"
+        f"tides 1: tides, sent, {report.layer('tides').items[0].tokens} tokens\n"
         f"  configured: {Reason.CONFIGURED.meaning}.\n"
         f'  "- {SHORT}"'
     )

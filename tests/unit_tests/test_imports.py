@@ -44,6 +44,7 @@ PUBLIC = [
 FLOORS = [
     {"__main__"},
     {"cli"},
+    {"demo"},
     {"dashboard", "replay", "readers", "memory", "middleware"},
     {"integrations"},
     {"pipeline"},
@@ -60,7 +61,7 @@ FLOORS = [
     {"messages"},
     {"content"},
     {"receipts"},
-    {"flow", "demo"},
+    {"flow"},
     {"worker"},
     {"errors", "installing"},
 ]

@@ -1,0 +1,194 @@
+"""The demo as everybody shows it: the command, the dashboard, notebooks and the README."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+
+from langchain_ctxbudget.demo.conversation import (
+    DEMO_EVIDENCE_IDS,
+    DEMO_FACTS,
+    DEMO_QUESTION,
+    DEMO_SETTINGS,
+    DEMO_SYSTEM_PROMPT,
+    DEMO_TITLE,
+    demo_messages,
+)
+from langchain_ctxbudget.messages import is_user, one_line, plain_text
+from langchain_ctxbudget.pipeline import (
+    REPLAYED_TURNS,
+    ContextPipeline,
+    name_conversation,
+    replay_last_turns,
+)
+from langchain_ctxbudget.prompt import AssembledContext, common_prefix
+from langchain_ctxbudget.providers import profile_of
+from langchain_ctxbudget.replay import contender
+from langchain_ctxbudget.stores import Scope
+
+DEMO_BUDGET = 4_000
+"""Tokens of the demo's prompts."""
+DEMO_USER = "maya"
+DEMO_SESSION = "tool-library"
+"""The id of the demo's conversation."""
+DEMO_CACHE_SECONDS = 86_400
+"""The provider's cache stays warm while somebody looks at the demo, on a slow machine too."""
+
+
+@contextmanager
+def open_demo(
+    settings: Mapping[str, Any] | None = None,
+    *,
+    user_id: str = DEMO_USER,
+    system_prompt: str = DEMO_SYSTEM_PROMPT,
+    model: str | None = None,
+) -> Iterator[ContextPipeline]:
+    """Opens a pipeline that has had the demo's conversation, with prompts for its last turns.
+
+    Equal arguments give equal prompts, so that all who show the demo tell the same numbers.
+
+    Args:
+        settings: over those of the demo.
+        user_id: the owner of the conversation `DEMO_SESSION`.
+        system_prompt: of every prompt.
+        model: counts are this model's; default: o200k_base.
+
+    Raises:
+        InvalidSettingsError: A setting is unknown or out of range.
+
+    Example:
+        >>> from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SESSION, DEMO_USER, open_demo
+        >>> with open_demo() as pipeline:
+        ...     chat = pipeline.conversation(DEMO_SESSION, user_id=DEMO_USER)
+        ...     context = chat.assemble(DEMO_QUESTION)
+        >>> context.report.total_tokens <= 4_000
+        True
+    """
+    chosen = {
+        "max_context_tokens": DEMO_BUDGET,
+        "keep_snapshots": REPLAYED_TURNS,
+        "cache_lifetime_seconds": DEMO_CACHE_SECONDS,
+        **DEMO_SETTINGS,
+        **(settings or {}),
+    }
+    with ContextPipeline(chosen, system_prompt=system_prompt, model=model) as pipeline:
+        for fact in DEMO_FACTS:
+            pipeline.knowledge.add_fact(fact, user_id=user_id, category="identity")
+        scope = Scope(user_id, DEMO_SESSION)
+        replay_last_turns(pipeline, demo_messages(), scope)
+        name_conversation(pipeline, scope, DEMO_TITLE)
+        yield pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A message that holds a part of the answer, and which prompts have it."""
+
+    position: int
+    """From 1."""
+    text: str
+    ours: bool
+    trimmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """The prompt that `trim_messages` makes of the same conversation, in tokens."""
+
+    system_tokens: int
+    history_tokens: int
+    question_tokens: int
+    messages: int
+    """How many messages of the conversation it keeps: the newest."""
+    cached_tokens: int
+    effective_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        """The tokens of the whole prompt."""
+        return self.system_tokens + self.history_tokens + self.question_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """A question to the demo's conversation, as this package and as `trim_messages` send it."""
+
+    question: str
+    messages: int
+    """Messages of the conversation."""
+    conversation_tokens: int
+    context: AssembledContext
+    trimmed: Trimmed
+    evidence: Sequence[Evidence]
+    """Where the answer stands; empty for another question than the demo's."""
+
+
+def side_by_side(
+    question: str = DEMO_QUESTION, settings: Mapping[str, Any] | None = None
+) -> SideBySide:
+    """Asks the demo's conversation a question, and trims the conversation for it as well.
+
+    Args:
+        question: the user's next message.
+        settings: over those of the demo.
+
+    Raises:
+        InvalidSettingsError: A setting is unknown or out of range.
+        BudgetTooSmallError: What must be sent does not fit into the budget.
+    """
+    said = demo_messages()
+    with open_demo(settings) as pipeline:
+        counter = pipeline.token_counter
+        chat = pipeline.conversation(DEMO_SESSION, user_id=DEMO_USER)
+        context = chat.assemble(question)
+        budget = context.report.budget_tokens
+        maker = contender("recency", budget, system_prompt=DEMO_SYSTEM_PROMPT)
+        last_turn = max(place for place, message in enumerate(said) if is_user(message))
+        before = maker.prompt(said[:last_turn], said[last_turn : last_turn + 1]).messages
+        trimmed = maker.prompt(said, [HumanMessage(question)]).messages
+        costs = [counter.count_message(message) for message in trimmed]
+        total_tokens = counter.count_messages(trimmed)
+        shared_tokens, _ = common_prefix(trimmed, costs, before, counter)
+        conversation_tokens = counter.count_messages(said)
+    terms = profile_of(None).cache_terms_for("")
+    system_tokens = sum(costs[: isinstance(trimmed[0], SystemMessage)])
+    return SideBySide(
+        question=question,
+        messages=len(said),
+        conversation_tokens=conversation_tokens,
+        context=context,
+        trimmed=Trimmed(
+            system_tokens=system_tokens,
+            history_tokens=total_tokens - system_tokens - costs[-1],
+            question_tokens=costs[-1],
+            messages=sum(message.id is not None for message in trimmed),
+            cached_tokens=terms.read_tokens(shared_tokens),
+            effective_tokens=round(terms.cost(total_tokens, shared_tokens)),
+        ),
+        evidence=_evidence(said, context.messages, trimmed) if question == DEMO_QUESTION else (),
+    )
+
+
+def _evidence(
+    said: Sequence[BaseMessage], ours: Sequence[BaseMessage], trimmed: Sequence[BaseMessage]
+) -> list[Evidence]:
+    """Returns the messages that hold the answer, and which of two prompts have their words."""
+    found: list[Evidence] = []
+    for position, message in enumerate(said, 1):
+        if message.id in DEMO_EVIDENCE_IDS:
+            text = one_line(plain_text(message))
+            found.append(
+                Evidence(
+                    position=position,
+                    text=text,
+                    ours=text in _text_of(ours),
+                    trimmed=text in _text_of(trimmed),
+                )
+            )
+    return found
+
+
+def _text_of(prompt: Sequence[BaseMessage]) -> str:
+    return one_line(" ".join(map(plain_text, prompt)))
