@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import cycle
 
+from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -115,15 +116,15 @@ def _bar(parts: Sequence[Part], glyphs: dict[str, str], budget: int, columns: in
     return bar
 
 
-def _legend(parts: Sequence[Part], glyphs: dict[str, str]) -> Text:
-    """Returns the names of all parts with their tokens."""
+def _legend(parts: Sequence[Part], glyphs: dict[str, str]) -> Columns:
+    """Returns the names of all parts with their tokens; none is broken over two lines."""
     entries = [
         Text.assemble(
             (glyphs[part.name], on_dark(part.colour)), f" {printable(part.name)} {part.tokens:,}"
         )
         for part in parts
     ]
-    return Text("   ").join(entries)
+    return Columns(entries, padding=(0, 2))
 
 
 def _found(place: str, text: str, *, is_there: bool) -> Text:
