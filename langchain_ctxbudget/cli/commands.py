@@ -95,10 +95,23 @@ def run_assemble(arguments: argparse.Namespace) -> None:
         _show(conversation.assemble(arguments.message), arguments)
 
 
+def _dialogues(conversations: Sequence[ReadConversation]) -> tuple[ReadConversation, ...]:
+    """Returns the conversations in which somebody answers, without memories and projects.
+
+    Raises:
+        InputError: There are none.
+    """
+    dialogues = tuple(one for one in conversations if one.is_dialogue)
+    if not dialogues:
+        names = ", ".join(one.label for one in conversations[:MOST_SKIPPED])
+        raise errors.InputError(f"There is no conversation to replay, only {names}")
+    return dialogues
+
+
 def _read_one(path: Path, title: str | None) -> tuple[str, str, list[BaseMessage]]:
     """Returns the id, the instructions and the other messages of one conversation at a path."""
     result = read_conversations(path)
-    conversation = pick_conversation(result.conversations, title=title)
+    conversation = pick_conversation(_dialogues(result.conversations), title=title)
     _tell_reading([conversation], result.skipped)
     instructions, messages = split_instructions(conversation.messages)
     return conversation.conversation_id, "\n\n".join(instructions), messages
@@ -188,7 +201,7 @@ def _named_apart(conversations: Sequence[ReadConversation]) -> dict[str, list[Ba
 def run_check(arguments: argparse.Namespace) -> int:
     """Checks a policy on conversations, prints what came of it, and returns the exit code."""
     read = read_conversations(arguments.path)
-    chosen = read.conversations
+    chosen = _dialogues(read.conversations)
     if arguments.title:
         chosen = (pick_conversation(chosen, title=arguments.title),)
     _tell_reading(chosen, read.skipped)

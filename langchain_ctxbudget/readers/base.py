@@ -1,7 +1,7 @@
 """What a reader of conversations is, and what it returns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any, ClassVar, TypeAlias
@@ -28,6 +28,9 @@ class ReadConversation:
     """The tools that the model was offered, as the file defines them."""
     notes: tuple[str, ...] = ()
     """What a user should know about the reading, such as "the file names no current message"."""
+    is_dialogue: bool = True
+    """False for notes and documents beside conversations, such as a memory or a project: nobody
+    answers in them, so there is nothing to replay."""
     branches: tuple["ReadConversation", ...] = ()
     """What was said on other branches: edited questions and new answers. Each is a whole
     conversation from the first message on."""
@@ -50,13 +53,19 @@ class Skipped:
         return f"{self.name}: {self.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Records of one conversation that could not be read."""
+
+    records: Sequence[JsonObject]
+    reason: str
+
+
 class Reader(ABC):
     """Reads the files of one kind. It is one module, and one line in `readers.registry`.
 
     A record is a JSON object: an item of a list, a line of JSONL, or the whole file. All records of
-    a file go to the reader that recognises the most of them. `groups` puts together the records
-    of each conversation; `read` reads one such group. A group that cannot be read is skipped under
-    the title or id of its first record, and the others are read all the same.
+    a file go to the reader that recognises the most of them.
     """
 
     name: ClassVar[str]
@@ -70,6 +79,26 @@ class Reader(ABC):
     @abstractmethod
     def recognises(self, record: JsonObject) -> bool:
         """Tells if a record is of this kind, by its content. It raises nothing."""
+
+    @abstractmethod
+    def conversations(self, records: Sequence[JsonObject]) -> Iterable[ReadConversation | Unread]:
+        """Returns the conversations of a file; those that cannot be read, with the reason."""
+
+
+class GroupReader(Reader):
+    """Reads conversations one by one.
+
+    `groups` puts together the records of each conversation; `read` reads one such group. A group
+    that cannot be read is left out, and the others are read all the same.
+    """
+
+    def conversations(self, records: Sequence[JsonObject]) -> Iterator[ReadConversation | Unread]:
+        """Yields the conversation of each group, or why it cannot be read."""
+        for group in self.groups(records):
+            try:
+                yield self.read(group)
+            except READING_ERRORS as error:
+                yield Unread(group, reason_of(error))
 
     def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
         """Returns the records of each conversation: one each, unless a reader says otherwise."""
@@ -104,7 +133,9 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, JSONDecodeError):
         return f"is no JSON: {error}"
     if isinstance(error, UnicodeDecodeError):
-        return f"is no text in UTF-8 (see byte {error.start:,}): save it in that encoding"
+        return (
+            f"is no text in {error.encoding.upper()} (see byte {error.start:,}): save it as UTF-8"
+        )
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +14,9 @@ from langchain_ctxbudget.readers.base import (
     JsonObject,
     ReadConversation,
     Reader,
+    Unread,
     id_of_beginning,
+    reason_of,
 )
 from langchain_ctxbudget.readers.fields import iso_time, objects_in, text_at
 from langchain_ctxbudget.readers.growing import Request, grown, key_of
@@ -60,35 +62,26 @@ class CallReader(Reader):
     def request_of(self, call: JsonObject) -> Request:
         """Returns what a call was sent, and what came back."""
 
-    def groups(self, records: Sequence[JsonObject]) -> Iterable[Sequence[JsonObject]]:
-        """Returns the calls of each conversation; one that cannot be read stands alone."""
-        groups: list[list[JsonObject]] = []
-        calls: list[JsonObject] = []
+    def conversations(self, records: Sequence[JsonObject]) -> Iterator[ReadConversation | Unread]:
+        """Yields what the calls have grown into; a call that cannot be read stands alone."""
         requests: list[Request] = []
+        unread: list[Unread] = []
         for call in self.calls_in(records):
             try:
                 requests.append(self.request_of(call))
-            except READING_ERRORS:
-                groups.append([call])
-            else:
-                calls.append(call)
-        for conversation in grown(requests):
-            of_conversation = [calls[number] for number in conversation.requests]
-            groups.append(of_conversation)
-        return groups or [records]
-
-    def read(self, records: Sequence[JsonObject]) -> ReadConversation:
-        """Returns the conversation that calls belong to."""
-        conversations = grown([self.request_of(call) for call in records])
-        if not conversations:
-            raise ValueError("no call of a model in it has messages")
-        conversation = max(conversations, key=lambda one: len(one.messages))
-        messages = conversation.with_instructions()
-        return ReadConversation(
-            conversation_id=conversation.thread or id_of_beginning(messages),
-            messages=messages,
-            tools=tuple(conversation.tools),
-        )
+            except READING_ERRORS as error:
+                unread.append(Unread([call], reason_of(error)))
+        yield from unread
+        conversations = grown(requests)
+        if not conversations and not unread:
+            yield Unread(records, "no call of a model in it has messages")
+        for conversation in conversations:
+            messages = conversation.with_instructions()
+            yield ReadConversation(
+                conversation_id=conversation.thread or id_of_beginning(messages),
+                messages=messages,
+                tools=tuple(conversation.tools),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

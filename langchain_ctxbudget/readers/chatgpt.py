@@ -17,7 +17,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.chatgpt_content import (
     INSTRUCTIONS,
     THOUGHTS,
@@ -48,7 +48,7 @@ TO_EVERYBODY = ("all", None, "")
 """The recipients of a message that is no call of a tool."""
 
 
-class ChatGPT(Reader):
+class ChatGPT(GroupReader):
     """Reads one conversation a record, a tree of messages."""
 
     name: ClassVar[str] = "chatgpt"
@@ -96,8 +96,8 @@ def messages_of_path(path: Sequence[JsonObject], said: dict[int, BaseMessage]) -
             branches have most of them in common.
     """
     transcript = _Transcript(said)
-    for message in path:
-        transcript.add(message)
+    for number, message in enumerate(path, 1):
+        transcript.add(message, number)
     return transcript.finish()
 
 
@@ -112,8 +112,8 @@ class _Transcript:
     _unanswered: dict[str, str] = field(default_factory=dict)
     """The texts of calls without a result yet, by their ids."""
 
-    def add(self, message: JsonObject) -> None:
-        """Takes the next message of the branch."""
+    def add(self, message: JsonObject, number: int) -> None:
+        """Takes the next message of the branch, which is its message with this number."""
         content = object_at(message, "content")
         kind = content.get("content_type")
         role = object_at(message, "author").get("role")
@@ -136,7 +136,8 @@ class _Transcript:
         elif role == "tool":
             self._add_result(message)
         elif text_of(message).strip():
-            raise ValueError(f"message {message.get('id')!r} has the unknown role {role!r}")
+            name = id_at(message, ("id",)) or number
+            raise ValueError(f"message {name!r} has the unknown role {role!r}")
 
     def finish(self) -> list[BaseMessage]:
         """Returns all messages; calls that have no result are words."""

@@ -18,7 +18,12 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader, id_of_beginning
+from langchain_ctxbudget.readers.base import (
+    GroupReader,
+    JsonObject,
+    ReadConversation,
+    id_of_beginning,
+)
 from langchain_ctxbudget.readers.fields import (
     TITLE_KEYS,
     id_at,
@@ -42,7 +47,7 @@ NOT_SAID = ("thinking", "redacted_thinking", "token_budget", "flag")
 """Types of blocks that nobody said."""
 
 
-class Claude(Reader):
+class Claude(GroupReader):
     """Reads one conversation a record, a list of messages that name their parents."""
 
     name: ClassVar[str] = "claude"
@@ -270,6 +275,7 @@ def _project(record: JsonObject) -> ReadConversation:
         conversation_id=id_at(record) or id_of_beginning(messages),
         title=f"Project {name}",
         messages=messages,
+        is_dialogue=False,
     )
 
 
@@ -285,5 +291,8 @@ def _memory(record: JsonObject) -> ReadConversation:
     messages: list[BaseMessage] = [AIMessage(note) for note in notes if note is not None]
     account = id_at(record, ("account_uuid",)) or id_of_beginning(messages)
     return ReadConversation(
-        conversation_id=f"memory-{account}", title="Memory of Claude", messages=messages
+        conversation_id=f"memory-{account}",
+        title="Memory of Claude",
+        messages=messages,
+        is_dialogue=False,
     )

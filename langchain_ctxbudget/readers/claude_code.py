@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.message_forms import CALL, RESULT, messages_of
 from langchain_ctxbudget.readers.trees import conversation_of
@@ -79,7 +79,7 @@ class _Line:
         return [block for block in objects_in(self.content) if block.get("type") == block_type]
 
 
-class ClaudeCode(Reader):
+class ClaudeCode(GroupReader):
     """Reads sessions and their subagents; of a session, the branch that was gone on with last."""
 
     name: ClassVar[str] = "claude-code"

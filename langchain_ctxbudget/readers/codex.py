@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 
-from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.items import ItemCollector, text_of_instructions, words_of
 from langchain_ctxbudget.readers.trees import conversation_of
@@ -48,7 +48,7 @@ _IN_TAGS = re.compile(r"\s*<(?P<name>[a-z_]+)>.*</(?P=name)>\s*", re.DOTALL)
 """A message that Codex wrote, in files that have no events."""
 
 
-class Codex(Reader):
+class Codex(GroupReader):
     """Reads sessions; turns that were taken back are branches."""
 
     name: ClassVar[str] = "codex"

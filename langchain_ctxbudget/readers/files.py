@@ -12,8 +12,7 @@ from langchain_ctxbudget.readers.base import READING_ERRORS, JsonObject, Skipped
 
 ZIP_MAGIC = b"PK\x03\x04"
 """How an archive begins."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-JSON_BEGINNINGS = (b"{", b"[")
+JSON_BEGINNINGS = ("{", "[")
 """How a file with records begins. Pictures and pages in a folder or an archive begin otherwise."""
 LOOKED_AT_BYTES = 1_000
 """So much of a file tells how it begins, white space aside."""
@@ -73,8 +72,10 @@ def _sources_in(archive: zipfile.ZipFile) -> Iterator[Source | Skipped]:
 
 
 def _may_hold_records(beginning: bytes) -> bool:
-    text = beginning.removeprefix(BYTE_ORDER_MARK).lstrip()
-    return text.startswith((*JSON_BEGINNINGS, ZIP_MAGIC))
+    if beginning.startswith(ZIP_MAGIC):
+        return True
+    text = beginning.decode(json.detect_encoding(beginning), "ignore")
+    return text.lstrip().startswith(JSON_BEGINNINGS)
 
 
 def records_of(source: Source) -> tuple[list[JsonObject], list[Skipped]]:
@@ -84,10 +85,10 @@ def records_of(source: Source) -> tuple[list[JsonObject], list[Skipped]]:
     messages of one conversation.
 
     Raises:
-        ValueError: The bytes are no UTF-8, or no JSON at all.
+        ValueError: The bytes are no UTF-8, UTF-16 or UTF-32, or no JSON at all.
         RecursionError: The JSON is nested too deeply.
     """
-    text = source.data.decode("utf-8-sig")
+    text = source.data.decode(json.detect_encoding(source.data))
     values, skipped = _values_of(text)
     records: list[JsonObject] = []
     for place, value in values:

@@ -5,8 +5,8 @@ a conversation of a hundred turns would be a hundred conversations. Here they be
 each message once. Pure.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from langchain_ctxbudget.messages import plain_text, split_instructions
 
 Key = tuple[str, ...]
 """What tells a message from the others, however often and in whatever form it was sent."""
+START: Key = ()
+"""Stands before the first message."""
 SURE_RUN = 2
 """So many messages in a row have to be the same where neither list is matched to its beginning."""
 
@@ -47,6 +49,19 @@ class GrownConversation:
     """The positions of the requests that belong to it."""
     keys: list[Key] = field(repr=False)
     """The keys of its messages."""
+    times: Counter[Key] = field(repr=False, default_factory=Counter)
+    """How often it has each key."""
+    beginnings: list[int] = field(repr=False, default_factory=list)
+    """A hash of the messages up to each."""
+
+    def go_on(self, kept: int, messages: Sequence[BaseMessage], keys: Sequence[Key]) -> None:
+        """Takes in messages behind the first ones, so many of which are kept."""
+        self.times.subtract(self.keys[kept:])
+        self.times.update(keys)
+        self.messages[kept:] = messages
+        self.keys[kept:] = keys
+        before = self.beginnings[kept - 1] if kept else 0
+        self.beginnings[kept:] = _beginnings(keys, before)
 
     def with_instructions(self) -> list[BaseMessage]:
         """Returns the messages behind their system messages."""
@@ -90,11 +105,10 @@ def grown(requests: Iterable[Request]) -> list[GrownConversation]:
         conversation.requests.append(number)
         if joint.shared < len(keys):
             thread.forget_end(conversation)
-            conversation.messages[joint.kept :] = messages[joint.shared :]
-            conversation.keys[joint.kept :] = keys[joint.shared :]
+            conversation.go_on(joint.kept, messages[joint.shared :], keys[joint.shared :])
             conversation.instructions = instructions or conversation.instructions
             conversation.tools = request.tools or conversation.tools
-            thread.remember(conversation)
+            thread.remember(conversation, joint.kept)
     return [conversation for conversation in conversations if conversation.messages]
 
 
@@ -124,26 +138,25 @@ class _Joint:
 
 
 class _Thread:
-    """The conversations of one thread, found by their first and last messages."""
+    """The conversations of one thread, found by how they begin and by how they end."""
 
     def __init__(self) -> None:
-        self._by_start: defaultdict[Key, list[GrownConversation]] = defaultdict(list)
-        self._by_end: defaultdict[Key, list[GrownConversation]] = defaultdict(list)
+        self._by_beginning: dict[int, GrownConversation] = {}
+        self._by_end: defaultdict[tuple[Key, ...], dict[int, GrownConversation]] = defaultdict(dict)
         self._newest: GrownConversation | None = None
 
-    def remember(self, conversation: GrownConversation) -> None:
-        """Notes a conversation that has begun or grown."""
-        of_start = self._by_start[conversation.keys[0]]
-        if not any(known is conversation for known in of_start):
-            of_start.append(conversation)
-        self._by_end[conversation.keys[-1]].append(conversation)
+    def remember(self, conversation: GrownConversation, kept: int) -> None:
+        """Notes a conversation that has begun, or has grown behind messages that were kept."""
+        for beginning in conversation.beginnings[kept:]:
+            self._by_beginning.setdefault(beginning, conversation)
+        for end in _ends(conversation.keys):
+            self._by_end[end][id(conversation)] = conversation
         self._newest = conversation
 
     def forget_end(self, conversation: GrownConversation) -> None:
-        """Forgets the last message of a conversation that is about to grow."""
-        if conversation.keys:
-            ends = self._by_end[conversation.keys[-1]]
-            ends[:] = [known for known in ends if known is not conversation]
+        """Forgets how a conversation ends that is about to grow."""
+        for end in _ends(conversation.keys):
+            self._by_end[end].pop(id(conversation), None)
 
     def joint_with(
         self, instructions: list[str], messages: Sequence[BaseMessage], keys: Sequence[Key]
@@ -160,10 +173,12 @@ class _Thread:
 
     def _part(self, keys: Sequence[Key]) -> _Joint | None:
         """Returns the conversation that begins with the request."""
-        for conversation in self._by_start.get(keys[0], ()):
-            if conversation.keys[: len(keys)] == keys:
-                return _Joint(conversation, len(conversation.keys), len(keys))
-        return None
+        *_, whole = _beginnings(keys)
+        conversation = self._by_beginning.get(whole)
+        # An answer that was made again has changed what it begins with.
+        if conversation is None or conversation.keys[: len(keys)] != keys:
+            return None
+        return _Joint(conversation, len(conversation.keys), len(keys))
 
     def _continuation(self, keys: Sequence[Key]) -> _Joint | None:
         """Returns the conversation whose end stands in the request, with most messages before it.
@@ -172,8 +187,8 @@ class _Thread:
         """
         best: _Joint | None = None
         best_rank = (False, 0)
-        for position, key in enumerate(keys):
-            for conversation in self._by_end.get(key, ()):
+        for position in range(len(keys)):
+            for conversation in self._ending_at(keys, position):
                 run = _run_back(conversation.keys, keys, position)
                 is_beginning = run == len(conversation.keys) == position + 1
                 reaches_a_beginning = run in (len(conversation.keys), position + 1)
@@ -182,6 +197,18 @@ class _Thread:
                     best = _Joint(conversation, len(conversation.keys), position + 1)
                     best_rank = rank
         return best
+
+    def _ending_at(self, keys: Sequence[Key], position: int) -> Iterator[GrownConversation]:
+        """Yields the conversations that may end with a message of a request and those before it.
+
+        Many end with the same word, so it is looked for with the message before it. Without one,
+        in the request or in the conversation, it is looked for alone.
+        """
+        if position:
+            yield from self._by_end.get(tuple(keys[position - 1 : position + 1]), {}).values()
+            yield from self._by_end.get((START, keys[position]), {}).values()
+        else:
+            yield from self._by_end.get((keys[0],), {}).values()
 
     def _other_answer(
         self, instructions: list[str], messages: Sequence[BaseMessage], keys: Sequence[Key]
@@ -201,7 +228,7 @@ class _Thread:
     def _next_turn(self, instructions: list[str], keys: Sequence[Key]) -> _Joint | None:
         """Returns the newest conversation if the request begins with a message it has not."""
         conversation = self._with_the_same(instructions)
-        if conversation is not None and keys[0] not in conversation.keys:
+        if conversation is not None and not conversation.times[keys[0]]:
             return _Joint(conversation, len(conversation.keys), 0)
         return None
 
@@ -211,6 +238,20 @@ class _Thread:
         if newest is None or newest.thread is None or newest.instructions != instructions:
             return None
         return newest
+
+
+def _ends(keys: Sequence[Key]) -> list[tuple[Key, ...]]:
+    """Returns what a conversation is found by: its last message, alone and with the one before."""
+    if not keys:
+        return []
+    return [(keys[-1],), tuple((START, *keys)[-SURE_RUN:])]
+
+
+def _beginnings(keys: Iterable[Key], before: int = 0) -> Iterator[int]:
+    """Yields, after each key, a hash of all keys up to it."""
+    for key in keys:
+        before = hash((before, key))
+        yield before
 
 
 def _run_back(known: Sequence[Key], keys: Sequence[Key], position: int) -> int:

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from langchain_ctxbudget.readers.base import (
+    GroupReader,
     JsonObject,
     ReadConversation,
-    Reader,
     id_of_beginning,
 )
 from langchain_ctxbudget.readers.fields import TITLE_KEYS, id_at, objects_in, text_at
 from langchain_ctxbudget.readers.message_forms import is_message, messages_in
 
 
-class Messages(Reader):
+class Messages(GroupReader):
     """Reads messages in a list or line by line, and objects with `messages`."""
 
     name: ClassVar[str] = "messages"

@@ -20,7 +20,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.readers.base import JsonObject, ReadConversation, Reader
+from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.fields import (
     TITLE_KEYS,
     id_at,
@@ -40,7 +40,7 @@ _DETAILS = re.compile(
 """Thoughts and calls of tools, which Open WebUI writes into an answer."""
 
 
-class OpenWebUI(Reader):
+class OpenWebUI(GroupReader):
     """Reads one chat a record."""
 
     name: ClassVar[str] = "open-webui"

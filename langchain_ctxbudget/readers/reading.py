@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from langchain_core.messages import BaseMessage
 
@@ -14,6 +14,7 @@ from langchain_ctxbudget.readers.base import (
     ReadConversation,
     Reader,
     Skipped,
+    Unread,
     reason_of,
 )
 from langchain_ctxbudget.readers.fields import (
@@ -30,6 +31,13 @@ from langchain_ctxbudget.readers.registry import ACCEPTED, READERS
 WRAPPERS = ("conversations", "data", "runs")
 """Keys under which a file has all its records: those of exports, and of a page that the API of
 Langfuse or OpenAI ("data") or of LangSmith ("runs") returns."""
+FILES_BESIDE = frozenset(
+    {"user.json", "users.json", "user_settings.json", "account.json", "ads.json"}
+    | {"message_feedback.json", "model_comparisons.json", "shared_conversations.json"}
+    | {"conversation_asset_file_names.json", "library_files.json", "export_manifest.json"}
+)
+"""Files that exports of ChatGPT and Claude have beside the conversations (2025 and 2026). Where
+nothing is recognised in one of these, nothing is missing, so nobody is told."""
 MOST_LISTED = 20
 """Conversations, and things that were skipped, that an error lists."""
 
@@ -158,19 +166,25 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
         if reader is None:
             records = _unwrapped(records) or records
             reader = _reader_of(records)
-        groups = list(reader.groups(records)) if reader else []
+        read = list(reader.conversations(records)) if reader else []
     except READING_ERRORS as error:
         yield Skipped(source.name, reason_of(error))
         return
     for item in skipped:
         yield Skipped(f"{where}{item.name}", item.reason)
     if reader is None:
-        if records or not skipped:
+        is_beside = not is_alone and PurePath(source.name).name in FILES_BESIDE
+        if (records or not skipped) and not is_beside:
             yield Skipped(source.name, _why_unknown(records))
         return
-    for number, group in enumerate(groups, 1):
-        name = _name_of(group) or f"{where}conversation {number}"
-        yield _read_group(reader, group, name)
+    for number, item in enumerate(read, 1):
+        if isinstance(item, Unread):
+            name = _name_of(item.records) or f"{where}conversation {number}"
+            yield Skipped(name, item.reason)
+        elif not item.messages:
+            yield Skipped(item.label, "has no messages")
+        else:
+            yield _Read(item, reader)
 
 
 def _unwrapped(records: Sequence[JsonObject]) -> list[JsonObject]:
@@ -201,16 +215,6 @@ def _name_of(group: Sequence[JsonObject]) -> str | None:
     if not group:
         return None
     return text_at(group[0], *TITLE_KEYS) or id_at(group[0], ID_KEYS)
-
-
-def _read_group(reader: Reader, group: Sequence[JsonObject], name: str) -> _Read | Skipped:
-    try:
-        conversation = reader.read(group)
-    except READING_ERRORS as error:
-        return Skipped(name, reason_of(error))
-    if not conversation.messages:
-        return Skipped(name, "has no messages")
-    return _Read(conversation, reader)
 
 
 def _without_beginnings(found: Sequence[_Read]) -> list[ReadConversation]:

@@ -6,10 +6,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.demo import demo_messages
 from tests.integration_tests import test_cli
 from tests.integration_tests.test_cli import Run
+from tests.trace_writers import WRITERS, as_lines
 from tests.unit_tests.test_check import CHAT
 
 ROLES = {"human": "user", "ai": "assistant"}
@@ -149,6 +151,76 @@ def test_an_export_of_claude_is_checked(tmp_path: Path) -> None:
 
     assert outcome.code == 1
     assert "of message 1: “The locker code is QX-771-B" in outcome.out
+
+
+def export_of_chatgpt() -> dict[str, Any]:
+    """An export of ChatGPT: a tree that has the messages one after the other."""
+    nodes: dict[str, Any] = {"0": {"id": "0", "parent": None, "message": None}}
+    for number, row in enumerate(MESSAGES, 1):
+        message = {
+            "id": str(number),
+            "author": {"role": row["role"]},
+            "content": {"content_type": "text", "parts": [row["content"]]},
+        }
+        nodes[str(number)] = {
+            "id": str(number),
+            "parent": str(number - 1),
+            "message": message,
+        }
+    return {"title": "Lockers", "mapping": nodes, "current_node": str(len(MESSAGES))}
+
+
+def test_an_export_of_chatgpt_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "conversations.json").write_text(json.dumps([export_of_chatgpt()]), "utf-8")
+    (tmp_path / "user.json").write_text(json.dumps({"id": "u", "email": "a@example.org"}), "utf-8")
+
+    outcome = run(tmp_path, "--policy", "recency", "--budget", 300)
+
+    assert outcome.code == 1
+    assert "Skipped" not in outcome.err
+    assert "of message 1: “The locker code is QX-771-B" in outcome.out
+
+
+CODING: list[BaseMessage] = [HumanMessage("Fix the labels of the shelves.")]
+for number, name in enumerate(["labels", "rows", "walls", "labels"]):
+    call = {"name": "Read", "args": {"path": f"src/{name}.py"}, "id": f"c{number}"}
+    CODING.append(AIMessage("", tool_calls=[call]))
+    CODING.append(ToolMessage(f"def {name}(): ...\n" * 20, tool_call_id=f"c{number}"))
+CODING.append(AIMessage("Done."))
+
+
+@pytest.mark.parametrize("writer", ["claude-code", "codex"])
+def test_a_coding_session_is_checked(writer: str, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(as_lines(WRITERS[writer](CODING)))
+
+    outcome = run(path, "--policy", "recency", "--budget", 500, "--json", *OPEN)
+
+    assert outcome.code == 0, outcome.err
+    [conversation] = outcome.json["conversations"]
+    assert conversation["messages"] == len(CODING)
+    assert conversation["policies"][0]["prompts"] == 5
+
+
+def test_a_memory_beside_an_export_is_not_replayed(tmp_path: Path) -> None:
+    (tmp_path / "conversations.json").write_text(json.dumps([export_of_chatgpt()]), "utf-8")
+    memory = [{"conversations_memory": "Likes rye.", "project_memories": {"p": "Bakes."}}]
+    (tmp_path / "memories.json").write_text(json.dumps(memory), "utf-8")
+
+    outcome = run(tmp_path, "--policy", "recency", "--budget", 300, "--json", *OPEN)
+
+    assert [one["name"] for one in outcome.json["conversations"]] == ["Lockers"]
+    assert outcome.json["skipped"] == []
+
+
+def test_a_memory_alone_is_nothing_to_check(tmp_path: Path) -> None:
+    path = tmp_path / "memories.json"
+    path.write_text(json.dumps([{"conversations_memory": "Likes rye."}]), "utf-8")
+
+    outcome = run(path)
+
+    assert outcome.code == 2
+    assert "no conversation to replay, only Memory of Claude" in outcome.err
 
 
 @pytest.mark.slow

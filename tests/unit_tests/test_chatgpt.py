@@ -311,3 +311,13 @@ def test_a_conversation_of_an_unknown_role_is_skipped_by_its_title() -> None:
     assert [str(one) for one in result.skipped] == [
         "Strange: message '1' has the unknown role 'robot'"
     ]
+
+
+def test_a_message_without_an_id_is_named_by_its_number() -> None:
+    strange = export(node("1", "root", "robot", "Rye?"), title="Strange")
+    del strange["mapping"]["1"]["message"]["id"]
+
+    result = parse_conversations(json.dumps([strange, export(QUESTION)]).encode())
+
+    [skipped] = result.skipped
+    assert skipped.reason.startswith("message 2 has the unknown role")

@@ -1,5 +1,7 @@
 """Tests conversations that are put together from requests."""
 
+import cProfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,6 +41,29 @@ def told(*requests: list[BaseMessage], thread: str | None = None) -> list[list[B
 )
 def test_requests_of_a_growing_conversation_are_one(requests: list[list[BaseMessage]]) -> None:
     assert told(*requests) == [[Q1, A1, Q2, A2, Q3, A3]]
+
+
+def calls_of_functions(work: Callable[[], object]) -> int:
+    """How many functions are called: work that does not depend on the machine."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("same", ["the beginning", "the end"])
+def test_conversations_with_much_the_same_cost_no_more_each(same: str) -> None:
+    requests: list[list[BaseMessage]] = [
+        [HumanMessage(f"Is {number} even?"), AIMessage("Yes.")]
+        if same == "the end"
+        else [Q1, AIMessage(f"Rye {number}.")]
+        for number in range(200)
+    ]
+
+    work = calls_of_functions(lambda: told(*requests))
+    half = calls_of_functions(lambda: told(*requests[:100]))
+
+    assert len(told(*requests)) == 200
+    assert work < 2.2 * half
 
 
 def test_a_result_stands_as_it_was_before_it_was_clipped() -> None:

@@ -43,6 +43,7 @@ SHARDS = {
     "export/conversations-000.json": [talk("a", "Rye?")],
     "export/conversations-001.json": [talk("b", "Oats?"), talk("c")],
     "export/user.json": {"email": "ada@example.com"},
+    "export/other.json": {"email": "ada@example.com"},
 }
 
 
@@ -71,13 +72,24 @@ def test_shards_are_read_and_what_is_not_is_named(put: Any, tmp_path: Path) -> N
     assert [one.conversation_id for one in result.conversations] == ["a", "b"]
     assert {(one.name, one.reason) for one in result.skipped} == {
         ("c", "has no messages"),
-        ("export/user.json", "neither a message nor a conversation"),
+        ("export/other.json", "neither a message nor a conversation"),
     }
 
 
 def test_a_folder_without_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversationFormatError, match="there is no JSON in it"):
         read_conversations(in_folder(tmp_path, {}))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("alone", [True, False], ids=["a file", "a folder"])
+def test_other_encodings_are_read(encoding: str, alone: bool, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(json.dumps([talk("a", "Größe?")], ensure_ascii=False).encode(encoding))
+
+    [conversation] = read_conversations(file if alone else tmp_path).conversations
+
+    assert conversation.messages[0].text == "Größe?"
 
 
 def test_an_archive_in_a_folder_is_read(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_ctxbudget.errors import ConversationFormatError
 from langchain_ctxbudget.readers import parse_conversations
+from langchain_ctxbudget.readers.growing import Request
+from langchain_ctxbudget.readers.requests import Requests
 from tests.broken_json import broken
-from tests.trace_writers import WRITERS, as_lines, said
+from tests.trace_writers import WRITERS, Record, as_lines, said
 
 DATED = [name for name in WRITERS if name not in ("codex of old", "gemini")]
 IN_LINES = [name for name in WRITERS if name != "langfuse"]
@@ -112,6 +114,25 @@ def is_read_or_refused(data: bytes) -> bool:
     except ConversationFormatError:
         return True
     return all(conversation.messages for conversation in result.conversations)
+
+
+class Counted(Requests):
+    """Counts how often a request is read."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def request_of(self, call: Record) -> Request:
+        self.times += 1
+        return super().request_of(call)
+
+
+def test_each_call_is_read_once() -> None:
+    reader = Counted()
+    bodies = [{"model": "m", "messages": [{"role": "user", "content": f"{n}?"}]} for n in range(9)]
+
+    assert len(list(reader.conversations(bodies))) == 9
+    assert reader.times == 9
 
 
 @given(broken(EVERY_RECORD))
