@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.cli.printing import printable
-from langchain_ctxbudget.demo import SideBySide
-from langchain_ctxbudget.report import Part, on_dark, parts_of, percent, plural
+from langchain_ctxbudget.demo import Cost, SideBySide
+from langchain_ctxbudget.report import Part, on_dark, parts_of, percent
 
 MOST_COLUMNS = 100
 LABEL_COLUMNS = 13
@@ -40,7 +39,7 @@ def print_side_by_side(compared: SideBySide) -> None:
     bar_columns = (columns - LABEL_COLUMNS - 2 * GAP) // 2
     console.print(_table(compared, parts, glyphs, bar_columns), width=columns)
     console.print()
-    console.print(_legend(parts, glyphs), width=columns)
+    console.print(_legend(parts, glyphs, columns), width=columns)
     console.print()
     console.print(
         "The prompt and its report: ctxbudget demo --prompt. In a browser: "
@@ -57,7 +56,6 @@ def _table(
     report = compared.context.report
     trimmed = compared.trimmed
     counts = report.coverage_counts()
-    cached_tokens = report.stability.cached_tokens
     trimmed_parts = [
         _part(Layer.IDENTITY, trimmed.system_tokens),
         _part(Layer.HISTORY, trimmed.history_tokens),
@@ -87,16 +85,7 @@ def _table(
             _found(place, evidence.text, is_there=evidence.ours),
         )
     table.add_row("Sent", f"{trimmed.total_tokens:,} tokens", f"{report.total_tokens:,} tokens")
-    table.add_row(
-        "Cached",
-        _share(trimmed.cached_tokens, trimmed.total_tokens),
-        _share(cached_tokens, report.total_tokens),
-    )
-    table.add_row(
-        "Paid like",
-        plural(trimmed.effective_tokens, "new token"),
-        plural(report.turn_effective_tokens, "new token"),
-    )
+    table.add_row(f"Last {compared.cost.turns} turns", _cost(trimmed.cost), _cost(compared.cost))
     return table
 
 
@@ -116,15 +105,18 @@ def _bar(parts: Sequence[Part], glyphs: dict[str, str], budget: int, columns: in
     return bar
 
 
-def _legend(parts: Sequence[Part], glyphs: dict[str, str]) -> Columns:
-    """Returns the names of all parts with their tokens; none is broken over two lines."""
-    entries = [
-        Text.assemble(
-            (glyphs[part.name], on_dark(part.colour)), f" {printable(part.name)} {part.tokens:,}"
-        )
-        for part in parts
-    ]
-    return Columns(entries, padding=(0, 2))
+def _legend(parts: Sequence[Part], glyphs: dict[str, str], columns: int) -> Text:
+    """Returns the names of all parts with their tokens, on lines of at most so many columns."""
+    legend = Text()
+    reached = 0
+    for part in parts:
+        entry = f" {printable(part.name)} {part.tokens:,}   "
+        if reached + len(entry) > columns:
+            legend.append("\n")
+            reached = 0
+        legend.append(glyphs[part.name], style=on_dark(part.colour)).append(entry)
+        reached += 1 + len(entry)
+    return legend
 
 
 def _found(place: str, text: str, *, is_there: bool) -> Text:
@@ -134,7 +126,6 @@ def _found(place: str, text: str, *, is_there: bool) -> Text:
     return quoted.append(f'\n"{printable(text)}"', style="default")
 
 
-def _share(cached_tokens: int, tokens: int) -> str:
-    if not cached_tokens:
-        return "nothing"
-    return f"{percent(cached_tokens / tokens)}, {cached_tokens:,} tokens"
+def _cost(cost: Cost) -> str:
+    cached = percent(cost.cached_share)
+    return f"{cached} cached, paid like {cost.mean_effective_tokens:,} a turn"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.demo.conversation import (
     DEMO_EVIDENCE_IDS,
@@ -27,6 +27,7 @@ from langchain_ctxbudget.prompt import AssembledContext, common_prefix
 from langchain_ctxbudget.providers import profile_of
 from langchain_ctxbudget.replay import contender
 from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import TokenCounter
 
 DEMO_BUDGET = 4_000
 """Tokens of the demo's prompts."""
@@ -94,6 +95,27 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the demo's last turns cost, the question included, in tokens of all their prompts."""
+
+    turns: int
+    tokens: int
+    cached_tokens: int
+    effective_tokens: int
+    """A cached token counts what a provider charges for it, a tenth."""
+
+    @property
+    def cached_share(self) -> float:
+        """The part of all tokens that a cache held."""
+        return self.cached_tokens / self.tokens
+
+    @property
+    def mean_effective_tokens(self) -> int:
+        """What a turn costs in the mean."""
+        return round(self.effective_tokens / self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
     """The prompt that `trim_messages` makes of the same conversation, in tokens."""
 
@@ -102,8 +124,7 @@ class Trimmed:
     question_tokens: int
     messages: int
     """How many messages of the conversation it keeps: the newest."""
-    cached_tokens: int
-    effective_tokens: int
+    cost: Cost
 
     @property
     def total_tokens(self) -> int:
@@ -120,6 +141,7 @@ class SideBySide:
     """Messages of the conversation."""
     conversation_tokens: int
     context: AssembledContext
+    cost: Cost
     trimmed: Trimmed
     evidence: Sequence[Evidence]
     """Where the answer stands; empty for another question than the demo's."""
@@ -140,35 +162,69 @@ def side_by_side(
     """
     said = demo_messages()
     with open_demo(settings) as pipeline:
+        scope = {"user_id": DEMO_USER, "conversation_id": DEMO_SESSION}
+        context = pipeline.assemble(question, **scope)
+        pipeline.flush()
+        reports = [kept.report for kept in pipeline.snapshots.list(**scope)]
         counter = pipeline.token_counter
-        chat = pipeline.conversation(DEMO_SESSION, user_id=DEMO_USER)
-        context = chat.assemble(question)
-        budget = context.report.budget_tokens
-        maker = contender("recency", budget, system_prompt=DEMO_SYSTEM_PROMPT)
-        last_turn = max(place for place, message in enumerate(said) if is_user(message))
-        before = maker.prompt(said[:last_turn], said[last_turn : last_turn + 1]).messages
-        trimmed = maker.prompt(said, [HumanMessage(question)]).messages
-        costs = [counter.count_message(message) for message in trimmed]
-        total_tokens = counter.count_messages(trimmed)
-        shared_tokens, _ = common_prefix(trimmed, costs, before, counter)
-        conversation_tokens = counter.count_messages(said)
-    terms = profile_of(None).cache_terms_for("")
-    system_tokens = sum(costs[: isinstance(trimmed[0], SystemMessage)])
+    asked = [*said, HumanMessage(question)]
+    trimmed, cost = _trimmed(asked, context.report.budget_tokens, len(reports), counter)
+    system_tokens = counter.count_message(trimmed[0])
+    question_tokens = counter.count_message(trimmed[-1])
     return SideBySide(
         question=question,
         messages=len(said),
-        conversation_tokens=conversation_tokens,
+        conversation_tokens=counter.count_messages(said),
         context=context,
+        cost=Cost(
+            turns=len(reports),
+            tokens=sum(report.total_tokens for report in reports),
+            cached_tokens=sum(report.stability.cached_tokens for report in reports),
+            effective_tokens=sum(report.turn_effective_tokens for report in reports),
+        ),
         trimmed=Trimmed(
             system_tokens=system_tokens,
-            history_tokens=total_tokens - system_tokens - costs[-1],
-            question_tokens=costs[-1],
-            messages=sum(message.id is not None for message in trimmed),
-            cached_tokens=terms.read_tokens(shared_tokens),
-            effective_tokens=round(terms.cost(total_tokens, shared_tokens)),
+            history_tokens=counter.count_messages(trimmed) - system_tokens - question_tokens,
+            question_tokens=question_tokens,
+            messages=len(trimmed) - len((trimmed[0], trimmed[-1])),
+            cost=cost,
         ),
         evidence=_evidence(said, context.messages, trimmed) if question == DEMO_QUESTION else (),
     )
+
+
+def _trimmed(
+    messages: Sequence[BaseMessage], budget: int, turns: int, counter: TokenCounter
+) -> tuple[Sequence[BaseMessage], Cost]:
+    """Trims a conversation for each of its last turns.
+
+    Returns the last prompt, and what so many of the last ones cost.
+    """
+    maker = contender("recency", budget, system_prompt=DEMO_SYSTEM_PROMPT)
+    terms = profile_of(None).cache_terms_for("")
+    begins = [place for place, message in enumerate(messages) if is_user(message)]
+    prompt: Sequence[BaseMessage] = ()
+    tokens = 0
+    cached_tokens = 0
+    effective_tokens = 0.0
+    # The turn before the first is trimmed, too: a cache holds its prompt.
+    for begin in begins[-turns - 1 :]:
+        before = prompt
+        prompt = maker.prompt(messages[:begin], messages[begin : begin + 1]).messages
+        if before:
+            costs = [counter.count_message(message) for message in prompt]
+            size = counter.count_messages(prompt)
+            shared_tokens, _ = common_prefix(prompt, costs, before, counter)
+            tokens += size
+            cached_tokens += terms.read_tokens(shared_tokens)
+            effective_tokens += terms.cost(size, shared_tokens)
+    cost = Cost(
+        turns=turns,
+        tokens=tokens,
+        cached_tokens=cached_tokens,
+        effective_tokens=round(effective_tokens),
+    )
+    return prompt, cost
 
 
 def _evidence(
