@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
@@ -372,6 +372,7 @@ class DashboardService:
             at=snapshot.created_at,
             shown=outlined(snapshot.report, quotes.quoted),
             made_in_ms=sum(snapshot.report.timings_ms.values()),
+            answer=quotes.answer(snapshot.report),
         )
 
     async def _texts(self, scope: Scope) -> dict[str, str]:
@@ -406,6 +407,7 @@ class DashboardService:
         at: datetime,
         shown: list[Shown],
         made_in_ms: float,
+        answer: Entry | None = None,
     ) -> Answer:
         thresholds = budgets.THRESHOLDS
         if report.usage is not None:
@@ -418,6 +420,7 @@ class DashboardService:
             "summary": report.to_line(),
             "made_in_ms": made_in_ms,
             "prompt": shown,
+            "answer": None if answer is None else _message(table.positions[answer.id] + 1, answer),
             "positions": _positions(report, table),
             "current_context": report.to_dict(),
             "tier_breakdown": _tier_breakdown(report),
@@ -483,6 +486,27 @@ class _Quotes:
         if entry is not None:
             return Quotation(plain_text(entry.message), entry.message.type)
         return Quotation(self._texts.get(item.id.partition("#")[0], item.preview))
+
+    def answer(self, report: ContextReport) -> Entry | None:
+        """Returns what the model has answered, where that is stored.
+
+        It is the model's first message behind the turn, as far as the prompt had that.
+        """
+        start = self._messages
+        for layer in report.layers:
+            if place_of(layer.layer) is not Place.TURN:
+                continue
+            ids = chain.from_iterable(item.id.split(JOINED) for item in layer.items)
+            positions = self._table.positions
+            start = max([start, *(positions[each] + 1 for each in ids if each in positions)])
+        for position in range(start, len(self._table)):
+            entry = self._table[position]
+            if isinstance(entry.message, AIMessage):
+                return entry
+            is_question = position == self._messages
+            if isinstance(entry.message, HumanMessage) and not is_question:
+                return None
+        return None
 
     def _entry_of(self, layer: str, item: ReportItem) -> Entry | None:
         """Returns the message that an item is, or that its line of a summary comes from."""

@@ -14,6 +14,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from tests.integration_tests.agents import agent_of, scripted
 from tests.integration_tests.dashboard import (
     ADA,
     BO,
@@ -795,6 +797,95 @@ async def test_a_rule_of_the_application_is_not_lifted() -> None:
             [rule] = await rules_of(client)
             await post(client, "rules/lift", {"session_id": "trip", "rule_id": rule["id"]}, 409)
             assert await rules_of(client) == [rule]
+
+
+# Answers
+
+
+async def test_an_earlier_prompt_comes_with_its_answer(earlier: dict[str, Any]) -> None:
+    assert (earlier["answer"]["text"], earlier["answer"]["position"]) == ("To Porto.", 42)
+
+
+async def test_an_earlier_prompt_that_was_not_answered_has_no_answer(
+    pipeline: ContextPipeline,
+) -> None:
+    with_snapshot(pipeline, "Where to?")
+    pipeline.add_messages([HumanMessage("Where to?"), HumanMessage("Well?")], **ADA)
+    pipeline.add_messages([AIMessage("To Porto.")], **ADA)
+    async with served(pipeline) as client:
+        status = await get(client, "status", session_id="trip")
+    assert status["answer"] is None
+
+
+async def test_a_preview_has_no_answer(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        assert (await get(client, "preview", session_id="trip"))["answer"] is None
+
+
+# The system prompt and the tools of an agent
+
+DESK = "You are the desk of a station."
+TRAINS = {
+    "name": "find_trains",
+    "description": "The trains between two towns.",
+    "parameters": {"type": "object", "properties": {"to": {"type": "string"}}},
+}
+
+
+@dataclass(frozen=True)
+class OfAgent:
+    """The next prompt of an agent's session, for the process that ran it and for another one."""
+
+    here: dict[str, Any]
+    elsewhere: dict[str, Any]
+    stored: str
+
+
+async def shown_of_agent(keep_snapshots: int) -> OfAgent:
+    settings = {"max_context_tokens": 1_000, "learn": False}
+    store = InMemoryStore()
+    pipeline = ContextPipeline({**settings, "keep_snapshots": keep_snapshots}, store=store)
+    middleware = ContextBudgetMiddleware(pipeline, default_user="ada")
+    agent = agent_of(scripted("At nine."), middleware, tools=[TRAINS], system_prompt=DESK)
+    config: Any = {"configurable": {"thread_id": "trip"}}
+    await agent.ainvoke({"messages": [HumanMessage("When is the next train?")]}, config)
+    assert pipeline.flush(30)
+    previews = []
+    for each in (pipeline, ContextPipeline(settings, store=store)):
+        async with served(each) as client:
+            previews.append(await get(client, "preview", session_id="trip"))
+    return OfAgent(*previews, stored=str(store.search(())))
+
+
+@pytest.fixture(scope="module")
+def of_agent() -> OfAgent:
+    return asyncio.run(shown_of_agent(keep_snapshots=5))
+
+
+@pytest.mark.parametrize("process", ["here", "elsewhere"])
+def test_the_next_prompt_of_an_agent_has_its_tools(of_agent: OfAgent, process: str) -> None:
+    prompt = getattr(of_agent, process)["prompt"]
+    assert prompt[0]["role"] == "tools"
+    assert "find_trains" in [part["item"] for part in prompt[0]["parts"]]
+
+
+@pytest.mark.parametrize("process", ["here", "elsewhere"])
+def test_the_next_prompt_of_an_agent_has_its_system_prompt(of_agent: OfAgent, process: str) -> None:
+    assert text_of(getattr(of_agent, process)["prompt"][1]).startswith(DESK)
+
+
+def test_the_next_prompt_of_an_agent_costs_the_same_in_both_processes(of_agent: OfAgent) -> None:
+    reports = [shown["current_context"] for shown in (of_agent.here, of_agent.elsewhere)]
+    assert reports[0]["total_tokens"] == reports[1]["total_tokens"]
+
+
+def test_tokens_of_the_shown_tools_add_up(of_agent: OfAgent) -> None:
+    tokens = [message["tokens"] for message in of_agent.here["prompt"]]
+    assert sum(tokens) + 3 == of_agent.here["current_context"]["total_tokens"]
+
+
+async def test_without_snapshots_no_system_prompt_is_stored() -> None:
+    assert DESK not in (await shown_of_agent(keep_snapshots=0)).stored
 
 
 # Tools

@@ -1,6 +1,6 @@
 // The prompt, message by message: each part in the colour of its layer; a click says why it is there.
 
-import { count, el, fill, percent, plural, said } from "./dom.js";
+import { count, el, fill, percent, plural, said, when } from "./dom.js";
 import { classOf, nameOf, reasonOf, sourceOf } from "./words.js";
 
 const ROLES = { human: "user", ai: "assistant" };
@@ -32,6 +32,7 @@ export class Prompt {
     fill(
       place("prompt"),
       answer.prompt.map((message, index) => this.message(message, index + 1, answer.prompt.length)),
+      answer.answer && this.answered(answer.answer),
     );
     this.showGlance(answer.prompt);
     this.showLegend();
@@ -125,6 +126,25 @@ export class Prompt {
       heading,
       text,
       length > FOLDED && position < messages ? this.fold(text, length) : null,
+    );
+  }
+
+  /** What the model has answered. */
+  answered({ position, role, text, created_at: at }) {
+    const words = el("div", { class: "text" }, said(text || "(no text)"));
+    const open = el("button", { type: "button", class: "link", on: { click: () => this.open(position) } }, `message ${count(position)}`);
+    return el(
+      "li",
+      { class: "message answer" },
+      el(
+        "h3",
+        {},
+        el("span", { class: `role role-${role}` }, "the model's answer"),
+        open,
+        el("span", { class: "muted" }, when(at)),
+      ),
+      words,
+      text.length > FOLDED ? this.fold(words, text.length) : null,
     );
   }
 
