@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FULL = "█"
 LABEL_COLUMNS = 23
-NUMBER_COLUMNS = (8, 7)
+NUMBER_COLUMNS = (10, 7)
 """Columns of the two numbers of a row: tokens, and their share of the budget."""
 GAP = "  "
 """Between the numbers and the bar."""

@@ -26,7 +26,7 @@ class Mode(ExplainedCode):
 class Cause(ExplainedCode):
     """Why a prompt has its mode."""
 
-    HAS_ROOM = "has_room", "there is room"
+    HAS_ROOM = "has_room", "there is room at its end"
     NOTHING_SAID = "nothing_said", "nothing was said since it was rebuilt"
     FULL = "full", "the last prompt is full"
     UNPAID = "unpaid", "it is full, and what was saved so far does not pay for a rebuild"

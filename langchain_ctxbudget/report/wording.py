@@ -315,6 +315,8 @@ def in_a_line(report: "ContextReport") -> str:
 
 
 def _timings(report: "ContextReport") -> str:
+    if not report.timings_ms:
+        return ""
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
     return f"{sum(report.timings_ms.values()):.1f} ms ({steps.replace('_', ' ')})"
 

@@ -261,7 +261,7 @@ def test_without_a_price_no_dollars_are_told() -> None:
     [
         pytest.param(
             0,
-            "rebuilt (there is no prompt that it could extend): 15 tokens, 0 cached; paid "
+            "rebuilt (there is no earlier prompt to go on from): 15 tokens, 0 cached; paid "
             "for: 15 ($0.0000); sending everything: 15 ($0.0000)",
             id="first",
         ),

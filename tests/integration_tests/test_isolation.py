@@ -446,7 +446,7 @@ def require_quiet_conversation(world: World, user: str) -> None:
     assert [message.text for message in messages] == expected
 
 
-@pytest.mark.parametrize("steps", [200, pytest.param(2_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [400, pytest.param(2_500, marks=pytest.mark.slow)])
 def test_random_operations_show_nothing_of_another_user(steps: int) -> None:
     walk(InMemoryStore(), steps, seed=1)
 

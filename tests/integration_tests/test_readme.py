@@ -523,8 +523,9 @@ def test_a_notebook_ends_with_a_decision(name: str) -> None:
 
 
 @every_notebook
-def test_the_readme_names_a_notebook(name: str) -> None:
-    assert f"notebooks/{name}.ipynb" in README
+def test_the_page_of_the_notebooks_names_it(name: str) -> None:
+    page = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    assert f"({name}.ipynb)" in page
 
 
 def rerun(name: str) -> str:
