@@ -40,9 +40,10 @@ from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Prompter,
     StoredConversation,
+    last_call,
     replay_last_turns,
 )
-from langchain_ctxbudget.prompt import NO_OPTIONS, Request, merged_settings
+from langchain_ctxbudget.prompt import merged_settings
 from langchain_ctxbudget.report import (
     JOINED,
     SOURCES,
@@ -341,12 +342,19 @@ class DashboardService:
     async def _preview(
         self, scope: Scope, table: MessageTable, message: str | None, budget: int | None
     ) -> Answer:
-        """The prompt for a message, or for the last one that the user said again."""
-        request = NO_OPTIONS
+        """The prompt for a message, or for the last one that the user said again.
+
+        It has the system prompt and the tools of the conversation's last call, as far as known.
+        """
+        engine = self._pipeline.engine
+        last = await adrive(last_call(engine.workspace, scope))
+        if last.model not in ("", engine.target.model_name):
+            engine = engine.for_model(last.model)
+        request = last.request
         if budget is not None:
-            request = Request(settings={"max_context_tokens": budget})
+            request = replace(request, settings={"max_context_tokens": budget})
         question = message or _last_question(table)
-        prompter = Prompter(self._pipeline.engine, scope)
+        prompter = Prompter(engine, scope)
         started = time.perf_counter()
         prompt = await adrive(prompter.forecast(question, request))
         made_in_ms = (time.perf_counter() - started) * 1000

@@ -456,6 +456,8 @@ class OpenConversation:
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
+    call_kept: bytes | None = None
+    """A digest of the last call that this process has kept with it; None before that."""
     times: Sequence[datetime | None] = ()
     """The time at which each of its first messages was stored, as far as that is known."""
     segments: list[SegmentRecord] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.forecast import CostForecast
+from langchain_ctxbudget.pipeline.last_call import last_call
 from langchain_ctxbudget.pipeline.pipeline import (
     REPLAYED_TURNS,
     ContextPipeline,

@@ -53,8 +53,8 @@ class Engine:
             return self
         return self._of_runs.find(id(workspace), lambda: self._same(workspace, self.target))
 
-    def for_model(self, model: "BaseChatModel") -> "Engine":
-        """Returns the engine for the model of a run.
+    def for_model(self, model: "BaseChatModel | str") -> "Engine":
+        """Returns the engine for the model of a run, or for one of a name.
 
         What that does not tell of itself is taken for the engine's.
         """

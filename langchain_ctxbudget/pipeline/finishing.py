@@ -12,8 +12,9 @@ from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch, with_fallback
 from langchain_ctxbudget.history import HistoryView, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, records
+from langchain_ctxbudget.pipeline.last_call import LastCall, keep_call
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt import AssembledContext, Prompt
+from langchain_ctxbudget.prompt import AssembledContext, Prompt, Request
 from langchain_ctxbudget.report import ContextReport, Receipt
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, put_of
@@ -28,8 +29,17 @@ def finish(
     conversation: OpenConversation,
     prompt: Prompt,
     timings_ms: dict[str, float],
+    request: Request,
 ) -> Flow[AssembledContext]:
-    """Writes what a prompt changes, remembers the prompt, and returns what its caller gets."""
+    """Writes what a prompt changes, remembers the prompt, and returns what its caller gets.
+
+    Args:
+        workspace: where it is written and remembered.
+        conversation: the conversation, whose lock the caller holds.
+        prompt: the prompt.
+        timings_ms: how long each step took.
+        request: the options of the call.
+    """
     scope = conversation.scope
     settings = prompt.plan.request.settings
     problems = yield from _take_up_changes(workspace, conversation, prompt)
@@ -37,9 +47,10 @@ def finish(
     summarize(workspace, conversation, settings, prompt.plan.history)
     workspace.workers.sealing.note(conversation)
     own_calls = yield from _own_calls(workspace, scope, problems)
-    request = prompt.plan.request
-    price = price_of(request.call.model, workspace.workers.bookkeeping.prices)
-    own_tokens = own_calls.effective_tokens(price, request.cache_terms)
+    model = prompt.plan.request.call.model
+    price = price_of(model, workspace.workers.bookkeeping.prices)
+    own_tokens = own_calls.effective_tokens(price, prompt.plan.request.cache_terms)
+    call = LastCall.of(request, model)
 
     def finished(account: Callable[[], Account]) -> Account:
         made = account()
@@ -62,9 +73,11 @@ def finish(
             settings.keep_snapshots,
         )
         yield from with_fallback(keeping, None, "snapshot not written", problems)
+        keeping = keep_call(workspace.store, conversation, call)
+        yield from with_fallback(keeping, None, "system prompt and tools not kept", problems)
     report = cache(partial(finished, prompt.context.account))
     receipt = cache(partial(finished, prompt.context.receipt))
-    workspace.recent.note(prompt, report, scope, workspace.workers.bookkeeping)
+    workspace.recent.note(prompt, report, scope, workspace.workers.bookkeeping, call)
     return replace(prompt.context, account=report, receipt=receipt)
 
 

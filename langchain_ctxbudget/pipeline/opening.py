@@ -253,7 +253,7 @@ class SessionOpener:
         _require_calls(seen, turn)
         plan = Plan.begin(seen, prompt_request)
         plan = yield from with_turn_background(plan, access, request.background)
-        return Session(workspace, conversation, plan, access)
+        return Session(workspace, conversation, plan, access, request)
 
     def _encoder(
         self, conversation: OpenConversation, settings: ContextSettings, failures: list[str]

@@ -16,6 +16,7 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.worker import new_mutex
 
 if TYPE_CHECKING:
+    from langchain_ctxbudget.pipeline.last_call import LastCall
     from langchain_ctxbudget.pipeline.usage import Bookkeeping
 
 MOST_REPORTS = 64
@@ -34,6 +35,7 @@ class RecentPrompt:
     report: ReportMaker
     digest_of_words: Callable[[], bytes]
     books: "Bookkeeping"
+    call: "LastCall"
     prompt: Prompt | None
     """The prompt with its candidates; None where these were let go of."""
 
@@ -50,11 +52,16 @@ class RecentPrompts:
         self._mutex = new_mutex()
 
     def note(
-        self, prompt: Prompt, report: ReportMaker, scope: stores.Scope, books: "Bookkeeping"
+        self,
+        prompt: Prompt,
+        report: ReportMaker,
+        scope: stores.Scope,
+        books: "Bookkeeping",
+        call: "LastCall",
     ) -> None:
-        """Remembers a prompt, and the books of its store."""
+        """Remembers a prompt, the books of its store, and the call that it was made for."""
         words = cache(partial(_digest_of_words, prompt.changes.last.messages))
-        recent = RecentPrompt(scope, report, words, books, prompt)
+        recent = RecentPrompt(scope, report, words, books, call, prompt)
         with self._mutex:
             self.last = recent
             self._prompts.append(replace(recent, prompt=None))

@@ -12,7 +12,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.pipeline import finishing
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt
+from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, Request
 
 
 @dataclass(slots=True)
@@ -26,6 +26,7 @@ class Session:
     conversation: OpenConversation
     plan: Plan
     access: Access
+    request: Request = prompts.NO_OPTIONS
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
     request_key: object = None
@@ -59,7 +60,7 @@ class Session:
         if prompt is not None:
             self.plan = prompt.plan
             self.context = yield from finishing.finish(
-                self.workspace, self.conversation, prompt, dict(self.timings_ms)
+                self.workspace, self.conversation, prompt, dict(self.timings_ms), self.request
             )
 
     def forecast(self) -> Flow[Prompt]:

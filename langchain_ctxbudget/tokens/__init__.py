@@ -34,6 +34,7 @@ from langchain_ctxbudget.tokens.schemas import (
     TOOLS_END_TOKENS,
     compact_json,
     require_schemas,
+    response_schema,
     schemas_text,
     tool_schema,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "load_prices",
     "price_of",
     "require_schemas",
+    "response_schema",
     "schemas_text",
     "target_key",
     "terms_at",

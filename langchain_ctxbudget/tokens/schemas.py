@@ -126,6 +126,16 @@ def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: 
     return max(costs) + RESPONSE_FORMAT_TOKENS
 
 
+def response_schema(response_format: object) -> dict[str, Any] | None:
+    """Returns a response format as it may be sent at most; it costs the same. None for None."""
+    if response_format is None:
+        return None
+    schema = response_format
+    if not isinstance(response_format, type | Mapping):
+        schema = getattr(response_format, "schema", response_format)
+    return max(_sent_formats(schema), key=lambda form: len(compact_json(form)))
+
+
 def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
     """Returns the forms in which a response format may be sent.
 

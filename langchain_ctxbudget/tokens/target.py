@@ -33,7 +33,7 @@ MOST_HIDDEN_TOKENS = 1_000
 Model: TypeAlias = "counters.ChatModel | str | None"
 
 
-def target_key(model: counters.ChatModel) -> tuple[object, ...]:
+def target_key(model: "counters.ChatModel | str") -> tuple[object, ...]:
     """Returns all that a model's counts, its window and its provider depend on.
 
     Models for which it is equal share a target.
