@@ -25,6 +25,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from langchain_ctxbudget.dashboard.colours import stylesheet
 from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.errors import (
     BudgetError,
@@ -107,6 +108,9 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
     async def page(_request: Request) -> Response:
         return FileResponse(STATIC / "page.html")
 
+    async def colours(_request: Request) -> Response:
+        return Response(stylesheet(), media_type="text/css")
+
     async def guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
         refusal = _refusal(request, local_only=not callable(user_id))
         answer = refusal or await call_next(request)
@@ -118,7 +122,12 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
         for method, path, operation in OPERATIONS
     ]
     app = Starlette(
-        routes=[Route("/", page), Mount("/assets", StaticFiles(directory=STATIC)), *api],
+        routes=[
+            Route("/", page),
+            Route("/assets/colours.css", colours),
+            Mount("/assets", StaticFiles(directory=STATIC)),
+            *api,
+        ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
         exception_handlers={HTTPException: _not_routed},
     )

@@ -52,6 +52,7 @@ from langchain_ctxbudget.report import (
     LayerReport,
     ReportItem,
     preview,
+    summed_up,
 )
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import TITLE, Scope
@@ -425,7 +426,7 @@ class DashboardService:
         return {
             "session_id": scope.conversation_id,
             "source": source,
-            "summary": report.to_line(),
+            "summary": summed_up(report),
             "made_in_ms": made_in_ms,
             "prompt": shown,
             "answer": None if answer is None else _message(table.positions[answer.id] + 1, answer),

@@ -4,7 +4,14 @@ They read its plain data and nothing else.
 """
 
 from langchain_ctxbudget.report.chart import Part, parts_of
-from langchain_ctxbudget.report.colours import SOURCES, STATES, CoverageState, on_dark
+from langchain_ctxbudget.report.colours import (
+    CUSTOM_COLOURS,
+    LAYER_COLOURS,
+    SOURCES,
+    STATES,
+    CoverageState,
+    on_dark,
+)
 from langchain_ctxbudget.report.modes import Cause, Mode
 from langchain_ctxbudget.report.receipt import Receipt
 from langchain_ctxbudget.report.report import (
@@ -22,4 +29,10 @@ from langchain_ctxbudget.report.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.report.wording import JOINED, percent, plural, with_visible_controls
+from langchain_ctxbudget.report.wording import (
+    JOINED,
+    percent,
+    plural,
+    summed_up,
+    with_visible_controls,
+)

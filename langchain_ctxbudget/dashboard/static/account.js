@@ -28,14 +28,14 @@ export function showNumbers({ current_context: report, made_in_ms: madeIn }) {
   fill(
     node("numbers"),
     number("Sent", count(total), `of ${count(budget)} tokens`, "total"),
-    number("Cached", count(cached), `${percent(cached / Math.max(1, total), 0)}`),
-    number("New", count(total - cached), `${percent((total - cached) / Math.max(1, total), 0)}`),
+    number("Cached", count(cached), `${percent(cached / Math.max(1, total))}`),
+    number("New", count(total - cached), `${percent((total - cached) / Math.max(1, total))}`),
     number("Paid like", count(effective + own), `all messages: ${count(whole)}${ownCalls}`),
     madeIn ? number("Made in", milliseconds(madeIn), "before the model") : null,
     left === null
       ? number("Next rebuild", "every turn", "by the settings")
       : number("Next rebuild", rebuild, `about ${count(stability.step_tokens)} new`),
-    usage && number("Usage limit", usage.tier, `${percent(usage.left, 0)} of ${LIMITS[usage.limit] ?? usage.limit} left`),
+    usage && number("Usage limit", usage.tier, `${percent(usage.left)} of ${LIMITS[usage.limit] ?? usage.limit} left`),
   );
 }
 

@@ -50,7 +50,14 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", h
 
 export const count = (value) => NUMBER.format(value);
 export const money = (value) => MONEY.format(value);
-export const percent = (share, digits = 1) => `${(share * 100).toFixed(digits)} %`;
+
+/** A share as reports have it: a part is never all of it, and something is never nothing. */
+export function percent(share) {
+  const whole = Math.round(share * 100);
+  if (share > 0 && whole === 0) return "<1 %";
+  return `${share < 1 ? Math.min(whole, 99) : whole} %`;
+}
+
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 /** A moment, in the reader's time zone. */

@@ -176,7 +176,7 @@ function showSessions() {
     node("sessions"),
     view.sessions.map(
       ({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget }) => {
-        const facts = [plural(messages, "message"), total ? `last prompt ${percent(total / budget, 0)} full` : null, when(at)]
+        const facts = [plural(messages, "message"), total ? `last prompt ${percent(total / budget)} full` : null, when(at)]
           .filter(Boolean)
           .join(" · ");
         const inside = [

@@ -268,7 +268,7 @@ export class Prompt {
     const used = layers.filter((part) => part.used_tokens).map((part) => [part.layer, part.used_tokens]);
     const rests = Object.entries(overhead).filter(([, tokens]) => tokens);
     const framing = rests.reduce((sum, [, tokens]) => sum + tokens, 0);
-    const amount = (tokens) => el("span", { class: "number" }, `${count(tokens)} · ${percent(tokens / Math.max(1, total), 0)}`);
+    const amount = (tokens) => el("span", { class: "number" }, `${count(tokens)} · ${percent(tokens / Math.max(1, total))}`);
     const entry = ([layer, tokens]) =>
       el(
         "button",
