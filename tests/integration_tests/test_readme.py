@@ -419,6 +419,9 @@ def test_langgraph_json_names_a_graph(target: str) -> None:
 
 
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+SKIPPED = "skip-execution"
+"""The tag of a cell that nbclient, and with it nbmake, does not run."""
+INSTALLED = re.compile(r"(langchain-ctxbudget|\.\.)\[([\w,]+)\]")
 HOW_TO_RENEW = "run it again: pytest --nbmake --overwrite on this notebook"
 MOST_LINES = 50
 """Of one cell; more of it nobody reads."""
@@ -447,8 +450,24 @@ print(json.dumps(shown))
 
 @cache
 def cells(name: str, kind: str = "code") -> list[dict[str, Any]]:
+    """Returns the cells of one kind, without the one that installs the package."""
+    return [
+        cell
+        for cell in all_cells(name)
+        if cell["cell_type"] == kind and SKIPPED not in cell["metadata"].get("tags", [])
+    ]
+
+
+def all_cells(name: str) -> list[dict[str, Any]]:
     notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+    parts: list[dict[str, Any]] = notebook["cells"]
+    return parts
+
+
+def install_lines(name: str) -> list[str]:
+    """Returns the requirements that a notebook asks `%pip` for, the published one first."""
+    sources = "\n".join(source(cell) for cell in all_cells(name) if cell["cell_type"] == "code")
+    return re.findall(r'%pip install -q "(.+?)"', sources)
 
 
 def source(cell: dict[str, Any]) -> str:
@@ -526,6 +545,30 @@ def test_a_notebook_ends_with_a_decision(name: str) -> None:
 def test_the_page_of_the_notebooks_names_it(name: str) -> None:
     page = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
     assert f"({name}.ipynb)" in page
+
+
+@every_notebook
+def test_a_notebook_installs_from_the_index_or_its_clone(name: str) -> None:
+    asked = [INSTALLED.fullmatch(line) for line in install_lines(name)]
+    assert [found[1] for found in asked if found] == ["langchain-ctxbudget", ".."]
+
+
+@every_notebook
+def test_a_notebook_installs_extras_that_there_are(name: str) -> None:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = {
+        extra
+        for line in install_lines(name)
+        for extra in line.partition("[")[2].removesuffix("]").split(",")
+    }
+    assert extras <= set(described["project"]["optional-dependencies"])
+
+
+@every_notebook
+def test_links_of_a_notebook_lead_somewhere(name: str) -> None:
+    texts = "\n".join(source(cell) for cell in cells(name, "markdown"))
+    missing = [link for link in links_of(texts) if not (ROOT / "notebooks" / link).exists()]
+    assert missing == []
 
 
 def rerun(name: str) -> str:
