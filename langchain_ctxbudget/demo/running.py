@@ -162,7 +162,7 @@ def side_by_side(
     """
     said = demo_messages()
     with open_demo(settings) as pipeline:
-        scope = {"user_id": DEMO_USER, "conversation_id": DEMO_SESSION}
+        scope: dict[str, Any] = {"user_id": DEMO_USER, "conversation_id": DEMO_SESSION}
         context = pipeline.assemble(question, **scope)
         pipeline.flush()
         reports = [kept.report for kept in pipeline.snapshots.list(**scope)]

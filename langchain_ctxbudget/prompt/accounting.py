@@ -36,7 +36,7 @@ from langchain_ctxbudget.prompt.provider_cache import common_prefix
 from langchain_ctxbudget.prompt.savings import whole_tokens
 from langchain_ctxbudget.prompt.unsendable_media import unsent_media
 from langchain_ctxbudget.providers import NO_FIRST_QUESTION, Repair
-from langchain_ctxbudget.report import Mode
+from langchain_ctxbudget.report import ContextReport, Mode, Receipt
 from langchain_ctxbudget.tokens import CalibratedCounter, CountMode
 
 
@@ -44,8 +44,8 @@ from langchain_ctxbudget.tokens import CalibratedCounter, CountMode
 class Account:
     """The report of a finished prompt, and its numbers: each is made once it is looked at."""
 
-    report: Callable[[], report.ContextReport]
-    receipt: Callable[[], report.Receipt]
+    report: Callable[[], ContextReport]
+    receipt: Callable[[], Receipt]
 
 
 def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
@@ -124,11 +124,11 @@ def _prompt_before(settled: Settled, stability: report.Stability) -> PromptBefor
     return PromptBefore(last.messages, first)
 
 
-def _receipt(finished: _Finished) -> report.Receipt:
+def _receipt(finished: _Finished) -> Receipt:
     """Returns the numbers of a finished prompt."""
     plan = finished.plan
     measured = finished.measured
-    return report.Receipt(
+    return Receipt(
         conversation_id=plan.conversation.scope.conversation_id,
         allocation_strategy=plan.allocated.strategy,
         count_mode=finished.count_mode,
@@ -155,7 +155,7 @@ def _layer_tokens(plan: Plan, measured: Measure) -> dict[str, int]:
     return tokens
 
 
-def _report(finished: _Finished) -> report.ContextReport:
+def _report(finished: _Finished) -> ContextReport:
     """Returns the report of a finished prompt."""
     plan = finished.plan
     content = finished.content
@@ -168,7 +168,7 @@ def _report(finished: _Finished) -> report.ContextReport:
     compiled = {layer: texts for layer, texts in plan.compiled.items() if texts}
     hits = {layer: sum(texts.values()) for layer, texts in compiled.items()}
     misses = {layer: len(texts) - hits[layer] for layer, texts in compiled.items()}
-    return report.ContextReport(
+    return ContextReport(
         user_id=scope.user_id,
         conversation_id=scope.conversation_id,
         budget_tokens=plan.limit_tokens,

@@ -170,8 +170,8 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     except READING_ERRORS as error:
         yield Skipped(source.name, reason_of(error))
         return
-    for item in skipped:
-        yield Skipped(f"{where}{item.name}", item.reason)
+    for unread in skipped:
+        yield Skipped(f"{where}{unread.name}", unread.reason)
     if reader is None:
         is_beside = not is_alone and PurePath(source.name).name in FILES_BESIDE
         if (records or not skipped) and not is_beside:

@@ -90,4 +90,5 @@ class ComparedTexts:
         self._looked_for[buckets] = weights
         products = self._looked_for[self._buckets[:end]] * self._weights[:end]
         self._looked_for[buckets] = 0
-        return np.bincount(self._owners[:end], products, minlength=first)
+        likeness = np.bincount(self._owners[:end], products, minlength=first)
+        return likeness.astype(np.float64, copy=False)

@@ -136,7 +136,7 @@ def response_schema(response_format: object) -> dict[str, Any] | None:
     return max(_sent_formats(schema), key=lambda form: len(compact_json(form)))
 
 
-def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
+def _sent_formats(schema: Any) -> list[dict[str, Any]]:  # noqa: ANN401
     """Returns the forms in which a response format may be sent.
 
     They are LangChain's, and a pydantic class's own.
