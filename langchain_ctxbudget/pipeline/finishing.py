@@ -53,7 +53,7 @@ def finish(
     call = LastCall.of(request, model)
 
     def finished(account: Callable[[], Account]) -> Account:
-        made = account()
+        made: Account = account()
         return replace(
             made,
             timings_ms=timings_ms,

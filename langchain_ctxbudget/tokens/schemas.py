@@ -143,7 +143,7 @@ def _sent_formats(schema: Any) -> list[dict[str, Any]]:  # noqa: ANN401
     """
     if isinstance(schema, Mapping) and "type" in schema and "properties" not in schema:
         # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
-        return [schema]
+        return [{**schema}]
     try:
         forms = [{**convert_to_openai_function(schema)}]
     except Exception:  # noqa: BLE001 - whatever a schema class does when it is asked for its schema
