@@ -121,7 +121,7 @@ def _legend(parts: Sequence[Part], glyphs: dict[str, str], columns: int) -> Text
 
 def _found(place: str, text: str, *, is_there: bool) -> Text:
     if not is_there:
-        return Text(f"{place}: not there", style="red")
+        return Text("not found", style="red")
     quoted = Text(f"found in {place}:", style="green")
     return quoted.append(f'\n"{printable(text)}"', style="default")
 

@@ -107,8 +107,7 @@ def test_the_demo_fits_one_screen(demo: Run) -> None:
 
 @pytest.mark.parametrize("position", [17, 19])
 def test_the_demo_tells_where_each_prompt_has_the_answer(demo: Run, position: int) -> None:
-    place = f"message {position} of 278"
-    assert f"{place}: not there found in {place}:" in words_of(demo.out)
+    assert f"The answer not found found in message {position} of 278:" in words_of(demo.out)
 
 
 def test_the_demo_tells_what_both_cost(demo: Run) -> None:
