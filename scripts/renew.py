@@ -1,4 +1,4 @@
-"""Renews everything that is printed or drawn in pages, README and notebooks.
+"""Renews everything that is printed or drawn in pages and notebooks.
 
 Run it after behaviour has changed.
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 END_OF_TABLE = "\n\n"
 sys.path.insert(0, str(ROOT))
 
-from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome  # noqa: E402
+from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, outcome  # noqa: E402
 
 
 def run(*command: str) -> str:
@@ -49,26 +49,12 @@ def renew_pages() -> None:
         path.write_text(page, encoding="utf-8")
 
 
-def renew_readme() -> None:
-    """Draws the README's figure, and puts what was measured into its table and the benchmark's."""
+def renew_benchmark() -> None:
+    """Draws the figure of the README and the benchmark, and puts what was measured into its table."""
     told = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg")
-    said = told.splitlines()[2:]
     path = DOCS / "explanation" / "benchmark.md"
     before, _, rest = path.read_text(encoding="utf-8").partition("| | budget |")
     path.write_text(f"{before}{told}\n{rest.partition(END_OF_TABLE)[2]}", encoding="utf-8")
-    rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said]
-    measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
-    before, heading, after = README.partition("messages kept |\n")
-    table, gap, rest = after.partition("\n\n")
-    lines = table.splitlines()
-    for number, line in enumerate(lines[1:], 1):
-        name = line.split("|")[1]
-        lines[number] = (
-            f"|{name}| {' | '.join(measured[name.strip(' *`').removesuffix(' (no budget)')])} |"
-        )
-    (ROOT / "README.md").write_text(
-        before + heading + "\n".join(lines) + gap + rest, encoding="utf-8"
-    )
 
 
 def renew_dashboard() -> None:
@@ -128,7 +114,7 @@ def renew_notebooks() -> None:
 def main() -> None:
     """Renews everything."""
     renew_pages()
-    renew_readme()
+    renew_benchmark()
     renew_dashboard()
     renew_notebooks()
 

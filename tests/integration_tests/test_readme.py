@@ -234,6 +234,19 @@ def test_the_readme_s_table_is_what_the_benchmark_says(measured_table: str) -> N
     assert shown == {name: measured[name] for name in shown}
 
 
+def found_at_4_000(system: str) -> str:
+    """Returns how many questions find their answer, as the benchmark's table has it."""
+    [row] = re.findall(rf"\| {system} \| 4,000 \| (\d+) of 28 \|", PAGES["explanation/benchmark"])
+    return str(row)
+
+
+def test_the_readme_tells_what_the_benchmark_measured() -> None:
+    ours, trimmed = map(found_at_4_000, ["ctxbudget", "`trim_messages`"])
+    told = f"28 questions about the first weeks of this chat {ours} find their answer"
+    assert told in README
+    assert f"prompt, {trimmed} in that of `trim_messages`" in README
+
+
 def test_ci_runs_its_test_command() -> None:
     [command] = [line for line in commands_of(README) if "pytest" in line]
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
