@@ -50,7 +50,7 @@ def renew_pages() -> None:
 
 
 def renew_benchmark() -> None:
-    """Draws the figure of the README and the benchmark, and puts what was measured into its table."""
+    """Draws the figure of README and benchmark, and puts what was measured into the table."""
     told = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg")
     path = DOCS / "explanation" / "benchmark.md"
     before, _, rest = path.read_text(encoding="utf-8").partition("| | budget |")
