@@ -21,6 +21,9 @@ from langchain_ctxbudget.readers.calls import (
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at
 from langchain_ctxbudget.readers.growing import Request
 
+CALLS = ("llm", "chat_model")
+"""The types of runs that are calls of models; LangChain's own tracers write the second."""
+
 
 class LangSmith(CallReader):
     """Reads calls of models; of a trace without any, the chain that it begins with."""
@@ -69,7 +72,7 @@ def _with_children(runs: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 def _calls_of(runs: Sequence[JsonObject]) -> list[JsonObject]:
     """Returns the calls of models in a trace; without any, the chain that it begins with."""
-    calls = [run for run in runs if run.get("run_type") == "llm"]
+    calls = [run for run in runs if run.get("run_type") in CALLS]
     if calls:
         return calls
     roots = [run for run in runs if run.get("run_type") == "chain" and not run.get("parent_run_id")]

@@ -142,7 +142,7 @@ def test_sealed_segments_are_written_once_more_and_not_again(store: Recording) -
 def test_only_what_is_new_is_written_for_a_prompt(opened: Opened) -> None:
     # Segments of the conversations that were searched, which had none; spans behind the old cut.
     # Their model's calls are counted as usage.
-    told = {"cuts", "snapshot", "reports", "blocks", "compactions", "spent", "usage"}
+    told = {"cuts", "snapshot", "reports", "call", "blocks", "compactions", "spent", "usage"}
     assert opened.store.kinds() == told
 
 

@@ -4,7 +4,6 @@ import html
 import re
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
-from importlib import resources
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.dashboard.colours import stylesheet
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import CoverageRange, ReportItem, percent
 from langchain_ctxbudget.report.chart import FULL, render_html
@@ -223,7 +223,6 @@ def test_what_is_no_terminal_gets_the_plain_text():
     assert capture.get().rstrip("\n") == example().to_text(90)
 
 
-STYLES = resources.files("langchain_ctxbudget.dashboard").joinpath("static/layers.css")
 COLOURS = {f"L{number}": which.colour for number, which in enumerate(Layer)} | {
     f"own{number}": colour for number, colour in enumerate(CUSTOM_COLOURS)
 }
@@ -234,7 +233,7 @@ def test_the_dashboard_has_the_same_colours(name):
     light = COLOURS[name]
     pair = f"light-dark({light}, {on_dark(light)})".lower()
 
-    assert f".layer-{name} {{ --layer: {pair}; }}" in STYLES.read_text("utf-8")
+    assert f".layer-{name} {{ --layer: {pair}; }}" in stylesheet().lower()
 
 
 # A card in a notebook
