@@ -231,9 +231,9 @@ COLOURS = {f"L{number}": which.colour for number, which in enumerate(Layer)} | {
 @pytest.mark.parametrize("name", COLOURS)
 def test_the_dashboard_has_the_same_colours(name):
     light = COLOURS[name]
-    pair = f"light-dark({light}, {on_dark(light)})".lower()
+    pair = f"light-dark({light}, {on_dark(light)})"
 
-    assert f".layer-{name} {{ --layer: {pair}; }}" in stylesheet().lower()
+    assert f".layer-{name} {{ --layer: {pair}; }}" in stylesheet()
 
 
 # A card in a notebook
