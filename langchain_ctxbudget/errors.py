@@ -65,7 +65,7 @@ class SystemPromptTooLargeError(BudgetError):
         advice = (
             f"Shorten it, use a model with a larger window or a larger budget, or raise {setting}."
         )
-        super().__init__(problem, allowed_tokens, {"L0 system prompt": system_tokens}, advice)
+        super().__init__(problem, allowed_tokens, {"system prompt": system_tokens}, advice)
 
 
 class InvalidAllocationError(BudgetError):

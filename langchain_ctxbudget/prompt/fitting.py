@@ -203,8 +203,8 @@ def counted_extras(plan: Plan) -> dict[str, int]:
 def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:
     """Returns the tokens that each part of a request needs at least, by its name in errors."""
     return {
-        "L0 system prompt": identity,
-        "L7 current message": message,
+        "system prompt": identity,
+        "current message": message,
         **extras,
         "framing": framing,
     }

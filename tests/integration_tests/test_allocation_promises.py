@@ -62,7 +62,7 @@ def test_prompt_and_output_reserve_fit_the_window(
 
 
 def check_system_prompt_is_too_large(error: SystemPromptTooLargeError, limit: int) -> None:
-    assert error.floors["L0 system prompt"] > error.budget_tokens
+    assert error.floors["system prompt"] > error.budget_tokens
     assert error.budget_tokens >= limit
 
 

@@ -185,7 +185,7 @@ def test_a_budget_that_is_too_small_is_an_error() -> None:
     demo = run("demo", "--budget", 1)
     assert demo.code == 1
     assert demo.out == ""
-    assert "L0 system prompt" in demo.err
+    assert "system prompt" in demo.err
 
 
 def test_an_unknown_strategy_is_an_error() -> None:

@@ -235,7 +235,7 @@ def test_a_giant_message_is_an_error_that_names_floors_and_setting() -> None:
     with pytest.raises(BudgetTooSmallError, match='oversized_message="clip"') as raised:
         new_pipeline(1_000).assemble(LOG, **SCOPE)
 
-    assert raised.value.floors["L7 current message"] > 40_000
+    assert raised.value.floors["current message"] > 40_000
     assert raised.value.budget_tokens == 1_000
     assert "max_context_tokens (now 1,000)" in str(raised.value)
 
@@ -254,7 +254,7 @@ def test_an_image_of_the_user_is_never_dropped() -> None:
     with pytest.raises(BudgetTooSmallError) as raised:
         new_pipeline(500, oversized_message="clip").assemble(message, **SCOPE)
 
-    assert raised.value.floors["L7 current message"] >= 765
+    assert raised.value.floors["current message"] >= 765
 
 
 def pictures_and_words(name: str, pictures: int = 3) -> HumanMessage:
@@ -414,7 +414,7 @@ def test_a_system_prompt_over_its_share_of_the_window_is_an_error(small_model: C
         pipeline.assemble("Hello", **SCOPE)
 
     assert raised.value.budget_tokens == 250
-    assert raised.value.floors["L0 system prompt"] > 250
+    assert raised.value.floors["system prompt"] > 250
     assert "max_system_share" in str(raised.value)
 
 

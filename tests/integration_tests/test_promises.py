@@ -49,8 +49,8 @@ def assembled(
 def check_floors(error: BudgetTooSmallError, budget: int) -> None:
     assert error.budget_tokens == budget
     assert sum(error.floors.values()) > budget
-    assert error.floors["L0 system prompt"] > 0
-    assert error.floors["L7 current message"] > 0
+    assert error.floors["system prompt"] > 0
+    assert error.floors["current message"] > 0
     check_names_every_floor(str(error), error.floors)
 
 

@@ -437,7 +437,7 @@ def test_a_system_prompt_over_a_quarter_of_the_budget_is_refused():
     with pytest.raises(SystemPromptTooLargeError, match=complaint) as caught:
         budget.RatioAllocation().allocate(situation(identity_tokens=2_501))
 
-    assert caught.value.floors == {"L0 system prompt": 2_501}
+    assert caught.value.floors == {"system prompt": 2_501}
     assert "max_system_share" in str(caught.value)
 
 

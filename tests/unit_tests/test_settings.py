@@ -244,7 +244,7 @@ def test_a_template_is_one_line_with_the_text(template: str) -> None:
 # Errors
 
 
-FLOORS = {"L0 system prompt": 900, "L7 message": 1_200}
+FLOORS = {"system prompt": 900, "message": 1_200}
 TOO_SMALL = BudgetTooSmallError(1_000, FLOORS, "Raise max_context_tokens.")
 ERRORS_WITH_FLOORS: list[errors.BudgetError] = [
     errors.BudgetError("It does not fit into 1,000 tokens:", 1_000, FLOORS, "Shorten it."),
@@ -275,8 +275,8 @@ EVERY_ERROR_WITH_FLOORS = pytest.mark.parametrize("error", ERRORS_WITH_FLOORS, i
 def test_a_budget_error_lists_every_floor_and_the_sum() -> None:
     assert str(TOO_SMALL).splitlines() == [
         "The budget is 1,000 tokens, but what must be sent needs 2,100:",
-        "  L0 system prompt       900",
-        "  L7 message           1,200",
+        "  system prompt       900",
+        "  message           1,200",
         "Raise max_context_tokens.",
     ]
 
