@@ -209,10 +209,16 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def suggestion_for(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
+    nearest = _nearest(name, known)
+    return f" (is {nearest!r} meant?)" if nearest else ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the name that a misspelt one seems to mean; None where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - not needed where nothing is misspelt
 
     nearest = get_close_matches(ELSEWHERE.get(name, name), known, 1)
-    return f" (is {nearest[0]!r} meant?)" if nearest else ""
+    return nearest[0] if nearest else None
 
 
 def require_names(
@@ -241,8 +247,9 @@ def require_names(
         )
     listed = ", ".join(names) or "none"
     suggestion = suggestion_for(name, known)
-    if any(repr(setting) in suggestion for setting in {*known} - {*names}):
-        suggestion += f", a setting, in {takes_settings_as}={{...}}"
+    nearest = _nearest(name, known)
+    if nearest is not None and nearest not in names:
+        suggestion = f" (is it the setting {takes_settings_as}={{{nearest!r}: ...}}?)"
     raise InvalidSettingsError(f"{where} has no argument {name!r}{suggestion}; it has {listed}")
 
 

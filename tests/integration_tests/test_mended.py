@@ -108,6 +108,11 @@ def pipeline() -> ContextPipeline:
             {"max_context_tokens": 4000},
             r"pass pipeline=\{'max_context_tokens': 4000\}",
         ),
+        (
+            ContextBudgetMiddleware,
+            {"max_tokens": 4000},
+            r"\(is it the setting pipeline=\{'max_context_tokens': ...\}\?\)",
+        ),
         (ContextPipeline, {"clock": datetime.now(UTC)}, "clock must be a function"),
         (
             KnowledgeBase,
@@ -126,6 +131,7 @@ def pipeline() -> ContextPipeline:
         "setting of a pipeline",
         "argument of a pipeline",
         "setting of a middleware",
+        "misspelt setting of a middleware",
         "a time as a clock",
         "argument of documents",
         "size of chunks",
