@@ -43,7 +43,11 @@ MOST_SEARCHED = 100_000
 """Messages of a user's other conversations that are searched, of whole conversations: the one that
 was written to last, and before it those that fit."""
 MOST_IN_MEMORY = 200_000
-"""Messages of other conversations, of all users together, that stay in memory."""
+"""Messages of other conversations, of all users together, that stay in memory; a process takes some
+300 MB for them."""
+MESSAGES_OF_AN_EMPTY_ONE = 100
+"""A conversation takes as much memory as so many messages besides its own: what a service for many
+users has in memory are short ones."""
 
 
 class LookedThrough(NamedTuple):
@@ -84,10 +88,10 @@ class OtherConversations:
         self._columns = JoinedColumns()
 
     @property
-    def messages(self) -> int:
-        """The number of messages that are in memory."""
+    def room(self) -> int:
+        """The memory that they take, in messages of a long conversation."""
         threads = [*self.threads.values()]  # another thread may read one more meanwhile
-        return sum(len(thread.table) for thread in threads)
+        return sum(MESSAGES_OF_AN_EMPTY_ONE + len(thread.table) for thread in threads)
 
     # Letting go
 
@@ -413,9 +417,20 @@ def _is_same(opened: OpenConversation, thread: OtherThread) -> bool:
 class Libraries:
     """The other conversations of every user that stay in memory; for threads and tasks."""
 
-    def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
-        """Takes a function that hears of conversations with something new to store in segments."""
+    def __init__(
+        self,
+        on_news: Callable[[stores.Scope], object] | None = None,
+        *,
+        most_in_memory: int = MOST_IN_MEMORY,
+    ) -> None:
+        """Sets up without conversations.
+
+        Args:
+            on_news: Hears of conversations with something new to store in segments.
+            most_in_memory: The most memory that they take, in messages of a long conversation.
+        """
         self._mutex = new_mutex()
+        self._most_in_memory = most_in_memory
         self._of: dict[str, OtherConversations] = {}
         """By user; the one who was served last comes last."""
         self._on_news = on_news
@@ -424,11 +439,11 @@ class Libraries:
         """Returns those of a user; those of others are let go of where there is no room for all."""
         with self._mutex:
             library = self._of.pop(user_id, None) or OtherConversations(self._on_news)
-            total = library.messages + sum(other.messages for other in self._of.values())
+            total = library.room + sum(other.room for other in self._of.values())
             for other in [*self._of]:
-                if total <= MOST_IN_MEMORY:
+                if total <= self._most_in_memory:
                     break
-                total -= self._of.pop(other).messages
+                total -= self._of.pop(other).room
             self._of[user_id] = library
             return library
 

@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import OtherConversations, Query
+from langchain_ctxbudget.history import Libraries, OtherConversations, Query
 from langchain_ctxbudget.retrieval import Other
 from tests import log_contract
 from tests.conversations import BagOfWords
@@ -166,6 +166,21 @@ class Remembered:
 @pytest.fixture
 def remembered() -> Remembered:
     return Remembered()
+
+
+@pytest.mark.parametrize(("conversations", "stays"), [(1, True), (4, False)])
+def test_short_conversations_of_many_users_leave_memory(conversations: int, stays: bool) -> None:
+    store = InMemoryStore()
+    libraries = Libraries(most_in_memory=300)
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        for user in USERS[:2]:
+            for number in range(conversations):
+                pipeline.add_messages(said(QUERY), **at(f"c{number}", user))
+    first = libraries.of(USERS[0])
+    for user in USERS[:2]:
+        find(store, user=user, cache=libraries.of(user))
+    libraries.of("somebody else")
+    assert (libraries.of(USERS[0]) is first) is stays
 
 
 def test_without_an_index_another_conversation_is_seen(remembered: Remembered) -> None:
