@@ -87,6 +87,8 @@ def renew_dashboard() -> None:
         page = browser.new_page(viewport={"width": 1240, "height": 1420}, color_scheme="light")
         page.goto(address)
         page.locator("#why.open").wait_for()
+        page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
+        page.wait_for_timeout(500)
         page.screenshot(path=path)
         browser.close()
         server.terminate()
