@@ -44,7 +44,7 @@ from langchain_ctxbudget.tokens import CalibratedCounter, CountMode
 class Account:
     """The report of a finished prompt, and its numbers: each is made once it is looked at."""
 
-    report: Callable[[], ContextReport]
+    whole: Callable[[], ContextReport]
     receipt: Callable[[], Receipt]
 
 
@@ -78,7 +78,7 @@ def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
         before=_prompt_before(settled, stability),
     )
     return Account(
-        report=cache(partial(_report, finished)), receipt=cache(partial(_receipt, finished))
+        whole=cache(partial(_report, finished)), receipt=cache(partial(_receipt, finished))
     )
 
 

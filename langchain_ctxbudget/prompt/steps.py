@@ -378,10 +378,10 @@ def assemble(plan: Plan) -> Prompt:
         messages=sent,
         tools=[*settled.plan.tools.given],
         turn=[*request.turn],
-        account=accounts.report,
+        account=accounts.whole,
         receipt=accounts.receipt,
     )
-    return Prompt(context=context, changes=_changes(settled, accounts.report), plan=settled.plan)
+    return Prompt(context=context, changes=_changes(settled, accounts.whole), plan=settled.plan)
 
 
 def _as_sent(

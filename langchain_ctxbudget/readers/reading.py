@@ -177,14 +177,14 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
         if (records or not skipped) and not is_beside:
             yield Skipped(source.name, _why_unknown(records))
         return
-    for number, item in enumerate(read, 1):
-        if isinstance(item, Unread):
-            name = _name_of(item.records) or f"{where}conversation {number}"
-            yield Skipped(name, item.reason)
-        elif not item.messages:
-            yield Skipped(item.label, "has no messages")
+    for number, conversation in enumerate(read, 1):
+        if isinstance(conversation, Unread):
+            name = _name_of(conversation.records) or f"{where}conversation {number}"
+            yield Skipped(name, conversation.reason)
+        elif not conversation.messages:
+            yield Skipped(conversation.label, "has no messages")
         else:
-            yield _Read(item, reader)
+            yield _Read(conversation, reader)
 
 
 def _unwrapped(records: Sequence[JsonObject]) -> list[JsonObject]:

@@ -4,6 +4,7 @@ It is shown with bars, as text and as a card for notebooks (`chart.py`), and in 
 (`wording.py`).
 """
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -448,7 +449,8 @@ def coverage_counts(
         "omitted": cut - summarized,
     }
     for position, state in marks.items():
-        is_covered = any(first <= position < end for first, end in spans)
+        before = bisect_right(spans, (position, total)) - 1
+        is_covered = before >= 0 and position < spans[before][1]
         counts[_state_of(position, cut, is_covered=is_covered)] -= 1
         counts[state] += 1
     return counts

@@ -23,6 +23,7 @@ from langchain_ctxbudget.report import (
     ReportItem,
     Stability,
     UsageState,
+    coverage_counts,
     layer_report,
     ranges,
 )
@@ -252,6 +253,13 @@ def test_ranges_put_every_message_in_its_state_and_are_few(coverage):
     assert states_of_messages(parts) == expected
     for before, after in pairwise(parts):
         assert before.state != after.state
+
+
+@given(coverages())
+def test_messages_are_counted_as_ranges_have_them(coverage):
+    counts = coverage_counts(coverage.total, coverage.cut, coverage.covered, coverage.marks)
+
+    assert counts == replace(example(), coverage=coverage.ranges()).coverage_counts()
 
 
 # A report as data
