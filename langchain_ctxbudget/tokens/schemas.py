@@ -133,7 +133,8 @@ def response_schema(response_format: object) -> dict[str, Any] | None:
     schema = response_format
     if not isinstance(response_format, type | Mapping):
         schema = getattr(response_format, "schema", response_format)
-    return max(_sent_formats(schema), key=lambda form: len(compact_json(form)))
+    longest: dict[str, Any] = max(_sent_formats(schema), key=lambda form: len(compact_json(form)))
+    return longest
 
 
 def _sent_formats(schema: Any) -> list[dict[str, Any]]:  # noqa: ANN401
