@@ -42,11 +42,11 @@ def blocks_of(page: str, language: str) -> list[str]:
 
 
 def commands_of(page: str) -> list[str]:
-    """Returns the lines of the shell blocks of a page."""
-    lines: list[str] = []
+    """Returns the commands of the shell blocks of a page; a backslash joins two lines."""
+    commands: list[str] = []
     for block in blocks_of(page, "bash"):
-        lines += block.splitlines()
-    return lines
+        commands += re.sub(r"\\\n *", "", block).splitlines()
+    return commands
 
 
 def links_of(page: str) -> list[str]:
