@@ -38,6 +38,8 @@ USER = "maya"
 LONG = "tool-library"
 TOOLS = "weather-agent"
 HOSTILE = "<b>hostile</b> session"
+# A busy machine takes longer than the five seconds of Playwright.
+expect.set_options(timeout=30_000)
 BUDGET = 3_000
 TURNS = (12, 40, 90, 150, 200, 240, 278)
 """How many messages the long conversation had when a prompt was made."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
-from langchain_ctxbudget.report.colours import LAYER_COLOURS
+from langchain_ctxbudget.report.chart import parts_of
 from tests.integration_tests.test_dashboard_page import CONTRAST
 
 pytestmark = pytest.mark.slow
@@ -43,11 +43,16 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def card() -> str:
+def report() -> ContextReport:
     with ContextPipeline({"max_context_tokens": 2_000, "learn": False}) as pipeline:
         chat = pipeline.conversation("tools", user_id="maya")
         chat.add(demo_messages())
-        return chat.assemble(DEMO_QUESTION).report._repr_html_()
+        return chat.assemble(DEMO_QUESTION).report
+
+
+@pytest.fixture(scope="module")
+def card(report: ContextReport) -> str:
+    return report._repr_html_()
 
 
 @pytest.fixture(scope="module", params=PAGES)
@@ -87,8 +92,9 @@ def test_a_long_line_scrolls_in_the_card(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 900
 
 
-def test_there_are_more_coloured_texts_than_layers(page: Page) -> None:
-    assert page.locator("pre > span").count() > len(LAYER_COLOURS)
+def test_every_part_of_a_prompt_has_a_bar_in_colour(page: Page, report: ContextReport) -> None:
+    parts = [part for part in parts_of(report) if part.tokens]
+    assert page.locator("pre > span").count() >= len(parts) > 3
 
 
 def test_every_bar_is_seen_on_its_ground(page: Page) -> None:
