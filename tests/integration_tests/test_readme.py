@@ -446,14 +446,15 @@ PROGRAM = """
 import ast, contextlib, io, json, sys
 
 shown = []
+names = {{"__name__": "__main__"}}
 for code in json.loads({codes!r}):
     tree, out, html = ast.parse(code), io.StringIO(), ""
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(out):
-        exec(compile(tree, "cell", "exec"), globals())
+        exec(compile(tree, "cell", "exec"), names)
         value = None
         if last:
-            value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals())
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
     if hasattr(value, "_repr_html_"):
         html = value._repr_html_() or ""
     shown.append({{"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")}})
