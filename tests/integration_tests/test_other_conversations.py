@@ -479,7 +479,7 @@ def test_an_erased_user_leaves_nothing_in_memory() -> None:
     fill(pipeline, (400,))
     last_message(pipeline, LOCKER)
     pipeline.erase_user(user_id="ada")
-    assert pipeline.engine.workspace.libraries.of("ada").messages == 0
+    assert pipeline.engine.workspace.libraries.of("ada").room == 0
 
 
 # Off

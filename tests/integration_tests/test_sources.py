@@ -52,5 +52,5 @@ def test_every_search_looks_where_the_workspace_says(
 
 def test_who_searches_no_conversations_leaves_them_closed(pipeline: ContextPipeline) -> None:
     sources = pipeline.engine.workspace.sources("ada", ["documents"], without_conversation=None)
-    assert sources.others.messages == 0
+    assert sources.others.room == 0
     assert sources.others is not pipeline.engine.workspace.libraries.of("ada")
