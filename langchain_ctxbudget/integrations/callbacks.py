@@ -4,7 +4,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import chain
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +37,16 @@ def observed_elsewhere() -> Iterator[None]:
         _is_observed_elsewhere.reset(token)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A call of a model that is under way."""
+
+    report: ContextReport
+    """That of its prompt."""
+    began: float
+    """On the monotonic clock, in seconds."""
+
+
 class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt.
 
@@ -55,7 +67,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         super().__init__()
         self.observed = 0
         self._pipeline = pipeline
-        self._runs: LRUCache[UUID, ContextReport] = LRUCache(_MOST_RUNS)
+        self._runs: LRUCache[UUID, _Run] = LRUCache(_MOST_RUNS)
         self._mutex = new_mutex()
 
     def on_chat_model_start(
@@ -76,17 +88,18 @@ class ContextUsageHandler(BaseCallbackHandler):
             )
             return
         with self._mutex:
-            self._runs[run_id] = report
+            self._runs[run_id] = _Run(report, monotonic())
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Gives the usage of the answer to the pipeline."""
         with self._mutex:
-            report = self._runs.pop(run_id, None)
+            run = self._runs.pop(run_id, None)
         answer = _answer_with_usage(response)
-        if report is None or answer is None:
+        if run is None or answer is None:
             return
+        seconds = monotonic() - run.began
         try:
-            self._pipeline.observe_usage(answer, report=report)
+            self._pipeline.observe_usage(answer, report=run.report, seconds=seconds)
         except InputError as error:
             _logger.warning("The usage of run %s is ignored: %s", run_id, error)
         else:

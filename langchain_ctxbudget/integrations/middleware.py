@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from time import monotonic
 from typing import Annotated, Any, NotRequired
 
 from langchain_core.language_models import BaseChatModel
@@ -177,8 +178,10 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         """Calls the model with a prompt that fits its budget."""
         engine, session, prompt_request = drive(self._with_prompt(request))
         with observed_elsewhere(), metadata_on_runs(session.finished.receipt):
+            began = monotonic()
             response = handler(prompt_request)
-        return self._finished(engine, session, response)
+            seconds = monotonic() - began
+        return self._finished(engine, session, response, seconds)
 
     async def awrap_model_call(
         self,
@@ -188,8 +191,10 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
         engine, session, prompt_request = await adrive(self._with_prompt(request))
         with observed_elsewhere(), metadata_on_runs(session.finished.receipt):
+            began = monotonic()
             response = await handler(prompt_request)
-        return self._finished(engine, session, response)
+            seconds = monotonic() - began
+        return self._finished(engine, session, response, seconds)
 
     def _with_prompt(
         self, request: types.ModelRequest[Any]
@@ -260,7 +265,11 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         return tools.routed(request)
 
     def _finished(
-        self, engine: Engine, session: Session, response: types.ModelResponse[Any] | AIMessage
+        self,
+        engine: Engine,
+        session: Session,
+        response: types.ModelResponse[Any] | AIMessage,
+        seconds: float,
     ) -> types.ExtendedModelResponse[Any]:
         """Returns the response with report and background for the agent's state.
 
@@ -272,7 +281,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             if isinstance(message, AIMessage) and message.usage_metadata:
                 # Usage of several calls, or of another prompt, corrects nothing.
                 with suppress(InputError):
-                    engine.observe(message, session.finished.report)
+                    engine.observe(message, session.finished.report, seconds=seconds)
                 break
         update = state_update(session, self._report, "ctxbudget_report")
         return types.ExtendedModelResponse(model_response=response, command=Command(update=update))

@@ -95,6 +95,7 @@ class Engine:
         usage_metadata: Mapping[str, Any] | AIMessage | None,
         report: ContextReport | None,
         model: str | None = None,
+        seconds: float | None = None,
     ) -> float:
         """Corrects the estimates and books the usage; see `ContextPipeline.observe_usage`."""
         is_comparable = True
@@ -107,7 +108,7 @@ class Engine:
             return self.target.calibration.factor
 
         report = report or self._last_report()
-        self._book(usage_metadata, report, model or self.target.model_name)
+        self._book(usage_metadata, report, model or self.target.model_name, seconds)
         if is_comparable:
             tokenizer = self.target.tokenizer.name
             if report.tokenizer != tokenizer:
@@ -126,7 +127,11 @@ class Engine:
         return self.recent.last.report()
 
     def _book(
-        self, usage_metadata: Mapping[str, Any], report: ContextReport, model: str | None
+        self,
+        usage_metadata: Mapping[str, Any],
+        report: ContextReport,
+        model: str | None,
+        seconds: float | None,
     ) -> None:
         """Books the usage for a prompt in the books of its store."""
         if report.forecast:
@@ -138,5 +143,5 @@ class Engine:
         else:
             scope = recent.scope
             books = recent.books
-        books.note(scope, usage_metadata, model)
+        books.note(scope, usage_metadata, model, seconds)
         books.worker.submit(scope.user_id)

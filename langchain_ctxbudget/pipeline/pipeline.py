@@ -345,6 +345,7 @@ class ContextPipeline:
         *,
         report: ContextReport | None = None,
         model: str | None = None,
+        seconds: float | None = None,
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt, and books its usage.
 
@@ -356,11 +357,12 @@ class ContextPipeline:
             report: that of the prompt that was answered; default: the last one.
             model: the one whose price counts; default: the one that the answer names, else the
                 pipeline's.
+            seconds: how long the answer took, if that is known.
 
         Returns:
             The factor.
         """
-        return self.engine.observe(usage_metadata, report, model)
+        return self.engine.observe(usage_metadata, report, model, seconds)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """Returns the reports that other budgets, in tokens, would have given the last prompt.

@@ -46,6 +46,7 @@ from langchain_ctxbudget.tokens import (
     load_prices,
     total,
     usage_of,
+    with_time,
 )
 from langchain_ctxbudget.worker import PATIENCE_SECONDS, Worker, new_mutex
 
@@ -261,15 +262,26 @@ class Bookkeeping:
         return self.worker
 
     def note(
-        self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None
+        self,
+        scope: stores.Scope,
+        usage_metadata: Mapping[str, Any],
+        model: str | None,
+        seconds: float | None = None,
     ) -> Usage:
         """Counts what an answer has used; `finish` has it written.
 
-        `InputError` where it is no usage.
+        Args:
+            scope: The conversation.
+            usage_metadata: What the provider says of the call.
+            model: The model whose price counts.
+            seconds: How long the answer took.
+
+        Raises:
+            InputError: It is no usage, or no time.
         """
         if model is not None and not isinstance(model, str):
             raise InputError(f"model must be the name of a model, not {model!r}")
-        usage = usage_of(usage_metadata, model, self.prices)
+        usage = with_time(usage_of(usage_metadata, model, self.prices), seconds)
         self._write_at_exit()
         self.ledger.note(scope, usage, month_of(self.clock()))
         return usage
@@ -386,6 +398,7 @@ class UsageBook:
         user_id: str,
         conversation_id: str,
         model: str | None = None,
+        seconds: float | None = None,
     ) -> Usage:
         """Counts the usage of an answer, and returns it once it is written.
 
@@ -396,9 +409,10 @@ class UsageBook:
             user_id: the user.
             conversation_id: the conversation.
             model: the model whose price counts; default: the pipeline's.
+            seconds: how long the answer took, if that is known.
         """
         scope = stores.Scope(user_id, conversation_id)
-        return drive(self._record(scope, usage_metadata, model))
+        return drive(self._record(scope, usage_metadata, model, seconds))
 
     async def arecord(
         self,
@@ -407,10 +421,11 @@ class UsageBook:
         user_id: str,
         conversation_id: str,
         model: str | None = None,
+        seconds: float | None = None,
     ) -> Usage:
         """Counts the usage of an answer; the async form of `record`."""
         scope = stores.Scope(user_id, conversation_id)
-        return await adrive(self._record(scope, usage_metadata, model))
+        return await adrive(self._record(scope, usage_metadata, model, seconds))
 
     def of_session(self, *, user_id: str, conversation_id: str) -> Usage:
         """Returns the usage of a conversation."""
@@ -492,9 +507,13 @@ class UsageBook:
         return await adrive(self._standing(stores.Scope(user_id, conversation_id), limits))
 
     def _record(
-        self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None
+        self,
+        scope: stores.Scope,
+        usage_metadata: Mapping[str, Any],
+        model: str | None,
+        seconds: float | None,
     ) -> Flow[Usage]:
-        usage = self._books.note(scope, usage_metadata, model or self._model)
+        usage = self._books.note(scope, usage_metadata, model or self._model, seconds)
         yield from self._books.write(scope.user_id)
         return usage
 

@@ -29,6 +29,7 @@ from langchain_ctxbudget.tokens.prices import (
     terms_at,
     total,
     usage_of,
+    with_time,
 )
 from langchain_ctxbudget.tokens.schemas import (
     TOOLS_END_TOKENS,
@@ -80,4 +81,5 @@ __all__ = [
     "tool_schema",
     "total",
     "usage_of",
+    "with_time",
 ]

@@ -20,6 +20,8 @@ from langchain_ctxbudget.providers import CacheTerms
 
 _MOST_TOKENS = 10**9
 """The most that one call can have."""
+_MOST_SECONDS = 86_400
+"""The longest that one call can take."""
 _PROVIDER = re.compile(
     r"(?:anthropic|azure|azure_openai|deepseek|gemini|google|google_genai|google_vertexai|groq|mistral|mistralai|models"
     r"|openai|openrouter|vertex_ai|x-ai|xai)[/:](?=.)"
@@ -59,9 +61,14 @@ class Usage:
     """The calls whose model has no known price: their tokens count, their cost does not."""
     estimated_calls: NonNegative = 0
     """The calls whose provider did not say what they used: their tokens are estimated."""
+    timed_calls: NonNegative = 0
+    """The calls of which somebody told how long the answer took."""
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How long those took together, in whole microseconds, for the same reason as `cost`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
+        object.__setattr__(self, "seconds", round(float(self.seconds), 6))
 
     def __add__(self, other: "Usage") -> "Usage":
         sums = {
@@ -83,9 +90,18 @@ class Usage:
         """Input and output."""
         return self.input_tokens + self.output_tokens
 
+    @property
+    def seconds_per_call(self) -> float | None:
+        """The mean of the timed calls; None where there are none."""
+        return self.seconds / self.timed_calls if self.timed_calls else None
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain data, with the total."""
-        return {**asdict(self), "total_tokens": self.total_tokens}
+        """Returns plain data, with the total and the mean."""
+        return {
+            **asdict(self),
+            "total_tokens": self.total_tokens,
+            "seconds_per_call": self.seconds_per_call,
+        }
 
 
 NO_USAGE = Usage()
@@ -186,6 +202,20 @@ def usage_of(
         + outputs * price.output
     )
     return replace(usage, cost=cost / 1_000_000)
+
+
+def with_time(usage: Usage, seconds: float | None) -> Usage:
+    """Returns the usage of one call with the time that its answer took; None: nobody knows it.
+
+    Raises:
+        InputError: It is no number of seconds from 0 to a day.
+    """
+    if seconds is None:
+        return usage
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= _MOST_SECONDS:
+        raise InputError(f"seconds must be a number from 0 to {_MOST_SECONDS:,}, not {seconds!r}")
+    return replace(usage, timed_calls=1, seconds=seconds)
 
 
 def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) -> int:

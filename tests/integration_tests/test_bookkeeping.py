@@ -6,12 +6,14 @@ After failures, at a pipeline's end, and not where a conversation is cleared or 
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from time import sleep
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatResult
 from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
@@ -109,6 +111,30 @@ def test_a_handler_does_not_count_what_the_middleware_observes(
     agent: Any = create_agent(model, middleware=[budget])
     agent.invoke({"messages": [("human", "Hello")]}, config)
     assert budget.pipeline.usage.of_session(**SCOPE).calls == 1
+
+
+class Slow(GenericFakeChatModel):
+    """A model that answers after a while."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        sleep(0.02)
+        return super()._generate(*args, **kwargs)
+
+
+@pytest.mark.parametrize("way", ["middleware", "handler"])
+def test_the_time_of_an_answer_is_booked(way: str) -> None:
+    model = Slow(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))
+    if way == "middleware":
+        budget = ContextBudgetMiddleware(SETTINGS, default_user="ada")
+        pipeline = budget.pipeline
+        agent: Any = create_agent(model, middleware=[budget])
+        agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+    else:
+        pipeline = ContextPipeline(SETTINGS)
+        context = pipeline.assemble("Hello", **SCOPE)
+        model.invoke(context.messages, {"callbacks": [ContextUsageHandler(pipeline)]})
+    used = pipeline.usage.of_session(**SCOPE)
+    assert (used.timed_calls, used.seconds >= 0.02) == (1, True)
 
 
 # -- what was used is kept by conversation, and by user and month

@@ -119,7 +119,7 @@ def three_sessions() -> ContextPipeline:
     add_session_with_tools(pipeline)
     add_hostile_session(pipeline)
     spent = {"input_tokens": 400_000, "output_tokens": 50_000, "total_tokens": 450_000}
-    pipeline.usage.record(spent, user_id=USER, conversation_id=LONG, model="gpt-4o")
+    pipeline.usage.record(spent, user_id=USER, conversation_id=LONG, model="gpt-4o", seconds=3.1)
     assert pipeline.flush()
     return pipeline
 
@@ -369,6 +369,10 @@ def test_the_prompts_so_far_cost_less_than_sending_all(site: Site, asked: Page) 
 
 
 # Parts
+
+
+def test_the_usage_says_how_long_an_answer_takes(asked: Page) -> None:
+    expect(asked.locator("#usage")).to_contain_text("time per call3.1 s3.1 s")
 
 
 def test_an_address_may_name_a_part(site: Site, visit: Visitor) -> None:

@@ -17,7 +17,16 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline.usage import Ledger, month_of, of_month, of_session
 from langchain_ctxbudget.stores import ROOT, Scope, bulk, label
-from langchain_ctxbudget.tokens import PRICES, Price, Usage, load_prices, price_of, total, usage_of
+from langchain_ctxbudget.tokens import (
+    PRICES,
+    Price,
+    Usage,
+    load_prices,
+    price_of,
+    total,
+    usage_of,
+    with_time,
+)
 
 ROUND = {"m": Price(input=100, cached_input=10, cache_write=125, output=1_000)}
 """In ten-thousandths of a dollar: 1 a token of input, 0.1 cached, 1.25 cached now, 10 of output."""
@@ -32,6 +41,8 @@ USAGES = st.builds(
     output_tokens=COUNTS,
     cost=st.floats(0, 10_000),
     unpriced_calls=COUNTS,
+    timed_calls=COUNTS,
+    seconds=st.floats(0, 86_400),
 )
 
 
@@ -47,6 +58,28 @@ def metadata(input_tokens: int, output_tokens: int = 0, **details: Any) -> dict[
 def cost(used: dict[str, Any], price: Price = ROUND["m"]) -> float:
     """What a call costs, in tokens of input."""
     return usage_of(used, "m", {"m": price}).cost / A_TOKEN
+
+
+# How long a call took
+
+
+def test_a_call_without_a_time_is_not_timed() -> None:
+    assert with_time(Usage(calls=1), None) == Usage(calls=1)
+
+
+def test_the_mean_leaves_out_calls_that_were_not_timed() -> None:
+    used = with_time(Usage(calls=1), 2) + with_time(Usage(calls=1), 4) + Usage(calls=1)
+    assert used.seconds_per_call == 3
+
+
+def test_calls_that_were_not_timed_have_no_mean() -> None:
+    assert Usage(calls=1).seconds_per_call is None
+
+
+@pytest.mark.parametrize("seconds", [-1, 86_401, math.nan, math.inf, True, "2"])
+def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises(InputError, match="seconds must be a number from 0 to 86,400"):
+        with_time(Usage(calls=1), seconds)
 
 
 # What a call costs

@@ -125,6 +125,8 @@ export function showUsage({ session, month, own, limits }) {
     );
   const titles = ["session", "month"].map((name) => el("th", { scope: "col", class: "number" }, name));
   const rows = COUNTS.map(([name, field]) => row(name, count(session[field]), count(month[field])));
+  const mean = ({ seconds_per_call: seconds }) => (seconds === null ? "–" : `${seconds.toFixed(1)} s`);
+  if (month.timed_calls) rows.push(row("time per call", mean(session), mean(month)));
   if (own.month.calls) rows.splice(1, 0, row("of them to learn and sum up", count(own.session.calls), count(own.month.calls)));
   const set = Object.entries(limits ?? {}).filter(([name, value]) => name in LIMITS && value !== null);
   const amounts = set.map(([name, value]) => `${name.endsWith("cost") ? money(value) : count(value)} ${LIMITS[name]}`);
