@@ -117,6 +117,7 @@ def test_the_error_without_a_user_says_what_to_add_for_a_single_one() -> None:
         build_context_graph().invoke({"messages": [AIMessage("Hello")]}, thread)
 
 
+@pytest.mark.slow
 def test_the_prompt_after_a_step_that_was_asked_for_only_grows_again() -> None:
     middleware = budget(3_000, compaction_tool=True)
     agent = agent_of(scripted("Fine.", wants("compact"), "Done.", "Well."), middleware)

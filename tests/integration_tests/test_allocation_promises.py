@@ -27,6 +27,7 @@ COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 QUICK = settings(COMMON, max_examples=6)
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     history=made.history,

@@ -60,6 +60,7 @@ def failures(trials: Iterator[Trial]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_some_conversations_become_accepted_prompts(way: str) -> None:
     for seed in range(SOME[way]):

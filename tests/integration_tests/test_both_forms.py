@@ -256,6 +256,7 @@ def demo_pipeline() -> ContextPipeline:
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "story",
     few_are_quick(

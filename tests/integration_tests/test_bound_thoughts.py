@@ -359,6 +359,7 @@ def test_a_rebuild_in_the_middle_of_a_turn_loses_the_thoughts_of_the_turn() -> N
     assert talk.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [40, 250])
 def test_thinking_by_hand_keeps_the_thoughts_of_the_loop(words: int) -> None:
     by_hand = Claude(model="claude-sonnet-4-5", api_key="x", thinking=BY_HAND)
@@ -385,6 +386,7 @@ def agent_of(model: Claude, pipeline: ContextPipeline, memory: InMemorySaver) ->
 CONFIG: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", few_are_quick([2_000, 8_000, 32_000]))
 @pytest.mark.parametrize("restarts", [False, True])
 def test_agents_with_the_middleware(budget: int, restarts: bool) -> None:
@@ -416,6 +418,7 @@ def test_an_agent_keeps_its_thoughts() -> None:
     assert sent == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [2_000, 32_000])
 def test_a_graph(budget: int) -> None:
     model = claude()

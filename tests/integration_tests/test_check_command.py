@@ -86,6 +86,7 @@ def test_an_empty_folder_is_2(tmp_path: Path) -> None:
     assert run(tmp_path).code == 2
 
 
+@pytest.mark.slow
 def test_policies_stand_beside_each_other(chat: Path) -> None:
     outcome = run(chat, "--budget", 300, "--beside", "recency,ratio@400", "--json", *OPEN)
 

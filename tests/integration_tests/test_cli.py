@@ -114,6 +114,7 @@ def test_the_demo_tells_what_both_cost(demo: Run) -> None:
     assert words_of(demo.out).count(" % cached, paid like ") == 2
 
 
+@pytest.mark.slow
 def test_the_demo_shows_the_whole_prompt_where_it_is_asked_for(demo_with_prompt: Run) -> None:
     report = demo_with_prompt.out.index(" of 4,000 tokens: ")
     assert report < demo_with_prompt.out.index(" the prompt ")
@@ -124,6 +125,7 @@ def test_the_demo_of_another_question_tells_no_answer() -> None:
     assert "The answer" not in run("demo", "--message", "Who chairs the board?").out
 
 
+@pytest.mark.slow
 def test_the_demo_as_json_succeeds(demo_as_json: Run) -> None:
     assert demo_as_json.code == 0
 
@@ -181,6 +183,7 @@ def test_what_is_no_number_of_tokens_is_an_error(text: str) -> None:
     assert "is no number of tokens" in demo.err
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_is_an_error() -> None:
     demo = run("demo", "--budget", 1)
     assert demo.code == 1

@@ -133,6 +133,7 @@ def test_sixty_turns_are_summarised_in_few_calls(restart: Restart) -> None:
     assert 0 < restart.calls_before_the_restart <= 8
 
 
+@pytest.mark.slow
 def test_a_span_that_is_summarised_is_not_summarised_again(restart: Restart) -> None:
     assert restart.calls_before_the_restart == restart.calls_in_the_turns
 
@@ -186,6 +187,7 @@ def test_steps_are_few(eighty_turns: list[Turn]) -> None:
     assert 0 < len(steps) <= 16
 
 
+@pytest.mark.slow
 def test_a_turn_between_steps_tokenizes_little(eighty_turns: list[Turn]) -> None:
     calls = [turn.tokenizer_calls for turn in eighty_turns if not turn.is_step]
     late_calls = calls[40:]
@@ -243,6 +245,7 @@ def pinned() -> Pinned:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["r2", "q20"])
 def test_a_kept_message_stays_verbatim(pinned: Pinned, key: str) -> None:
     assert key in pinned.verbatim
@@ -293,6 +296,7 @@ def importance(request: pytest.FixtureRequest) -> Importance:
     return Importance(request.param, context)
 
 
+@pytest.mark.slow
 def test_important_messages_stay_within_their_share(importance: Importance) -> None:
     assert sum(importance.kept_tokens.values()) <= importance.share * 2_000
 
@@ -305,6 +309,7 @@ def test_an_important_message_stands_in_the_prompt_once(importance: Importance) 
     assert str(importance.context.messages[1:]).count(DECISION) == 1
 
 
+@pytest.mark.slow
 def test_a_share_for_one_call_counts_after_a_call_without_it() -> None:
     with pipeline() as pipe:
         pipe.add_messages(with_decision(), **USER)
@@ -331,6 +336,7 @@ def prompt_with_arc(last: str, summary_model: Scripted | None) -> str:
         return settled_prompt(pipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", ["# Decisions", "# Open questions"])
 @pytest.mark.parametrize("has_model", [False, True])
 def test_only_a_model_tells_what_is_decided_and_open(heading: str, *, has_model: bool) -> None:
@@ -339,6 +345,7 @@ def test_only_a_model_tells_what_is_decided_and_open(heading: str, *, has_model:
     assert (heading in prompt_with_arc("Hello.", model)) == has_model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("last", "is_open"), [("Hello.", True), ("Bob feeds the plover at noon.", False)]
 )
@@ -512,6 +519,7 @@ def editing() -> Editing:
     )
 
 
+@pytest.mark.slow
 def test_an_edit_has_only_its_own_span_summarised_again(editing: Editing) -> None:
     # Its span, what the span is part of, and what the step leaves behind.
     assert 1 <= len(editing.read_for_the_edit) <= 5
@@ -590,6 +598,7 @@ def forgetting() -> Forgetting:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipe", "twin"])
 def test_before_it_is_forgotten_both_pipelines_know_a_message(
     forgetting: Forgetting, name: str
@@ -639,6 +648,7 @@ def background() -> Background:
     return Background(early, late, later)
 
 
+@pytest.mark.slow
 def test_an_early_prompt_does_not_wait_for_the_models_words(background: Background) -> None:
     assert "A talk about gardens." not in str(background.early.messages)
     assert background.early.report.summaries_waiting > 0
@@ -658,6 +668,7 @@ def test_the_report_counts_the_lines_of_the_model(background: Background) -> Non
     assert background.late.report.summary_lines["Scripted"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [0, 2], ids=["the first call", "the third call"])
 def test_a_summary_of_messages_that_have_changed_is_not_applied(call: int) -> None:
     store = InMemoryStore()

@@ -90,6 +90,7 @@ def turns_above(reports: Iterator[ContextReport], debt: float) -> list[int]:
     return above
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", few_are_quick(TERMS, 2))
 @settings(max_examples=2, deadline=None)
 @given(
@@ -123,6 +124,7 @@ def test_a_budget_that_is_small_beside_the_smallest_cached_prompt_is_told() -> N
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "turns"),
     [

@@ -44,6 +44,7 @@ def test_everybody_tells_the_same_numbers(
     assert numbers(compared.context.report) == numbers(of_somebody_else)
 
 
+@pytest.mark.slow
 def test_the_prompt_has_the_whole_answer(compared: SideBySide) -> None:
     assert [evidence.ours for evidence in compared.evidence] == [True, True]
 

@@ -129,6 +129,7 @@ def test_of_sealed_segments_only_what_sentences_are_is_written(opened: Opened) -
     assert segments_written(opened.store) == 2, "one part of the one segment, and the head"
 
 
+@pytest.mark.slow
 def test_sealed_segments_are_written_once_more_and_not_again(store: Recording) -> None:
     with closing(pipeline_over(store)) as first:
         ask(first)

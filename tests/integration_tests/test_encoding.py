@@ -177,6 +177,7 @@ def test_a_restart_encodes_no_sealed_message_again(meanings: Meanings) -> None:
     assert len([text for text in meanings.texts if text != "Which dog?"]) == 600 - 512
 
 
+@pytest.mark.slow
 def test_vectors_of_another_version_are_made_again(
     meanings: Meanings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

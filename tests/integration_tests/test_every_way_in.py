@@ -42,6 +42,7 @@ every_script = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_script
 @every_way_in
 def test_requests_are_accepted_and_counted_and_what_was_said_is_kept(
@@ -80,6 +81,7 @@ def test_the_script_has_turns_of_every_kind() -> None:
     assert {turn.kind for turn in SCRIPT.turns} == {*KINDS, BIG}
 
 
+@pytest.mark.slow
 def test_the_script_has_a_big_result() -> None:
     assert max(count(result["content"]) for result in results_of_tools()) >= BIG_RESULT_TOKENS
 
@@ -105,6 +107,7 @@ def test_the_budget_is_so_tight_that_history_is_compacted() -> None:
     assert any(states["summarized"] for states in counts)
 
 
+@pytest.mark.slow
 def test_the_budget_is_so_tight_that_results_are_clipped() -> None:
     assert any("tokens left out" in text for text in requests_of_loop())
 

@@ -302,6 +302,7 @@ def test_an_empty_database_in_place_of_a_used_one_is_an_error(folder: Path, tmp_
         ChromaStore(folder)
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_closed_is_not_checked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +488,7 @@ def test_files_that_may_not_grow_are_an_error_and_then_all_is_there(tmp_path: Pa
 # Vacuum
 
 
+@pytest.mark.slow
 def test_a_vacuum_waits_for_other_threads_and_disturbs_none(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store, ChromaStore(tmp_path) as other:
 

@@ -172,6 +172,7 @@ Event = tuple[int, bool]
 """Seconds before a turn, and whether it has tools."""
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     events=st.lists(

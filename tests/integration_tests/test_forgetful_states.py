@@ -286,6 +286,7 @@ def twenty_turns() -> TwentyTurns:
     )
 
 
+@pytest.mark.slow
 def test_prompts_are_those_of_messages_with_ids(twenty_turns: TwentyTurns) -> None:
     prompts = [texts(state["llm_input_messages"]) for state in twenty_turns.without_ids]
     assert prompts == [texts(state["llm_input_messages"]) for state in twenty_turns.with_ids]

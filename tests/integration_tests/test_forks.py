@@ -104,6 +104,7 @@ def folder(tmp_path: Path) -> Iterator[ChromaStore]:
         yield store
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_the_parent_refuses_a_child(pipeline: ContextPipeline) -> None:
     with busy(pipeline):
         errors = [Child(lambda: add(pipeline, "From the child")).result() for _ in range(2)]
@@ -112,6 +113,7 @@ def test_a_pipeline_of_the_parent_refuses_a_child(pipeline: ContextPipeline) -> 
     assert "after the fork" in str(errors[1])
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_a_child_closes_stays_open_in_the_parent(
     pipeline: ContextPipeline,
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_pipeline_that_a_child_closes_stays_open_in_the_parent(
     assert "Still here" in contents
 
 
+@pytest.mark.slow
 def test_a_child_refused_by_a_pipeline_may_close_it(pipeline: ContextPipeline) -> None:
     with busy(pipeline):
         Child(lambda: add(pipeline, "From the child")).result()
@@ -153,6 +156,7 @@ def work_with_a_new_pipeline() -> int:
         return tokens
 
 
+@pytest.mark.slow
 def test_a_pipeline_made_in_a_child_works_while_the_parents_is_busy() -> None:
     with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as parents, busy(parents):
         results = [Child(work_with_a_new_pipeline).result() for _ in range(3)]

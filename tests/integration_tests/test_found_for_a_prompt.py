@@ -99,6 +99,7 @@ def both(request: pytest.FixtureRequest) -> BothForms:
     )
 
 
+@pytest.mark.slow
 def test_a_prompt_quotes_from_everything_that_a_user_has(both: BothForms) -> None:
     sources = sources_of(background_of(both.blocking))
     assert sources == {"own", "conversations", "documents", "memories"}
@@ -314,6 +315,7 @@ def quotes_by_relevance() -> dict[float, int]:
     }
 
 
+@pytest.mark.slow
 def test_without_limits_more_than_three_texts_are_quoted(
     quotes_by_relevance: dict[float, int],
 ) -> None:
@@ -372,6 +374,7 @@ def items_shown(chat: Any, question: str) -> set[int]:
     return {int(number) for number in numbers}
 
 
+@pytest.mark.slow
 def test_who_asks_for_one_number_is_not_shown_others(items_chat: Any) -> None:
     assert items_shown(items_chat, "Is item 12, code W156, red?") == {12}
 

@@ -185,6 +185,7 @@ def test_another_process_gives_the_same_prompt(resumed: Resumed) -> None:
     assert resumed.by_two["llm_input_messages"] == resumed.by_one["llm_input_messages"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["layers", "coverage"])
 def test_another_process_reports_the_same(resumed: Resumed, part: str) -> None:
     assert resumed.by_two["context_report"][part] == resumed.by_one["context_report"][part]

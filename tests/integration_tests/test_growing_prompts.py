@@ -202,6 +202,7 @@ def quoted_lines(prompt: AssembledContext) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"cache_lifetime_seconds": 0}, {"emphasis": "recall"}, {"layout": "system_first"}],
@@ -243,6 +244,7 @@ def test_a_new_process_makes_the_same_prompts(
     assert [text_of(prompt.messages) for prompt in prompts_of_new_processes] == texts
 
 
+@pytest.mark.slow
 def test_most_prompts_of_new_processes_extend_the_last_one(
     prompts_of_new_processes: Prompts,
 ) -> None:
@@ -330,6 +332,7 @@ def after_pause() -> AfterPause:
     return AfterPause(first, by_new_process, by_same_process)
 
 
+@pytest.mark.slow
 def test_the_first_prompt_after_a_pause_fills_the_budget(after_pause: AfterPause) -> None:
     assert after_pause.first.report.total_tokens > BUDGET * 0.9
 
@@ -357,6 +360,7 @@ def round_of_calls(number: int) -> list[BaseMessage]:
     return [AIMessage("", tool_calls=[call]), ToolMessage("Nothing yet.", tool_call_id=call_id)]
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_long_turn_keep_the_cache_warm(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
     run_until_extended(pipeline, clock, most_share=0.7)
@@ -374,6 +378,7 @@ def test_the_calls_of_a_long_turn_keep_the_cache_warm(clock: Clock) -> None:
     assert extends((before, after))
 
 
+@pytest.mark.slow
 def test_a_turn_that_begins_cold_is_cached_at_its_second_request(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
     list(run_turns(pipeline, clock, 20))
@@ -387,6 +392,7 @@ def test_a_turn_that_begins_cold_is_cached_at_its_second_request(clock: Clock) -
     assert second.stability.effective_tokens < second.total_tokens / 2
 
 
+@pytest.mark.slow
 def test_sending_everything_costs_the_same_for_each_emphasis(clock: Clock) -> None:
     """Everything would be cached, even where our own prompts are rebuilt each time."""
     for_recall = cost_of_everything(clock, "recall")
@@ -399,6 +405,7 @@ def cost_of_everything(clock: Clock, emphasis: str) -> int:
     return last.report.stability.whole_effective_tokens
 
 
+@pytest.mark.slow
 def test_clipping_a_stored_result_does_not_cause_a_rebuild(clock: Clock) -> None:
     pipeline = new_pipeline(clock, max_context_tokens=8_000)
     log = "GET /tools/1001 719 ms\n" * 4_000
@@ -418,6 +425,7 @@ def test_clipping_a_stored_result_does_not_cause_a_rebuild(clock: Clock) -> None
 # What is edited, forgotten or pinned
 
 
+@pytest.mark.slow
 def test_the_old_text_of_an_edited_message_is_sent_no_more(clock: Clock) -> None:
     pipeline = new_pipeline(clock)
     friday = HumanMessage("The violin concert is on Friday.")
@@ -526,6 +534,7 @@ def conversation_of_sixty_turns() -> StoredConversation:
     return StoredConversation(store, clock)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "most_tokens"),
     [
@@ -598,6 +607,7 @@ class Story:
         return report
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25),
@@ -637,6 +647,7 @@ def is_shortened(prompt: AssembledContext) -> bool:
     return is_rebuilt(prompt) and "are left out here" in text_of(prompt.messages)
 
 
+@pytest.mark.slow
 def test_a_full_prompt_leaves_out_its_middle(shortened: Pairs) -> None:
     assert len(shortened) > 0
 
@@ -801,6 +812,7 @@ def reports_by_depth() -> dict[str, ContextReport]:
     return reports
 
 
+@pytest.mark.slow
 def test_minimal_depth_quotes_less(reports_by_depth: dict[str, ContextReport]) -> None:
     minimal = reports_by_depth["minimal"].layer("L5").used_tokens
     standard = reports_by_depth["standard"].layer("L5").used_tokens

@@ -66,6 +66,7 @@ def test_a_prompt_takes_what_a_retriever_finds_first(
     assert ids == {document.id for document in found(pipeline, question)[: len(ids)]}
 
 
+@pytest.mark.slow
 def test_a_prompt_quotes_something_for_every_question(pipeline: ContextPipeline) -> None:
     assert [question for question in ASKED if not quoted(pipeline, question, 1)] == []
 

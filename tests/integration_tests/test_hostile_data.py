@@ -236,6 +236,7 @@ def test_a_text_comes_back_as_it_was_given(store: BaseStore, call: Call, text: s
     Stored(store, call, messages, messages).require_the_whole_way()
 
 
+@pytest.mark.slow
 def test_texts_of_all_kinds_come_back_from_one_conversation(store: BaseStore, call: Call) -> None:
     messages: list[BaseMessage] = []
     for text in TEXTS.values():
@@ -392,6 +393,7 @@ def test_a_user_of_any_name_is_exported_and_erased(store: BaseStore, call: Call)
     assert call(store, "search", ()) == []
 
 
+@pytest.mark.slow
 def test_a_conversation_of_any_name_is_cleared(store: BaseStore, call: Call) -> None:
     named = Named(store, call, "conversation_id")
     named.assemble_all()

@@ -211,6 +211,7 @@ async def test_the_dashboard_shows_the_title_that_a_file_gave(
     assert session["messages"] == 2
 
 
+@pytest.mark.slow
 def test_the_title_goes_with_its_conversation(run: Run, store: Path, tmp_path: Path) -> None:
     hello = {"role": "user", "content": "Hello."}
     path = file_of(tmp_path, {"id": "sunday", "title": "A quiet day", "messages": [hello]})

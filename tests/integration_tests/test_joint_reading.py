@@ -71,6 +71,7 @@ def pipeline(model: Model) -> Any:
         yield pipeline
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_summed_up_is_read_in_joint_calls(
     pipeline: ContextPipeline, model: Model
 ) -> None:
@@ -109,6 +110,7 @@ def test_learning_waits_for_no_end_of_a_span(pipeline: ContextPipeline, model: M
     assert max(read_at_once) == 3, "three of the user's in six messages"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_session_reads_the_rest() -> None:
     model = Model(answer=read)
     with opened(model) as pipeline:
@@ -120,6 +122,7 @@ def test_the_end_of_a_session_reads_the_rest() -> None:
     assert len(shown) == 15
 
 
+@pytest.mark.slow
 def test_what_tools_say_is_in_no_call_that_learns() -> None:
     model = Model(answer=read)
     with opened(model) as pipeline:
@@ -136,6 +139,7 @@ def test_what_tools_say_is_in_no_call_that_learns() -> None:
     assert not any("papaya" in prompt for prompt in model.learned)
 
 
+@pytest.mark.slow
 def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
     def answer(prompt: str) -> str:
         if asks_to_learn(prompt) and sums_up(prompt):
@@ -151,6 +155,7 @@ def test_after_a_joint_reply_of_no_use_both_are_asked_for_apart() -> None:
     assert WRITTEN in summaries
 
 
+@pytest.mark.slow
 def test_a_model_of_a_small_window_is_asked_for_both_apart() -> None:
     model = Model(answer=read, profile={"max_input_tokens": 4_500})
     with opened(model) as pipeline:

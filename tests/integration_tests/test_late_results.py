@@ -135,6 +135,7 @@ def test_a_turn_of_results_that_nothing_called_for_is_refused() -> None:
         pipeline_of(4_000, LONG_TALK[:2]).assemble([LATE[1]], **SCOPE)
 
 
+@pytest.mark.slow
 def test_a_result_alone_whose_call_is_cut_off_has_it_once_more() -> None:
     model = ChatGoogleGenerativeAI(model="gemini-2.5-flash", google_api_key="x")
     pipeline = ContextPipeline(

@@ -517,6 +517,7 @@ def catch_up(pipeline: ContextPipeline) -> None:
     assert pipeline.flush(30)
 
 
+@pytest.mark.slow
 def test_killed_at_any_write_of_the_first_reading_it_learns_the_same(
     undisturbed: Undisturbed,
 ) -> None:
@@ -531,6 +532,7 @@ def test_killed_at_any_write_of_the_first_reading_it_learns_the_same(
             assert known(pipeline) == undisturbed.known, f"killed after {writes} writes"
 
 
+@pytest.mark.slow
 def test_killed_at_any_write_of_a_later_reading_it_learns_the_same(
     undisturbed: Undisturbed,
 ) -> None:
@@ -655,6 +657,7 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
         assert reasons == {Reason.NEXT_SNAPSHOT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asks", ["Hi", "It was a long day. " * 20], ids=["without storing it", "what it stores"]
 )

@@ -270,6 +270,7 @@ def context_of_form(request: pytest.FixtureRequest) -> AssembledContext:
     return ContextPipeline(model="gpt-4o", store=InMemoryStore()).assemble(turn, **SCOPE)
 
 
+@pytest.mark.slow
 def test_no_form_of_a_call_is_sent_with_its_long_id(context_of_form: AssembledContext) -> None:
     assert LONG not in str([vars(message) for message in context_of_form.messages])
 

@@ -82,6 +82,7 @@ def test_messages_that_are_no_objects_are_as_they_were(pipeline: ContextPipeline
     assert pipeline.get_messages(**ADA) == said(0, MANY)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_the_same_with_few_objects(
     pipeline: ContextPipeline, request: pytest.FixtureRequest
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_message_that_is_no_object_changes(pipeline: ContextPipeline, changed:
     assert shows_old == (changed == "pin")
 
 
+@pytest.mark.slow
 def test_few_extractions_of_spans_are_kept(
     pipeline: ContextPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_lost_value_is_recalled_by_its_reference() -> None:
     assert lost.value in quoted
 
 
+@pytest.mark.slow
 def test_what_only_tools_have_named_is_not_listed() -> None:
     call = {"name": "list_files", "args": {}, "id": "call1"}
     listing = "\n".join(f"a/b{number}.py {number}711 bytes" for number in range(40))
@@ -156,6 +157,7 @@ def test_a_lost_value_is_in_the_last_prompt_alone(said: list[str]) -> None:
         before = shown
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(TEXTS, min_size=2, max_size=9))
 def test_an_extended_prompt_has_lost_nothing(said: list[str]) -> None:

@@ -130,6 +130,7 @@ def in_a_turn(case: Case, blocks: Sequence[dict[str, Any]]) -> AssembledContext:
     return new_pipeline(case.provider).assemble(one_turn(blocks), **SCOPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", few_are_quick([in_a_turn, in_a_history]))
 @pytest.mark.parametrize("name", few_are_quick(CASES, 2))
 def test_the_newest_media_that_a_provider_takes_are_sent(
@@ -162,6 +163,7 @@ def test_the_total_is_that_of_what_is_sent() -> None:
     assert counted == context.report.total_tokens
 
 
+@pytest.mark.slow
 def test_the_beginning_changes_only_now_and_then() -> None:
     pipeline = new_pipeline("anthropic")
     firsts = set()
@@ -172,6 +174,7 @@ def test_the_beginning_changes_only_now_and_then() -> None:
     assert len(firsts) <= 2
 
 
+@pytest.mark.slow
 def test_the_recall_tool_brings_back_what_a_line_names() -> None:
     pipeline = new_pipeline("anthropic")
     recall = create_recall_tool(pipeline, max_tokens=64)
@@ -307,6 +310,7 @@ def picture_tokens(pipeline: ContextPipeline) -> int:
     return two - one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [in_a_turn, in_a_history])
 def test_media_beyond_the_limit_are_omitted_items_with_their_tokens(
     way: Callable[[Case, Sequence[dict[str, Any]]], AssembledContext],
@@ -320,6 +324,7 @@ def test_media_beyond_the_limit_are_omitted_items_with_their_tokens(
     assert items["t0: image 1"] == picture_tokens(new_pipeline(case.provider))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", few_are_quick([in_a_turn, in_a_history]))
 @pytest.mark.parametrize("name", few_are_quick(CASES, 2))
 def test_sending_everything_has_no_media_beyond_the_limit(

@@ -39,6 +39,7 @@ def talk(memory: BudgetedMemory, turns: int) -> None:
 # -- Within a number of tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("max_tokens", "whole_prompt", "newest"),
     [(300, True, -2), (300, False, -1), (2_000, True, -2), (1_000, False, -1)],

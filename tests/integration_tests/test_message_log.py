@@ -32,6 +32,7 @@ def plainly(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> 
     return getattr(pipeline, name)(*args, **kwargs)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
@@ -137,6 +138,7 @@ def agreed(world: World) -> list[tuple[str, str]]:
     return views[0]
 
 
+@pytest.mark.slow
 def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
     seen = set()
     for world in some_orders(
@@ -163,6 +165,7 @@ MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", few_are_quick([True, False]))
 @pytest.mark.parametrize("name", MEETINGS)
 def test_nothing_that_writers_say_at_once_is_lost_or_doubled(
@@ -215,6 +218,7 @@ def test_whoever_changes_while_another_writes_agrees_with_every_reader(
 # -- more writers than a reader asks for each time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writers", [2, 3])
 def test_more_writers_than_are_polled_that_meet_see_each_other(
     monkeypatch: pytest.MonkeyPatch, writers: int, orders: int

@@ -89,6 +89,7 @@ def test_after_a_pause_it_is_rebuilt() -> None:
     assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "cold")
 
 
+@pytest.mark.slow
 def test_after_an_edit_of_what_is_summarised_it_is_rebuilt() -> None:
     pipeline = ContextPipeline({"max_context_tokens": 800})
     pipeline.add_messages([HumanMessage(f"Note {n} about the shed.") for n in range(200)], **ADA)

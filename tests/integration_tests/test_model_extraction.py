@@ -85,6 +85,7 @@ def answer(request: pytest.FixtureRequest) -> Answer:
         return Answer(learned, server.received)
 
 
+@pytest.mark.slow
 def test_a_structured_answer_is_learned_from(answer: Answer) -> None:
     assert answer.learned == LEARNED
 

@@ -139,6 +139,7 @@ def test_a_marked_statement_has_its_reason_in_the_report() -> None:
     assert item.reason is Reason.SUPERSEDED
 
 
+@pytest.mark.slow
 def test_this_conversation_wins_from_far_behind_its_cut() -> None:
     pipeline = new()
     say(pipeline, "old", "My bike is red.")
@@ -149,6 +150,7 @@ def test_this_conversation_wins_from_far_behind_its_cut() -> None:
     check_superseded(text, "My bike is red.", "superseded in this conversation")
 
 
+@pytest.mark.slow
 def test_this_conversation_wins_over_the_middle_of_a_long_one() -> None:
     pipeline = new()
     messages = chatter(1_000)
@@ -314,12 +316,14 @@ def test_a_fact_is_found_after_a_restart(tmp_path: Path) -> None:
         assert last_message(new(store), LOCKER) == before
 
 
+@pytest.mark.slow
 def test_a_fact_is_found_by_an_async_prompt() -> None:
     pipeline = new()
     fill(pipeline, (1_000,))
     assert FACT in asyncio.run(pipeline.aassemble(LOCKER, **at("now"))).messages[-1].text
 
 
+@pytest.mark.slow
 def test_a_fact_is_found_by_the_retriever() -> None:
     pipeline = new()
     fill(pipeline, (1_000,))
@@ -362,6 +366,7 @@ def test_two_pipelines_make_the_same_prompt(
     assert last_message(new(pipeline_with_three.store), question) == text
 
 
+@pytest.mark.slow
 def test_a_prompt_after_the_first_embeds_nothing_again() -> None:
     embeddings = BagOfWords()
     pipeline = new(embeddings=embeddings)
@@ -380,6 +385,7 @@ def prompt_of_too_many(monkeypatch: pytest.MonkeyPatch, *lengths: int) -> Assemb
     return pipeline.assemble(LOCKER, **at("now"))
 
 
+@pytest.mark.slow
 def test_that_there_are_too_many_messages_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     report = prompt_of_too_many(monkeypatch, 400, 400).report
 
@@ -388,6 +394,7 @@ def test_that_there_are_too_many_messages_is_told(monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.mark.slow
 def test_a_long_conversation_does_not_keep_out_a_short_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -397,6 +404,7 @@ def test_a_long_conversation_does_not_keep_out_a_short_one(
     assert FACT in prompt.messages[-1].text
 
 
+@pytest.mark.slow
 def test_the_newest_conversation_is_searched_however_long_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -416,6 +424,7 @@ def test_of_many_conversations_each_is_listed(monkeypatch: pytest.MonkeyPatch, p
     assert FACT in last_message(pipeline, LOCKER)
 
 
+@pytest.mark.slow
 def test_what_is_not_embedded_yet_is_found_by_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_search, "MOST_EMBEDDED", 100)
     pipeline = new()
@@ -424,6 +433,7 @@ def test_what_is_not_embedded_yet_is_found_by_its_words(monkeypatch: pytest.Monk
     assert FACT in last_message(pipeline, LOCKER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "question",
     few_are_quick(
@@ -459,6 +469,7 @@ TAKING_BACK: dict[str, Callable[[ContextPipeline], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take_back", few_are_quick(TAKING_BACK.values(), 2), ids=TAKING_BACK)
 def test_what_is_taken_back_elsewhere_is_not_quoted(
     take_back: Callable[[ContextPipeline], object],
@@ -494,6 +505,7 @@ def test_sources_without_conversations_switch_it_off(sources: Sequence[str]) -> 
     assert "red" not in last_message(pipeline, QUESTION, sources=list(sources))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["Noted.", "Understood!", "Okay, thanks.", "Got it."])
 def test_an_answer_that_says_nothing_is_not_quoted(answer: str) -> None:
     pipeline = new()

@@ -196,6 +196,7 @@ class TestManyGiantResults:
             turn += [call_of(key), ToolMessage(f"ATTEMPT {number}\n{LOG}", tool_call_id=key)]
         return prompt_of(turn, request.param)
 
+    @pytest.mark.slow
     def test_they_fit(self, prompt: Prompt, chat_openai: ChatOpenAI) -> None:
         prompt.check_fits(chat_openai)
 
@@ -370,7 +371,7 @@ def check_every_call_is_answered(context: AssembledContext) -> None:
     assert answered == [call["id"] for call in calls]
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=30)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=8)
 @given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
 def test_any_turn_fits_or_its_floors_do(
     turn: list[BaseMessage], budget: int, oversized: str

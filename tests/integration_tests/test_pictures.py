@@ -185,6 +185,7 @@ def turn(request: pytest.FixtureRequest) -> Turn:
     return turn_with(MEDIA[form], budget)
 
 
+@pytest.mark.slow
 def test_every_round_of_a_turn_sees_its_newest_picture(turn: Turn) -> None:
     newest = [seen_in(context.messages[-1].content[-1]) for context in turn.contexts]
 
@@ -214,6 +215,7 @@ class TestPicturesGiveWay:
         contexts = turn_with(PICTURES["image_url with bytes"], request.param).contexts
         return [not begins_with(new, old) for old, new in pairwise(contexts)]
 
+    @pytest.mark.slow
     def test_several_do_at_once(self, rewritten: list[bool]) -> None:
         rounds = len(rewritten) + 1
         assert 0 < rewritten.count(True) <= rounds / 5
@@ -234,6 +236,7 @@ class TestOlderPictures:
     def context(cls) -> AssembledContext:
         return turn_with(PICTURES["image with bytes"], 8_000).contexts[-1]
 
+    @pytest.mark.slow
     def test_they_are_told_in_a_line(self, context: AssembledContext) -> None:
         without_picture = results_without_picture(context)
 
@@ -351,6 +354,7 @@ def call_of_look(number: int) -> AIMessage:
     return AIMessage("", tool_calls=[call])
 
 
+@pytest.mark.slow
 def test_an_agent_with_the_middleware_is_never_blind() -> None:
     answers = [*(call_of_look(number) for number in range(25)), AIMessage("Booked.")]
     model = Looking(messages=iter(answers), seen=[])
@@ -386,6 +390,7 @@ def shows_screen(context: AssembledContext, number: int) -> bool:
     return has_picture(results[-1]) and f"Screen {number}" in results[-1].text
 
 
+@pytest.mark.slow
 @every_budget
 def test_the_newest_picture_of_earlier_turns_stays(budget: int) -> None:
     pipeline = new_pipeline(budget)
@@ -404,6 +409,7 @@ def test_the_newest_picture_of_earlier_turns_stays(budget: int) -> None:
     assert blind == []
 
 
+@pytest.mark.slow
 @every_budget
 def test_a_picture_of_the_user_in_every_turn_fits(budget: int) -> None:
     pipeline = new_pipeline(budget)
@@ -658,6 +664,7 @@ WORDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few_are_quick(WORDED))
 @pytest.mark.parametrize("budget", few_are_quick([8_000, 16_000]))
 def test_the_newest_result_of_any_form_is_whole(name: str, budget: int) -> None:
@@ -670,6 +677,7 @@ def test_the_newest_result_of_any_form_is_whole(name: str, budget: int) -> None:
         check_fits(turn.pipeline, context, budget)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few_are_quick(WORDED))
 def test_the_newest_result_of_an_earlier_turn_is_whole(name: str) -> None:
     pipeline = new_pipeline(8_000)

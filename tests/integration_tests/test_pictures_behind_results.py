@@ -179,6 +179,7 @@ def loop(request: pytest.FixtureRequest) -> tuple[int, ContextPipeline, list[Ass
 Loop = tuple[int, ContextPipeline, list[AssembledContext]]
 
 
+@pytest.mark.slow
 def test_every_round_sees_its_newest_picture(loop: Loop) -> None:
     _, _, contexts = loop
     newest = [context.messages[-1].content[-1] for context in contexts]
@@ -215,6 +216,7 @@ def look(number: int) -> list[dict[str, Any]]:
     return [{"type": "text", "text": f"Screen {number}"}, PICTURE]
 
 
+@pytest.mark.slow
 def test_an_agent_with_the_middleware_sees() -> None:
     rounds = 25
     calls = [{"name": "look", "args": {"number": at}, "id": f"c{at}"} for at in range(rounds)]

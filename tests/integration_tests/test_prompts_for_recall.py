@@ -1,5 +1,6 @@
 """With `emphasis="recall"`, only the quotes of a prompt are new."""
 
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
@@ -22,6 +23,7 @@ def about_sheds() -> ContextPipeline:
     return pipeline
 
 
+@pytest.mark.slow
 def test_all_before_the_message_stays() -> None:
     pipeline = about_sheds()
 

@@ -119,6 +119,7 @@ class TestForItsProvider:
         prompt = prompt_of([*conversation(block), *since], model)
         assert ids(prompt.messages) == ["cut", *ids(since), "q"]
 
+    @pytest.mark.slow
     @own
     def test_our_own_summary_stands_behind_it(self, model: Any, block: dict[str, Any]) -> None:
         since = [

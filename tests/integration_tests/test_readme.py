@@ -134,6 +134,7 @@ def outcome(name: str) -> Ran:
 # -- The code of the README and of the pages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(PYTHON)))
 def test_the_readme_s_code_runs_as_it_stands(number: int) -> None:
     done = outcome(f"README {number}")

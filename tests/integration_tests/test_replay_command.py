@@ -44,6 +44,7 @@ def rows_of(name: str, lines: list[str]) -> int:
     return sum(line.startswith(name) for line in lines)
 
 
+@pytest.mark.slow
 def test_it_compares_four_strategies(chat_file: Path) -> None:
     outcome = run(chat_file, "--budget", 300)
 
@@ -59,6 +60,7 @@ def test_it_says_what_it_compares(chat_file: Path) -> None:
     assert outcome.out.startswith(heading)
 
 
+@pytest.mark.slow
 def test_its_progress_is_not_piped_on(chat_file: Path) -> None:
     outcome = run(chat_file, "--budget", 300)
 
@@ -112,6 +114,7 @@ def test_what_cannot_be_is_an_error_before_any_work(
     assert problem in outcome.err
 
 
+@pytest.mark.slow
 def test_without_a_file_it_takes_the_bundled_conversation() -> None:
     data = as_json("--compare", "recency")
 

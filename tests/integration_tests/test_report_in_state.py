@@ -237,6 +237,7 @@ def delegate(task: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[
     return Command(update={**state, "messages": [answer]})
 
 
+@pytest.mark.slow
 def test_sub_agents_that_hand_their_state_over_do_not_clash() -> None:
     calls = wants("delegate", "delegate", "delegate", task="a part")
     middleware = ContextBudgetMiddleware(report="numbers")

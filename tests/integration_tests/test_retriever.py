@@ -118,6 +118,7 @@ def test_a_reranker_of_the_pipeline_has_a_say_in_what_is_found(invoke: Invoke) -
 # -- How many
 
 
+@pytest.mark.slow
 @given(
     sayings=st.lists(
         st.text(max_size=60).map(lambda text: f"bicycle {text}"),

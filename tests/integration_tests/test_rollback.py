@@ -59,6 +59,7 @@ def kind_of(namespace: tuple[str, ...]) -> str:
     return names[0]
 
 
+@pytest.mark.slow
 def test_every_kind_of_record_is_told_of(store: BaseStore) -> None:
     kinds = {kind_of(item.namespace) for item in store.search((), limit=10_000)}
     assert kinds <= {*FIELDS, *DELETED, *UNKNOWN_THERE, *SETTINGS_OF_USERS}

@@ -309,6 +309,7 @@ def lifted_in_the_middle() -> Iterator[Talk]:
         yield talk
 
 
+@pytest.mark.slow
 def test_a_lifting_of_the_left_out_middle_stands_where_it_was(lifted_in_the_middle: Talk) -> None:
     prompts = lifted_in_the_middle.prompts
     shortened = [one for one in prompts if one.report.stability.mode == "shortened"]
@@ -799,6 +800,7 @@ def test_another_process_shows_the_same(stated: Talk, clock: Clock, store: InMem
     assert rules == stated.chat.rules()
 
 
+@pytest.mark.slow
 def test_rules_are_read_from_segments(clock: Clock, store: InMemoryStore) -> None:
     messages: list[BaseMessage] = [HumanMessage(NO_PUSH)]
     for number in range(600):

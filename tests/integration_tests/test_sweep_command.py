@@ -49,18 +49,21 @@ def test_old_messages_of_all_users_are_erased(folder: Path) -> None:
         assert left(store) == [2, 2]
 
 
+@pytest.mark.slow
 def test_the_files_have_no_byte_of_them(folder: Path) -> None:
     sweep(folder)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert [path.name for path in files if OLD.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_erases_nothing(folder: Path) -> None:
     assert sweep(folder, "--dry-run")["messages"] == 8
     with ChromaStore(folder) as store:
         assert left(store) == [6, 6]
 
 
+@pytest.mark.slow
 def test_one_user_is_swept(folder: Path) -> None:
     sweep(folder, "--user", "ada")
     with ChromaStore(folder) as store:
@@ -76,6 +79,7 @@ def test_nothing_else_is_erased(folder: Path, options: list[str], age: str) -> N
     assert sweep(folder, *options, age=age)["messages"] == 0
 
 
+@pytest.mark.slow
 def test_a_table_tells_what_was_erased(folder: Path) -> None:
     done = run("sweep", "--store", folder, "--older-than", "90d", "--keep", "pinned")
     assert done.code == 0
@@ -96,6 +100,7 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], error: st
     assert error in done.err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_swept_is_told_by_the_exit_code(folder: Path) -> None:
     with ChromaStore(folder) as store, pipeline_over(store) as pipeline:
         pipeline.add_messages(exchanges(OLD, 1, 5), user_id="eve" * 100, conversation_id="c1")

@@ -454,6 +454,7 @@ long = settings(common, max_examples=30)
 short_loops = loops(most_history=60, most_rounds=6)
 
 
+@pytest.mark.slow
 @quick
 @given(loop=short_loops.filter(lambda loop: loop.options["tool_reserve"] <= USUAL_RESERVE))
 def test_every_call_of_a_loop_fits_is_valid_and_keeps_the_head(
@@ -545,6 +546,7 @@ def test_late_calls_of_a_turn_only_add_to_the_prompt(budget: int) -> None:
     assert prompts[3][: len(prompts[2])] == prompts[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1_200, 4_000])
 def test_another_process_goes_on_with_a_background_chosen_in_a_turn(budget: int) -> None:
     loop = looking(history=40, rounds=6, size=300, max_context_tokens=budget)
@@ -604,6 +606,7 @@ def test_a_long_turn_costs_less_than_sending_everything(long_turn: LongTurn) -> 
     assert price(long_turn.prompts) <= 0.7 * price(long_turn.transcripts)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_written_anew_only_where_all_does_not_fit(long_turn: LongTurn) -> None:
     sizes_when_rewritten = [
         tokens_of(transcript)

@@ -378,6 +378,7 @@ def test_the_recall_tool_is_bound_once_something_is_left_out() -> None:
     assert recall_is_bound(model) == [True]
 
 
+@pytest.mark.slow
 def test_the_recall_tool_stays_bound() -> None:
     model = agents.scripted()
     agent = agents.agent_of(model, agents.budget(recall_tool=True))

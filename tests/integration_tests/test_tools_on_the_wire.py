@@ -80,6 +80,7 @@ def test_no_more_is_sent_than_is_counted(response_format: Any) -> None:
     assert 0.9 * tokens <= recount(requests[-1]) <= tokens
 
 
+@pytest.mark.slow
 def test_an_agent_with_a_response_format_calls_tools_that_are_not_bound() -> None:
     requests, state = asked_openai(Weather)
     assert requests[-1]["messages"][-1]["content"] == "answer to e4"

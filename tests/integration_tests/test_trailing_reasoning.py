@@ -131,6 +131,7 @@ def test_trailing_reasoning_is_not_sent_in_history(answer: AIMessage) -> None:
     assert ("reasoning", "a1") in repairs_of(context)
 
 
+@pytest.mark.slow
 @EVERY_CUT_OFF
 def test_trailing_reasoning_stays_stored(answer: AIMessage) -> None:
     pipeline = pipeline_with(answer)

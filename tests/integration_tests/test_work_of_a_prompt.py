@@ -129,6 +129,7 @@ def work(request: pytest.FixtureRequest) -> ShortAndLong:
     return ShortAndLong(work_of_turns(short), work_of_turns(long))
 
 
+@pytest.mark.slow
 def test_a_prompt_tokenizes_a_few_texts(work: ShortAndLong) -> None:
     assert max(turn.tokenized for turn in work.short) <= MOST_TOKENIZED
     assert max(turn.tokenized for turn in work.long) <= MOST_TOKENIZED

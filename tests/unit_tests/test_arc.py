@@ -274,6 +274,7 @@ def cost_of(lines):
     return sum(len(line.text) for line in lines) + sum(len(heading) for heading in headings)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(TEXTS, st.sampled_from([None, *Label])), max_size=20),
     st.sampled_from(["windowed", "compacted", "multi_level"]),

@@ -177,6 +177,7 @@ def check_stable_zone(chosen: Content) -> None:
         assert prompt.stable == other.stable
 
 
+@pytest.mark.slow
 @given(CONTENTS)
 def test_words_stand_byte_for_byte_and_the_stable_zone_is_of_no_turn(chosen: Content) -> None:
     messages = messages_of(chosen)
@@ -279,6 +280,7 @@ def assert_in_order(parts: tuple[Fragment, ...], whole: tuple[Fragment, ...]) ->
     assert all(part in remaining for part in parts)
 
 
+@pytest.mark.slow
 @given(CONTENTS, st.integers(1, 500))
 def test_a_content_gets_smaller_until_nothing_can_give_way(chosen: Content, excess: int) -> None:
     while True:

@@ -164,6 +164,7 @@ ENTITIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS)
 def test_what_was_learned_never_costs_more_than_its_cap(topics, entities, facts):

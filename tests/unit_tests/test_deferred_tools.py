@@ -174,6 +174,7 @@ class ScriptedClaude(agents.Scripted):
         return {"ls_provider": "anthropic", "ls_model_name": "claude-opus-4-8"}
 
 
+@pytest.mark.slow
 def test_langchains_tool_search_in_front_of_our_middleware() -> None:
     names = [tool.name for tool in DEFERRED]
     whole = [tool_named(name, deferred=False) for name in names]

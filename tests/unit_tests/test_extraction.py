@@ -358,6 +358,7 @@ SPOILT = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(SPOILT)
 @settings(max_examples=100)
 def test_whatever_stands_in_the_lists_only_sourced_items_come_out(lists):

@@ -228,6 +228,7 @@ def terms_of(sentences):
     return terms
 
 
+@pytest.mark.slow
 @given(
     drawn_lines(), st.lists(st.integers(0, 30), min_size=200, max_size=200), st.integers(-5, 200)
 )

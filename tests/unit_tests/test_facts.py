@@ -256,6 +256,7 @@ def check_distinct(values):
     assert len(set(values)) == len(values)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(learned_facts, learned_facts, st.sampled_from([TIMES, None]))
 def test_learning_again_changes_nothing_and_a_slot_has_one_value(earlier, learned, said_at):

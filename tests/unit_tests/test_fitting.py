@@ -72,6 +72,7 @@ def is_part_in_order(parts: Sequence[object], whole: Sequence[object]) -> bool:
     return all(part in remaining for part in parts)
 
 
+@pytest.mark.slow
 @given(CONTENTS, st.integers(0, 400))
 def test_steps_are_taken_in_order_as_far_as_needed(content: Content, limit: int) -> None:
     def excess(content: Content) -> int:
@@ -88,6 +89,7 @@ def test_steps_are_taken_in_order_as_far_as_needed(content: Content, limit: int)
         assert reduce(smaller, COUNTER, excess) == (smaller, (), ())
 
 
+@pytest.mark.slow
 @given(CONTENTS, st.integers(0, 400))
 def test_what_stays_keeps_its_order_and_all_that_goes_is_named(
     content: Content, limit: int

@@ -173,6 +173,7 @@ def check_extended(before: FittedTurn, now: FittedTurn, newest: Group, budget: i
 RESULT_SIZES = st.lists(st.sampled_from([0, 5, 60, 300, 900, 4_000]), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     rounds=st.lists(RESULT_SIZES, min_size=2, max_size=14),

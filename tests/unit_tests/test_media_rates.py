@@ -231,6 +231,7 @@ def test_the_size_of_a_jpeg_may_stand_behind_much_else() -> None:
     assert measures_of(medium).size == (64, 32)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([encoded(Image.new("RGB", (9, 9)), form) for form, _ in FORMS[:5]]), st.data()
 )

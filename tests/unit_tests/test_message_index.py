@@ -90,6 +90,7 @@ def subjects_of(messages):
 # Read in any steps
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(MESSAGES, STOPS)
 def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(messages, stops):
@@ -102,6 +103,7 @@ def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(messages, stop
     assert contents(read(view, index=index), view) == contents(read(view), view)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(MESSAGES, st.integers(0, 40), MESSAGES)
 def test_a_shortened_index_goes_on_as_if_it_never_knew_the_others(messages, length, more):
@@ -186,6 +188,7 @@ def chat_of_short_messages(days):
     return messages
 
 
+@pytest.mark.slow
 def test_subjects_do_not_shatter_a_chat_of_short_messages():
     last = subjects_of(chat_of_short_messages(days=52))[-1]
 

@@ -207,6 +207,7 @@ def test_vectors_of_another_width_are_not_mixed() -> None:
 # The ranking
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(TEXTS, max_size=12), st.lists(TEXTS, max_size=8), st.booleans())
 def test_the_parts_add_up_to_the_value_of_every_text(
@@ -261,6 +262,7 @@ def long_conversation() -> LongConversation:
     return LongConversation(whole, narrowed)
 
 
+@pytest.mark.slow
 def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(
     long_conversation: LongConversation,
 ) -> None:

@@ -362,5 +362,6 @@ def test_what_says_something_is_worth_quoting(text):
     assert not says_nothing(text)
 
 
+@pytest.mark.slow
 def test_a_text_of_signs_alone_is_read_at_once():
     assert not Question.of(".\n," * 40_000).asks

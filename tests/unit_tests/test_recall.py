@@ -389,6 +389,7 @@ def test_references_to_the_rest_of_a_large_message_are_told(kettle):
     assert LOG.startswith(beginning)
 
 
+@pytest.mark.slow
 @COUNTERS
 @settings(max_examples=15)
 @given(MESSAGES, MESSAGES, HOSTILE, st.integers(MIN_RECALL_TOKENS, 400))

@@ -169,6 +169,7 @@ def reports_of_an_application() -> list[ContextReport]:
     return reports
 
 
+@pytest.mark.slow
 def test_a_replay_counts_the_tokens_of_an_application() -> None:
     tokens = [report.total_tokens for report in reports_of_an_application()]
 
@@ -194,6 +195,7 @@ def test_a_replay_shows_the_messages_that_an_application_does() -> None:
     assert [turn.messages for turn in of_long("elastic")] == counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few_are_quick(NAMES, 2))
 def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
     counts = [sum(turn.messages.values()) for turn in of_long(name)]
@@ -201,6 +203,7 @@ def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
     assert counts == list(range(0, 2 * TURNS, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHIN_BUDGET)
 def test_no_prompt_is_over_its_budget(name: str) -> None:
     assert 0 < max(turn.largest_tokens for turn in of_long(name)) <= BUDGET
@@ -263,6 +266,7 @@ def elastic_turns() -> tuple[Turn, ...]:
     return turns_of(LONG, "elastic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "name"),
     [
@@ -284,6 +288,7 @@ def replay_with_four_messages() -> dict[str, Any]:
     return replay(LONG, ["elastic"], budget=BUDGET, settings=settings).to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [ContextSettings(keep_messages=4), ContextSettings().override({"keep_messages": 4})],

@@ -268,6 +268,7 @@ def test_messages_are_counted_as_ranges_have_them(coverage):
 DATA = example().to_dict()
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(reports())
 def test_a_report_comes_back_from_json_as_it_was(report):

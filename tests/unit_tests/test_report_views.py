@@ -38,6 +38,7 @@ def used_tokens(text):
 # In logs
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(reports(), st.integers(56, 140))
 def test_rows_add_up_to_the_budget_within_the_columns(report, width):
@@ -303,6 +304,7 @@ def counts_of_more_omissions(report):
     return counts
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(reports())
 def test_a_card_adds_up_and_has_nothing_that_acts_or_is_loaded(report):

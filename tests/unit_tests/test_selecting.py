@@ -178,6 +178,7 @@ RAIN = [f"It rained on day {number}." for number in range(60)]
 # The budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter", [COUNTER, EstimatingCounter()], ids=["exact", "estimated"])
 @many
 @given(case=cases())
@@ -198,6 +199,7 @@ def test_texts_fit_their_budget_and_none_stands_there_twice(counter, case):
         assert positions[message_id] not in case.shown
 
 
+@pytest.mark.slow
 @many
 @given(case=cases())
 def test_every_candidate_is_chosen_listed_or_counted(case):

@@ -372,6 +372,7 @@ ANY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.text(st.sampled_from("abcXYZ019 .!?\n-*[]ö語🙂"), max_size=3_000),
     ANY,

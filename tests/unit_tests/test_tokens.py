@@ -61,6 +61,7 @@ def test_counts_are_those_of_tiktoken(text: str) -> None:
     assert encodable(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [" " * 1_100_000, "word " * 1_000 + "\t" * 1_000_000], ids=["spaces", "tabs"]
 )

@@ -297,6 +297,7 @@ def assert_every_result_is_sent_once_or_reported(messages, view, repairs):
     assert stand_ins == repairs.count("missing_result")
 
 
+@pytest.mark.slow
 @given(TRANSCRIPTS, TRANSCRIPTS)
 def test_history_and_turn_together_are_accepted(before, after):
     history, _ = grouped(before, COMMON)

@@ -470,7 +470,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
 TestTwoLedgers = TwoLedgers.TestCase
 TestTwoLedgers.settings = settings(
-    max_examples=25, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=10, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

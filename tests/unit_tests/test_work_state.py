@@ -617,6 +617,7 @@ def prompt_of_reads(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.slow
 def test_what_stands_before_the_cut_is_told(prompt_of_reads: Told) -> None:
     assert "src/some_file_3.py" in repr(prompt_of_reads.context.messages)
     assert prompt_of_reads.context.report.total_tokens <= 3_000
@@ -673,6 +674,7 @@ def test_a_long_turn_keeps_the_words_of_the_user_and_the_work_state(
         assert "# Files read\n" in context.messages[0].text
 
 
+@pytest.mark.slow
 def test_a_long_turn_renews_its_work_state_at_steps_only(
     long_turn: list[AssembledContext],
 ) -> None:
@@ -681,6 +683,7 @@ def test_a_long_turn_renews_its_work_state_at_steps_only(
         assert after.report.stability.compaction_step == is_renewed
 
 
+@pytest.mark.slow
 def test_a_long_turn_renews_its_work_state_seldom(long_turn: list[AssembledContext]) -> None:
     texts = {context.messages[0].text for context in long_turn}
 
