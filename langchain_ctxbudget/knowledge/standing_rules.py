@@ -24,6 +24,7 @@ from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
 from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, time_of
 from langchain_ctxbudget.sentences import ComparedTexts, Label, Said, likeness
 from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.worker import new_mutex
 
 BY_APPLICATION = "application"
 """The value of `made_by` for rules that the application gives."""
@@ -261,6 +262,10 @@ def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
     return [rule for rule in rules if rule.id not in ignored]
 
 
+_NEVER = 2**62
+"""Stands for the number of a sentence where there is none."""
+
+
 @cached_until_forgotten(64)
 def _outcome_of(events: tuple[RuleEvent, ...], others: tuple[StandingRule, ...]) -> _Outcome:
     """Returns which rules stand in the end, and which were taken back.
@@ -270,23 +275,88 @@ def _outcome_of(events: tuple[RuleEvent, ...], others: tuple[StandingRule, ...])
         others: Rules from other conversations, and by hand.
     """
     in_order = _in_order(events, others)
-    sentences = ComparedTexts([event.rule.text for event in in_order])
-    messages = ComparedTexts([event.message_text for event in in_order])
-    is_standing = np.zeros(len(in_order), np.bool_)
-    liftings: list[Lifting] = []
-    for number, event in enumerate(in_order):
-        alike = sentences.likeness(number, sentences, number)
-        if event.said.lifting >= RULE_POLICY.lifted_at:  # no likeness is over 1
-            alike_message = sentences.likeness(number, messages, number)
-            lifted = _lifted_by(event, np.maximum(alike, alike_message), is_standing[:number])
-            if lifted is not None:
-                is_standing[lifted] = False
-                liftings.append(Lifting(in_order[lifted].rule, event.rule))
-        if event.states_rule:
-            is_standing[:number] &= alike < RULE_POLICY.same_at
-            is_standing[number] = True
-    standing = [in_order[number].rule for number in np.flatnonzero(is_standing).tolist()]
-    return _Outcome(tuple(standing), tuple(liftings))
+    if not in_order:
+        return _Outcome((), ())
+    conversation_id = events[0].rule.conversation_id if events else ""
+    return _rules_beginning_with(in_order[0], conversation_id).outcome_of(in_order)
+
+
+@cached_until_forgotten(64)
+def _rules_beginning_with(_first: RuleEvent, _conversation_id: str) -> "_RulesInOrder":
+    """Returns what was read of a conversation's sentences about rules, by the first of them."""
+    return _RulesInOrder()
+
+
+class _RulesInOrder:
+    """Sentences about rules in order of time, and which rules stood after each of them.
+
+    A sentence is compared once with all before it, so that a long conversation does not compare
+    thousands with each other whenever one more is said.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._events: list[RuleEvent] = []
+        self._texts = ComparedTexts()
+        self._ended_at = np.zeros(0, np.int64)
+        """The number of the sentence that ended each rule, `_NEVER` where none did. A sentence that
+        is no rule is ended by itself."""
+        self._lifted: list[int] = []
+        """The numbers of the rules that were taken back."""
+        self._lifted_at: list[int] = []
+        """The number of the sentence that took back each of them."""
+
+    def outcome_of(self, in_order: Sequence[RuleEvent]) -> "_Outcome":
+        """Returns which rules stand after some sentences, and which were taken back.
+
+        They are those that were read before, the first of them, or these and more. Others are read
+        anew.
+        """
+        with self._mutex:
+            known = min(len(in_order), len(self._events))
+            if in_order[:known] != self._events[:known]:
+                self._forget()
+            try:
+                self._read(in_order[len(self._events) :])
+            except BaseException:  # it may have read half of them
+                self._forget()
+                raise
+            return self._outcome_after(len(in_order))
+
+    def _outcome_after(self, count: int) -> "_Outcome":
+        """Returns the outcome after the first sentences."""
+        standing = np.flatnonzero(self._ended_at[:count] >= count).tolist()
+        liftings = [
+            Lifting(self._events[lifted].rule, self._events[at].rule)
+            for lifted, at in zip(self._lifted, self._lifted_at, strict=True)
+            if at < count
+        ]
+        return _Outcome(tuple(self._events[number].rule for number in standing), tuple(liftings))
+
+    def _read(self, events: Sequence[RuleEvent]) -> None:
+        """Reads the sentences that come next."""
+        first = len(self._events)
+        self._events += events
+        self._texts.add([event.rule.text for event in events])
+        self._ended_at = np.append(self._ended_at, np.arange(first, len(self._events)))
+        for number, event in enumerate(events, first):
+            is_standing = self._ended_at[:number] == _NEVER
+            alike = self._texts.with_earlier(number)
+            if event.said.lifting >= RULE_POLICY.lifted_at:  # no likeness is over 1
+                alike_message = self._texts.with_text(event.message_text, number)
+                lifted = _lifted_by(event, np.maximum(alike, alike_message), is_standing)
+                if lifted is not None:
+                    is_standing[lifted] = False
+                    self._ended_at[lifted] = number
+                    self._lifted.append(lifted)
+                    self._lifted_at.append(number)
+            if event.states_rule:
+                replaced = is_standing & (alike >= RULE_POLICY.same_at)
+                self._ended_at[:number][replaced] = number
+                self._ended_at[number] = _NEVER
 
 
 def _lifted_by(

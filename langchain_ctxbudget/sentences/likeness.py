@@ -63,29 +63,52 @@ def _runs_of_each(texts: Sequence[str]) -> list[tuple[NDArray[np.int64], NDArray
 
 
 class ComparedTexts:
-    """Texts of which each is compared with many others at once."""
+    """Texts of which each is compared with all before it at once; more can be added."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.runs: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
-        """The buckets of each text, and their weights."""
-        for first in range(0, len(texts), READ_AT_ONCE):
-            self.runs += _runs_of_each(texts[first : first + READ_AT_ONCE])
-        counts = [len(buckets) for buckets, _ in self.runs]
-        self._ends = np.append(0, np.cumsum(counts, dtype=np.int64))
-        self._owners = np.repeat(np.arange(len(texts)), counts)
-        self._buckets = np.concatenate([np.zeros(0, np.int64), *(run[0] for run in self.runs)])
-        self._weights = np.concatenate([np.zeros(0), *(run[1] for run in self.runs)])
+    def __init__(self) -> None:
+        self._ends = np.zeros(1, np.int64)
+        """Where the runs of each text end, behind a 0."""
+        self._owners = np.zeros(0, np.int64)
+        """The number of the text that each run is of."""
+        self._buckets = np.zeros(0, np.int64)
+        self._weights = np.zeros(0)
         self._looked_for = np.zeros(BUCKETS)
 
-    def likeness(self, first: int, of: "ComparedTexts", number: int) -> NDArray[np.float64]:
+    def add(self, texts: Sequence[str]) -> None:
+        """Adds texts behind the others."""
+        runs: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        for first in range(0, len(texts), READ_AT_ONCE):
+            runs += _runs_of_each(texts[first : first + READ_AT_ONCE])
+        counts = np.array([len(buckets) for buckets, _ in runs], np.int64)
+        known = len(self._ends) - 1
+        owners = np.repeat(np.arange(known, known + len(texts)), counts)
+        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(counts)])
+        self._owners = np.concatenate([self._owners, owners])
+        self._buckets = np.concatenate([self._buckets, *(buckets for buckets, _ in runs)])
+        self._weights = np.concatenate([self._weights, *(weights for _, weights in runs)])
+
+    def with_earlier(self, number: int) -> NDArray[np.float64]:
+        """Returns how alike a text is to each one before it, from 0 to 1.
+
+        Args:
+            number: The number of the text, from 0.
+        """
+        begin, end = self._ends[number : number + 2].tolist()
+        return self._likeness(self._buckets[begin:end], self._weights[begin:end], number)
+
+    def with_text(self, text: str, first: int) -> NDArray[np.float64]:
         """Returns how alike each of the first texts is to another one, from 0 to 1.
 
         Args:
+            text: The other one.
             first: How many of these texts.
-            of: The texts that have the other one.
-            number: Its number there, from 0.
         """
-        buckets, weights = of.runs[number]
+        return self._likeness(*_runs(text), first)
+
+    def _likeness(
+        self, buckets: NDArray[np.int64], weights: NDArray[np.float64], first: int
+    ) -> NDArray[np.float64]:
+        """Returns how alike each of the first texts is to one with some runs."""
         end = self._ends[first]
         self._looked_for[buckets] = weights
         products = self._looked_for[self._buckets[:end]] * self._weights[:end]

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from langchain_ctxbudget.knowledge.records import BY_USER, RuleRecord
 from langchain_ctxbudget.knowledge.standing_rules import (
@@ -13,6 +15,7 @@ from langchain_ctxbudget.knowledge.standing_rules import (
     records_of,
     rules_of,
 )
+from langchain_ctxbudget.messages import forget_texts
 from langchain_ctxbudget.sentences import Label, Said
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -215,3 +218,32 @@ def test_a_rule_that_was_taken_back_elsewhere_is_lifted() -> None:
     found = rules(taken_back(PUSH_AGAIN, 1), records=(record(),))
 
     assert [one.lifted_at for one in records_of(found, (record(),), "c1", NOW)] == [NOW]
+
+
+SENTENCES = st.lists(
+    st.builds(
+        lambda text, lifts: (text, lifts),
+        st.sampled_from((NO_PUSH, BULLETS, PUSH_AGAIN, *SUBJECTS)),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(SENTENCES, st.lists(st.integers(1, 12), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_rules_read_bit_by_bit_are_those_read_at_once(
+    sentences: list[tuple[str, bool]], lengths: list[int]
+) -> None:
+    events = [
+        taken_back(text, position) if lifts else stated(text, position)
+        for position, (text, lifts) in enumerate(sentences)
+    ]
+    forget_texts()
+    bit_by_bit = [rules(*events[:length]).all_in_force for length in lengths]
+    at_once = []
+    for length in lengths:
+        forget_texts()
+        at_once.append(rules(*events[:length]).all_in_force)
+    assert bit_by_bit == at_once
