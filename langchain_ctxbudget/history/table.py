@@ -419,6 +419,11 @@ class MessageTable(Columns, PartlyHeld[Entry]):
         self._readings.read(self, self.human.values)
         return self._readings
 
+    @property
+    def unread(self) -> int:
+        """How many messages the reader of sentences has not read yet."""
+        return len(self.ids) - self._readings.read_until
+
     def has_outdated_readings(self, first: int) -> bool:
         """Tells whether the stored segment from a position on has no readings of this reader."""
         return first in self._readings.outdated

@@ -139,6 +139,7 @@ class ControlFlows:
 
     def list_rules(self, user_id: str) -> Flow[list[StandingRule]]:
         """Lists the rules that hold in all conversations, in order of time."""
+        yield from self._learning.catch_up_with_rules(user_id)
         knowledge = yield from known.read(self._store, user_id)
         return standing_rules.rules_everywhere(knowledge.rules)
 

@@ -11,6 +11,9 @@ its server refuses, six times in a row, is that given up.
 
 Where rules alone learn, a prompt shows what they learn from all that was due before it, however far
 the thread has come: it does itself what is left (`catch_up`). Nobody waits for a model.
+
+What the user lays down or takes back for all conversations is due at once, with a model too: the
+next prompt of every conversation has it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from langchain_ctxbudget.flow import (
     with_fallback,
 )
 from langchain_ctxbudget.history import OpenConversation, Owner
-from langchain_ctxbudget.knowledge import known, merging, records
+from langchain_ctxbudget.knowledge import known, merging, records, standing_rules
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import DECIMALS
 from langchain_ctxbudget.knowledge.due_readings import DueReading, DueReadings
@@ -100,6 +103,10 @@ class Learning:
         self._sessions = Sessions()
         self._outages = Outages()
         self._due = DueReadings()
+        self._due_rules = DueReadings()
+        """The conversations in which something was said of standing rules since they were read."""
+        self._rules_noted: LRUCache[Scope, int] = LRUCache(MOST_OPEN)
+        """The positions behind the last messages that were looked through for that."""
         self._behind: LRUCache[Scope, str] = LRUCache(MOST_OPEN)
         """What has kept prompts from showing all that was to be learned before them."""
         self.reader = Reader(owner, self._outages)
@@ -134,7 +141,24 @@ class Learning:
         # Whether what is due is done yet must not tell when the next reading is due.
         position = max(position, self._due.end_of(conversation.scope))
         if is_changed or length > position:
+            is_enough = is_changed or length - position >= self.owner.settings.learn_every
+            self._note_rules(conversation, 0 if is_changed else position, surely=is_enough)
             self._note_news(conversation.scope, position, length, is_changed=is_changed)
+
+    def _note_rules(self, conversation: OpenConversation, first: int, *, surely: bool) -> None:
+        """Has what new messages say of rules read before the next prompt of their user.
+
+        Args:
+            conversation: The conversation.
+            first: The position of the first new message.
+            surely: Whether they are many, so that they are not looked through here.
+        """
+        scope = conversation.scope
+        first = max(first, self._rules_noted.get(scope, 0))
+        self._rules_noted[scope] = len(conversation.table)
+        if surely or standing_rules.speaks_of_rules(conversation.table, first):
+            self._due_rules.add(scope, DueReading(self.owner.clock()))
+            self.worker.submit(scope)
 
     def _note_news(self, scope: Scope, position: int, length: int, *, is_changed: bool) -> None:
         """Has a conversation learned from, or waits for more of it.
@@ -195,6 +219,7 @@ class Learning:
         caller holds no conversation's lock.
         """
         self._behind.pop(scope, None)
+        problems = yield from self.catch_up_with_rules(scope.user_id)
         messages_left = MOST_CAUGHT_UP
 
         def goes_on(number_read: int) -> bool:
@@ -202,7 +227,6 @@ class Learning:
             messages_left -= number_read
             return messages_left > 0
 
-        problems: list[str] = []
         what = "what was said before was not learned from"
         for read_scope in self._due.scopes_of(scope.user_id):
             yield from with_fallback(self._read_due(read_scope, goes_on), None, what, problems)
@@ -211,6 +235,69 @@ class Learning:
                 break
         if problems:
             self._behind[scope] = "; ".join(problems)
+
+    def catch_up_with_rules(self, user_id: str) -> Flow[list[str]]:
+        """Reads what a user has said of rules in any conversation; returns what has failed."""
+        problems: list[str] = []
+        what = "what was said of rules in another conversation was not read"
+        for scope in self._due_rules.scopes_of(user_id):
+            reading = self._read_due_rules(scope, MOST_CAUGHT_UP)
+            is_read = yield from with_fallback(reading, None, what, problems)
+            if is_read is False:
+                problems.append(_BEHIND)
+        return problems
+
+    def _read_due_rules(self, scope: Scope, most_messages: int | None = None) -> Flow[bool]:
+        """Reads what a conversation says of rules if that is due; returns whether it was done.
+
+        Args:
+            scope: The conversation.
+            most_messages: The most new messages that are read; None for all.
+        """
+        due = self._due_rules.first_of(scope)
+        while due is not None:
+            is_read = yield from self._read_rules(scope, due.at, most_messages)
+            if not is_read:
+                return False
+            self._due_rules.remove(scope, due)
+            due = self._due_rules.first_of(scope)
+        return True
+
+    def _read_rules(self, scope: Scope, at: datetime, most_messages: int | None) -> Flow[bool]:
+        """Reads what a conversation says of rules, and stores what holds elsewhere, too.
+
+        Returns False where more messages are new than may be read.
+        """
+        settings = yield from self._settings_of(scope.user_id)
+        if not settings.learn:
+            return True
+        reading = partial(self.reader.rule_events, most_messages=most_messages)
+        kept = known.kept_of(self.owner.store, scope.user_id)
+        events = yield from self.owner.using(scope, reading)
+        if events is None:
+            return False
+        writing = self._write_rules(scope, events, kept, at)
+        yield from locked(known.lock_of(self.owner.store, scope.user_id), writing)
+        return True
+
+    def _write_rules(
+        self,
+        scope: Scope,
+        events: tuple[standing_rules.RuleEvent, ...],
+        kept: known.KeptKnowledge,
+        at: datetime,
+    ) -> Flow[None]:
+        """Stores what a conversation says of rules, if anything of it is new.
+
+        Where something of the user was erased since it was read, nothing is written.
+        """
+        store = self.owner.store
+        before = yield from known.read(store, scope.user_id)
+        if known.kept_of(store, scope.user_id) is not kept:
+            return
+        rules = merging.rules_with(before, scope.conversation_id, events, at)
+        if rules != before.rules:
+            yield from self.rewritten(scope.user_id, lambda state: replace(state, rules=rules))
 
     def retry(self) -> None:
         """Has conversations learned from again on which the model has failed, after their waits."""
@@ -343,6 +430,9 @@ class Learning:
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
             self._end_earlier_sessions(scope)
+            if not self._due_rules.first_of(scope):
+                drive(self._read_rules(scope, self.owner.clock(), None))
+            drive(self._read_due_rules(scope))
             if self._is_by_rules:
                 self._learn_by_rules(scope, cancelled)
             else:

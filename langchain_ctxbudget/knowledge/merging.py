@@ -58,10 +58,6 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
     conversation_id = work.scope.conversation_id
     if work.there is not None:
         state = without(state, conversation_id, work.there)
-    rules_here = standing_rules.rules_of(work.rule_events, state.rules, conversation_id)
-    state = replace(
-        state, rules=standing_rules.records_of(rules_here, state.rules, conversation_id, now)
-    )
     if learned is not None:
         state = without_rules(state, conversation_id, work.read_ahead)
         return updated(state, work, learned, now)
@@ -69,6 +65,24 @@ def with_work(state: Knowledge, work: Work, learned: Learned | None, now: dateti
     topics, phrases = recurring(work.messages_to_learn_from(), state.phrases, conversation_id)
     without_model = Learned(facts=work.statements, topics=topics)
     return updated(replace(state, phrases=phrases), work, without_model, now)
+
+
+def rules_with(
+    state: Knowledge,
+    conversation_id: str,
+    events: Iterable[standing_rules.RuleEvent],
+    now: datetime,
+) -> tuple[records.RuleRecord, ...]:
+    """Returns what is to be stored of a user's rules once a conversation was read.
+
+    Args:
+        state: The knowledge before.
+        conversation_id: The conversation.
+        events: What the user has said about rules in it.
+        now: The time at which it is read.
+    """
+    rules_here = standing_rules.rules_of(events, state.rules, conversation_id)
+    return standing_rules.records_of(rules_here, state.rules, conversation_id, now)
 
 
 def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Knowledge:

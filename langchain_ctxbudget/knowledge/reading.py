@@ -80,6 +80,27 @@ class Reader:
         done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
         yield from batch(self._owner.store, [put_of(scope.place(records.LEARNING), done)])
 
+    # Rules
+
+    def rule_events(
+        self, conversation: OpenConversation, *, most_messages: int | None
+    ) -> Flow[tuple[standing_rules.RuleEvent, ...] | None]:
+        """Returns what the user has said about rules in a conversation, whose lock the caller has.
+
+        None where more messages are new than may be read.
+
+        Args:
+            conversation: The conversation.
+            most_messages: The most new messages that are read; None for all.
+        """
+        yield from editing.refresh(self._owner.store, conversation)
+        table = conversation.table
+        if most_messages is not None and table.unread > most_messages:
+            return None
+        not_own = yield from stores.guests.read(self._owner.store, conversation.scope)
+        events = standing_rules.events_of(table, conversation.scope)
+        return standing_rules.own_events(events, not_own)
+
     # What is read next
 
     def next_work(
@@ -136,9 +157,6 @@ class Reader:
             is_ahead=position.is_ahead,
             is_retry=position.is_retry,
             not_own=not_own,
-            rule_events=standing_rules.own_events(
-                standing_rules.events_of(entries, scope), not_own
-            ),
             statements=_statements_in(entries, scope, positions, not_own, suspended),
             suspended=suspended,
             read_ahead=read_ahead,

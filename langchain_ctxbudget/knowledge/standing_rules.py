@@ -2,7 +2,9 @@
 
 A rule is in force from the message that states it until the user lifts or replaces it. Which rules
 of a conversation are in force follows from its messages alone. These are read in order: a sentence
-that is a rule adds it, and one that takes something back removes the rule that it is most like.
+that is a rule adds it, and one that takes something back removes the rule that it is most like,
+with all others that say the same. One that names nothing ("I take that rule back") removes the rule
+that was said last.
 Three other kinds of rules join them: those of other conversations that hold everywhere for the user
 (`records.RuleRecord`), those that were added by hand, and those of the application, which nobody
 lifts.
@@ -21,13 +23,20 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history import MessageTable
 from langchain_ctxbudget.knowledge.own_messages import OwnMessage, names_of_user, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
-from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, time_of
-from langchain_ctxbudget.sentences import ComparedTexts, Label, Said, likeness
+from langchain_ctxbudget.messages import (
+    cached_until_forgotten,
+    digest,
+    one_line,
+    time_of,
+    vocabulary,
+)
+from langchain_ctxbudget.sentences import ComparedTexts, Label, Said, likeness, share_said_by
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.worker import new_mutex
 
 BY_APPLICATION = "application"
 """The value of `made_by` for rules that the application gives."""
+_PHRASES = vocabulary("knowledge", "rules")
 BY_HAND = "by hand"
 """Stands in the id of a rule where others have that of their message."""
 NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
@@ -52,6 +61,13 @@ class RulePolicy:
     longer a chat is, the more of its sentences are taken for rules and are none."""
     same_at: float = 0.9
     """Two rules say the same from this likeness on."""
+    same_share: float = 0.7
+    """What takes a rule back takes another one back, too, that has at least this share of its words
+    in the first one, and this share of what the sentence and the first one have in common."""
+    pointing_at: float = 0.5
+    """A sentence that only points to a rule takes it back from this probability on."""
+    most_pointing_characters: int = 80
+    """A longer sentence does more than point to a rule."""
 
 
 RULE_POLICY = RulePolicy()
@@ -119,6 +135,8 @@ class RuleEvent:
     """The sentence as a rule; a lifting states none, and of it only words and place count."""
     message_text: str = ""
     """What the user says in its message, in their own words."""
+    noted_at: datetime | None = None
+    """When it was first read, where its message tells no time and that is stored."""
 
     def __hash__(self) -> int:
         """Returns the hash of its rule."""
@@ -128,6 +146,21 @@ class RuleEvent:
     def states_rule(self) -> bool:
         """True if it is a rule."""
         return self.said.label in (Label.RULE, Label.USER_RULE)
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was said or, where that is not known, first read."""
+        return self.rule.since or self.noted_at
+
+    @property
+    def points_to_last_rule(self) -> bool:
+        """True if it takes back the rule that was said last, without naming it."""
+        words = self.rule.text
+        return (
+            self.said.lifting >= RULE_POLICY.pointing_at
+            and len(words) <= RULE_POLICY.most_pointing_characters
+            and _PHRASES.points_to_last_rule.search(words) is not None
+        )
 
     def is_before(self, position: int) -> bool:
         """Tells whether its message stands before a position."""
@@ -205,6 +238,16 @@ class StandingRules:
     def taken_back_here(self) -> frozenset[str]:
         """The ids of the rules, also of those from elsewhere, that this conversation takes back."""
         return frozenset(lifting.rule.id for lifting in self.liftings)
+
+    @cached_property
+    def taken_back(self) -> tuple[StandingRule, ...]:
+        """The rules that this conversation takes back or replaces, and does not state again."""
+        in_force = self.all_in_force
+        return tuple(
+            lifting.rule
+            for lifting in self.liftings
+            if not _is_said_by(in_force, lifting.rule.text)
+        )
 
     @cached_property
     def lifted_beside(self) -> tuple[StandingRule, ...]:
@@ -347,8 +390,8 @@ class _RulesInOrder:
             alike = self._texts.with_earlier(number)
             if event.said.lifting >= RULE_POLICY.lifted_at:  # no likeness is over 1
                 alike_message = self._texts.with_text(event.message_text, number)
-                lifted = _lifted_by(event, np.maximum(alike, alike_message), is_standing)
-                if lifted is not None:
+                alike_either = np.maximum(alike, alike_message)
+                for lifted in self._lifted_by(event, alike_either, is_standing):
                     is_standing[lifted] = False
                     self._ended_at[lifted] = number
                     self._lifted.append(lifted)
@@ -358,25 +401,51 @@ class _RulesInOrder:
                 self._ended_at[:number][replaced] = number
                 self._ended_at[number] = _NEVER
 
+    def _lifted_by(
+        self, event: RuleEvent, alike: NDArray[np.float64], is_standing: NDArray[np.bool_]
+    ) -> list[int]:
+        """Returns the numbers of the rules that a sentence takes back.
 
-def _lifted_by(
-    event: RuleEvent, alike: NDArray[np.float64], is_standing: NDArray[np.bool_]
-) -> int | None:
-    """Returns the number of the rule that a sentence takes back; None if it takes none back.
+        These are the rule that is most like the sentence or its whole message, of equals the
+        newest, and all that say the same.
 
-    It is the rule that is most like the sentence or its whole message; of equals, the newest.
+        Args:
+            event: The sentence.
+            alike: How alike it is to each rule before it.
+            is_standing: Which of these stand.
+        """
+        standing = np.flatnonzero(is_standing)
+        if not len(standing):
+            return []
+        newest_first = standing[::-1]
+        best = int(newest_first[np.argmax(alike[newest_first])])
+        if alike[best] < RULE_POLICY.least_alike:
+            if not event.points_to_last_rule:
+                return []
+            best = int(newest_first[0])
+        elif event.said.lifting * alike[best] < RULE_POLICY.lifted_at:
+            return []
+        rule = self._events[best].rule
+        others = standing[standing != best].tolist()
+        same = [one for one in others if _goes_with(self._events[one].rule, rule, event.rule.text)]
+        return [best, *same]
 
-    Args:
-        event: The sentence.
-        alike: How alike it is to each rule before it.
-        is_standing: Which of these stand.
+
+def _goes_with(other: StandingRule, lifted: StandingRule, sentence: str) -> bool:
+    """Tells whether a sentence that takes a rule back takes another one back, too.
+
+    That is so where the other one says the same, perhaps for this conversation alone, or says it
+    for all of them, and the sentence speaks of both alike.
     """
-    standing = np.flatnonzero(is_standing & (alike >= RULE_POLICY.least_alike))
-    if not len(standing):
-        return None
-    newest_first = standing[::-1]
-    best = int(newest_first[np.argmax(alike[newest_first])])
-    return best if event.said.lifting * alike[best] >= RULE_POLICY.lifted_at else None
+    share = RULE_POLICY.same_share
+    says_the_same = share_said_by(other.text, lifted.text) >= share
+    if not says_the_same and other.holds_everywhere and not lifted.holds_everywhere:
+        says_the_same = share_said_by(lifted.text, other.text) >= share
+    if not says_the_same:
+        return False
+    if likeness(sentence, lifted.text) < RULE_POLICY.least_alike:  # it names neither
+        return True
+    return share_said_by(sentence, other.text, within=lifted.text) >= share
 
 
 def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> list[RuleEvent]:
@@ -403,7 +472,8 @@ def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
         return 0
     place = 0
     for number, event in enumerate(events, 1):
-        if event.rule.since is not None and event.rule.since <= rule.since:
+        # What is read at the same moment may be what takes the rule back.
+        if event.at is not None and event.at < rule.since:
             place = number
     return place
 
@@ -440,7 +510,10 @@ def rules_of(
     elsewhere: list[StandingRule] = []
     by_hand: list[StandingRule] = []
     lifted: set[str] = set()
+    noted_at: dict[str, datetime | None] = {}
     for record in records:
+        if record.conversation_id == conversation_id:
+            noted_at[record.id] = record.since
         # A sentence of this conversation takes effect where it stands.
         if record.lifted_at is not None and record.lifted_in != conversation_id:
             lifted.add(record.id)
@@ -451,7 +524,7 @@ def rules_of(
         elif record.holds_everywhere and record.conversation_id != conversation_id:
             elsewhere.append(stored_rule(record))
     return StandingRules(
-        events=tuple(events),
+        events=tuple(_with_time(event, noted_at) for event in events),
         elsewhere=tuple(elsewhere),
         by_hand=tuple(by_hand),
         given=tuple(
@@ -460,6 +533,14 @@ def rules_of(
         ),
         lifted_ids=frozenset(lifted),
     )
+
+
+def _with_time(event: RuleEvent, noted_at: Mapping[str, datetime | None]) -> RuleEvent:
+    """Returns a sentence with the time at which it was read, where its message tells none."""
+    at = noted_at.get(event.rule.id)
+    if at is None or event.rule.since is not None:
+        return event
+    return replace(event, noted_at=at)
 
 
 def stored_rule(record: RuleRecord) -> StandingRule:
@@ -529,6 +610,16 @@ def events_of(table: MessageTable, scope: Scope) -> tuple[RuleEvent, ...]:
     return read.events
 
 
+def speaks_of_rules(table: MessageTable, first: int) -> bool:
+    """Tells whether a message from a position on lays down a rule, or takes something back."""
+    by_position = table.readings.by_position
+    return any(
+        said.label in _ABOUT_RULES
+        for position in range(first, len(table))
+        for said in by_position.get(position, ())
+    )
+
+
 def _rule_in(message: OwnMessage, conversation_id: str, said: Said) -> StandingRule:
     """Returns the rule that a sentence states."""
     words = one_line(said.words_in(message.text))
@@ -562,7 +653,9 @@ def records_of(
     """Returns what is to be stored about the user's rules once a conversation was read.
 
     Its rules that hold everywhere are stored for other conversations. Those that hold everywhere
-    and were taken back in it are lifted, as long as it has the message that does so.
+    and were taken back in it are lifted, as long as it has the message that does so. Of what takes
+    a rule back without a time of its own, the time is stored: it must not take back what the user
+    lays down elsewhere later.
 
     Args:
         rules: The rules of the conversation.
@@ -581,6 +674,9 @@ def records_of(
     for rule in here.values():
         if rule.holds_everywhere and rule.id not in stored:
             stored[rule.id] = _record_of(replace(rule, since=rule.since or now))
+    for sentence in (lifting.sentence for lifting in rules.liftings):
+        if sentence.since is None and sentence.id not in stored:
+            stored[sentence.id] = _record_of_lifting(sentence, conversation_id, now)
     return tuple(stored.values())
 
 
@@ -616,6 +712,18 @@ def _record_of(rule: StandingRule) -> RuleRecord:
         digest=rule.digest,
         holds_everywhere=rule.holds_everywhere,
         made_by=rule.made_by,
+    )
+
+
+def _record_of_lifting(sentence: StandingRule, conversation_id: str, now: datetime) -> RuleRecord:
+    """Returns the record that tells when a sentence was read which takes a rule back."""
+    record = _record_of(replace(sentence, since=now, holds_everywhere=False))
+    return record.model_copy(
+        update={
+            "conversation_id": conversation_id,
+            "lifted_at": now,
+            "lifted_in": conversation_id,
+        }
     )
 
 

@@ -15,7 +15,6 @@ from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation
 from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.records import ENGLISH
-from langchain_ctxbudget.knowledge.standing_rules import RuleEvent
 from langchain_ctxbudget.messages import fold, is_user, time_of, word_count
 from langchain_ctxbudget.stores import Scope
 
@@ -66,8 +65,6 @@ class Work:
     """The model has failed on them before."""
     not_own: frozenset[str] = frozenset()
     """The ids of messages that others have said in the user's thread."""
-    rule_events: tuple[RuleEvent, ...] = ()
-    """What the user has said about rules in the whole conversation."""
     statements: tuple[records.LearnedFact, ...] = ()
     """What the user says of themselves in these messages, as it is learned without a model."""
     suspended: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
-from langchain_ctxbudget.layers.rules import no_longer_holding, said_by_rules
+from langchain_ctxbudget.layers.rules import changes_of_rules, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.report import JOINED
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
@@ -58,9 +58,9 @@ class RetrievalLayer(PromptLayer):
     def items(self, view: View, tokens: int) -> Chosen:
         """Returns those of the ranked texts that are worth their tokens, within the grant.
 
-        In front of them it tells which rules no longer hold, whatever room there is.
+        In front of them it tells which rules no longer hold, or hold newly, whatever room there is.
         """
-        notices = no_longer_holding(view)
+        notices = changes_of_rules(view)
         chosen = self._quoted(view, max(0, tokens - sum(part.tokens for part in notices)))
         if notices and chosen.fragments:
             section = chosen.fragments[0].section

@@ -5,11 +5,13 @@ out of its middle where the middle was. All others stand first in the
 stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
 rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
 
-A rule that was lifted by hand, or in another conversation, may still be said by its message. Then
-the background of the next turn says once that it no longer holds, so that the prompt only grows.
+A rule that no longer holds may still be said by the prompt: by its message, or by a line that stays
+until the next rebuild. Then the background of the next turn says once that it no longer holds, so
+that the prompt only grows. So it does of a rule that was laid down in another conversation since:
+it says it once, and from the next rebuild on the stable zone does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
@@ -23,10 +25,25 @@ HEADING = (
     "## Standing rules\n"
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
-NO_LONGER_HOLDS = "- No longer holds, as the user has taken it back: "
 NOTICE_SECTION = "## Standing rules\n"
 FIRST_VALUE = 1_000.0
 """The value of the first line, above that of any preference; each further line has 1 less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A way in which the rules in force differ from what a prompt states of them."""
+
+    words: str
+    """What stands in front of the rule."""
+    mark: str
+    """What the id of the line has in front of that of the rule."""
+
+
+ENDED = Change("- No longer holds, as the user has taken it back: ", "lifted ")
+ADDED = Change(
+    "- Also follow this rule, which the user has laid down in another conversation: ", "added "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +104,56 @@ def rules_of_window(
     in_force = list(rules.all_in_force)
     if history.record is not None:
         # What was said behind the cut stands in the part itself.
-        in_force = rules.in_force(until=max(history.record.begun, history.record.position))
+        until = max(history.record.begun, history.record.position)
+        in_force = [rule for rule in rules.in_force(until) if rule not in rules.taken_back]
     missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
     still_said = [rule for rule in rules.lifted_beside if _is_said(rule, history.groups)]
     return replace(
         _fitting(missing, count, limit_tokens),
-        no_longer=tuple(_notice(rule, count) for rule in still_said),
+        no_longer=tuple(_notice(ENDED, rule, count) for rule in still_said),
     )
 
 
-def no_longer_holding(view: View) -> tuple[Fragment, ...]:
-    """Returns lines that tell which rules no longer hold, although the prompt states them.
+def changes_of_rules(view: View) -> tuple[Fragment, ...]:
+    """Returns lines that tell how the rules in force differ from what the prompt states of them.
 
-    What an earlier background of the prompt tells is not told again.
+    Rules that no longer hold come first, then those from elsewhere that it does not say yet. What
+    an earlier background of the prompt tells is not told again.
     """
-    told: set[str] = set()
-    for background in view.history.backgrounds.values():
-        told.update(part.id for part in background.fragments)
-    notices = [
-        _notice(rule, view.counter.count_text)
-        for rule in view.known.rules.lifted_beside
-        if _is_stated(rule, view)
-    ]
-    return tuple(notice for notice in notices if notice.id not in told)
+    count = view.counter.count_text
+    rules = view.known.rules
+    shown = shown_rules(view)
+    lines_shown = {line.id for line in shown.fragments}
+    ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
+    ended += [rule for rule in rules.taken_back if rule.id in lines_shown or _is_noted(rule, view)]
+    known = lines_shown.union(line.id for line in shown.left_out)
+    added = [rule for rule in rules.all_in_force if rule.position is None and rule.id not in known]
+    told = _told_before(view)
+    notices = [_notice(ENDED, rule, count) for rule in ended]
+    notices += _ended_since(told.values(), rules, count)
+    notices += [_notice(ADDED, rule, count) for rule in added]
+    by_id = {notice.id: notice for notice in notices}
+    return tuple(notice for notice in by_id.values() if notice.id not in told)
+
+
+def _told_before(view: View) -> dict[str, Fragment]:
+    """Returns what the earlier backgrounds of the prompt tell, by id."""
+    return {
+        part.id: part
+        for background in view.history.backgrounds.values()
+        for part in background.fragments
+    }
+
+
+def _ended_since(
+    told: Iterable[Fragment], rules: StandingRules, count: Count
+) -> Iterator[Fragment]:
+    """Yields lines on the rules that no longer hold, of those told as rules from elsewhere."""
+    ids_in_force = {rule.id for rule in rules.all_in_force}
+    for part in told:
+        rule_id = part.id.removeprefix(ADDED.mark)
+        if part.id.startswith(ADDED.mark) and rule_id not in ids_in_force:
+            yield _notice_of_line(ENDED, rule_id, part.text.removeprefix(ADDED.words), count)
 
 
 def _is_stated(rule: StandingRule, view: View) -> bool:
@@ -275,12 +319,16 @@ def rule_line(rule: StandingRule) -> str:
     return f'- "{text}"{day}\n'
 
 
-def _notice(rule: StandingRule, count: Count) -> Fragment:
-    """Returns the line that tells that a rule no longer holds."""
-    line = NO_LONGER_HOLDS + rule_line(rule).removeprefix("- ")
+def _notice(change: Change, rule: StandingRule, count: Count) -> Fragment:
+    """Returns the line that tells that a rule no longer holds, or that it does from now on."""
+    return _notice_of_line(change, rule.id, rule_line(rule).removeprefix("- "), count)
+
+
+def _notice_of_line(change: Change, rule_id: str, rule: str, count: Count) -> Fragment:
+    line = change.words + rule
     return Fragment(
         layer=Layer.RETRIEVAL,
-        id=f"lifted {rule.id}",
+        id=change.mark + rule_id,
         text=line,
         tokens=count(line),
         reason=Reason.STANDING_RULE,

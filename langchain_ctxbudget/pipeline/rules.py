@@ -104,6 +104,7 @@ class ConversationRules:
         """Returns all that is known of the conversation's rules."""
         workspace = self.workspace
         scope = self.scope
+        yield from workspace.workers.learning.catch_up_with_rules(scope.user_id)
         knowledge = yield from known.read(workspace.store, scope.user_id)
         not_own = yield from stores.guests.read(workspace.store, scope)
         saved = yield from saved_settings(workspace, scope.user_id, None)

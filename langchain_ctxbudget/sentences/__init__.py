@@ -1,6 +1,6 @@
 """What the sentences of a user's messages are, and which are about the same thing. Pure."""
 
-from langchain_ctxbudget.sentences.likeness import ComparedTexts, likeness
+from langchain_ctxbudget.sentences.likeness import ComparedTexts, likeness, share_said_by
 from langchain_ctxbudget.sentences.reader import Label
 from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
 from langchain_ctxbudget.sentences.wording import Wording, score_of_wording
@@ -14,5 +14,6 @@ __all__ = [
     "read",
     "reader_version",
     "score_of_wording",
+    "share_said_by",
     "statement_certainties",
 ]

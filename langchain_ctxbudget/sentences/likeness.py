@@ -5,6 +5,7 @@ language. Those that are rare in the reader's data count most, and common words 
 """
 
 from collections.abc import Sequence
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,31 @@ def likeness(first: str, second: str) -> float:
     places[places == len(other_buckets)] = 0
     in_both = other_buckets[places] == buckets
     return float(weights[in_both] @ other_weights[places[in_both]])
+
+
+def share_said_by(text: str, other: str, *, within: str | None = None) -> float:
+    """Returns how much of what a text says another one says, too, from 0 to 1.
+
+    Marks such as commas do not count.
+
+    Args:
+        text: The text.
+        other: The other one.
+        within: Of the text, only what this third one says, too, counts; None for all of it.
+    """
+    buckets, weights = _runs(_without_marks(text))
+    if within is not None:
+        is_within = np.isin(buckets, _runs(_without_marks(within))[0])
+        buckets = buckets[is_within]
+        weights = weights[is_within]
+    in_both = np.isin(buckets, _runs(_without_marks(other))[0])
+    all_of_it = float(weights @ weights)
+    return float(weights[in_both] @ weights[in_both]) / max(all_of_it, SMALLEST_LENGTH)
+
+
+def _without_marks(text: str) -> str:
+    """Returns the words of a text, without punctuation and symbols."""
+    return "".join(" " if category(character)[0] in "PS" else character for character in text)
 
 
 @cached_until_forgotten(1_024)

@@ -407,6 +407,22 @@ def test_a_lifting_leaves_the_stable_zone_until_the_next_rebuild(
     assert not any(in_zone[changed:])
 
 
+def test_the_next_prompt_says_that_a_rule_of_its_zone_no_longer_holds(
+    after_lifting: list[AssembledContext],
+) -> None:
+    prompt = after_lifting[1]
+
+    assert NO_PUSH in zone_of(prompt)
+    assert NO_LONGER in prompt.messages[-1].text
+
+
+def test_a_rule_of_the_zone_is_taken_back_once(after_lifting: list[AssembledContext]) -> None:
+    with_rule = [prompt for prompt in after_lifting[1:] if NO_PUSH in zone_of(prompt)]
+
+    assert len(with_rule) > 1
+    assert {sent(prompt).count(NO_LONGER) for prompt in with_rule} == {1}
+
+
 def test_a_rule_that_is_lifted_by_hand_goes_at_once(stated: Talk) -> None:
     [rule] = stated.chat.rules()
     stated.chat.lift_rule(rule.id)
@@ -660,6 +676,87 @@ def test_a_rule_that_holds_everywhere_is_listed(everywhere: Talk) -> None:
     assert rule.text == NO_EMOJIS
     assert rule.day == DAY
     assert rule.conversation_id == "c1"
+
+
+@pytest.fixture
+def opened(learning: ContextPipeline, clock: Clock) -> tuple[Talk, Talk]:
+    """Two open conversations; in the first one a rule that holds everywhere was just stated."""
+    first = Talk(learning.conversation("c1", user_id="ada"), clock)
+    second = other(first)
+    second.go_on(2)
+    first.say(NO_EMOJIS)
+    return first, second
+
+
+def test_a_rule_reaches_an_open_conversation_at_its_next_turn(opened: tuple[Talk, Talk]) -> None:
+    _, second = opened
+
+    assert NO_EMOJIS in second.say("Hello.").messages[-1].text
+
+
+def test_a_prompt_with_a_rule_from_elsewhere_only_grows(opened: tuple[Talk, Talk]) -> None:
+    _, second = opened
+    second.go_on(2)
+
+    assert [prompt.report.stability.mode for prompt in second.prompts[1:]] == ["extended"] * 3
+    assert sent(second.prompts[-1]).count(NO_EMOJIS) == 1
+
+
+def test_a_rule_from_elsewhere_stands_in_the_zone_from_the_next_rebuild(
+    opened: tuple[Talk, Talk],
+) -> None:
+    _, second = opened
+    second.go_on(1)
+    prompt = second.much_later()
+
+    assert line_of(NO_EMOJIS) in zone_of(prompt)
+    assert sent(prompt).count(NO_EMOJIS) == 1
+
+
+def test_a_rule_is_listed_in_every_conversation_at_once(opened: tuple[Talk, Talk]) -> None:
+    first, second = opened
+
+    assert texts_of(second.chat) == [NO_EMOJIS]
+    assert texts_of(other(first, "c3").chat) == [NO_EMOJIS]
+
+
+def test_a_rule_that_is_taken_back_is_lifted_everywhere_at_once(opened: tuple[Talk, Talk]) -> None:
+    first, second = opened
+    first.say(EMOJIS_AGAIN)
+
+    assert [one.chat.rules() for one in (first, second, other(first, "c3"))] == [[], [], []]
+
+
+def test_a_prompt_says_that_a_rule_from_elsewhere_no_longer_holds(
+    opened: tuple[Talk, Talk],
+) -> None:
+    first, second = opened
+    second.say("Hello.")
+    first.say(EMOJIS_AGAIN)
+    prompt = second.say("Hello again.")
+
+    assert NO_EMOJIS in second.prompts[-2].messages[-1].text
+    assert f'{NO_LONGER_HOLDS}"{NO_EMOJIS}"' in prompt.messages[-1].text
+
+
+def test_a_rule_that_was_taken_back_stays_so_in_another_process(
+    opened: tuple[Talk, Talk], clock: Clock, store: InMemoryStore
+) -> None:
+    first, _ = opened
+    first.say(EMOJIS_AGAIN)
+    first.chat.pipeline.close()
+    with pipeline_over(clock, store, learn="rules") as later:
+        chats = [later.conversation(name, user_id="ada") for name in ("c1", "c2", "c3")]
+
+        assert [chat.rules() for chat in chats] == [[], [], []]
+
+
+def test_a_rule_laid_down_again_elsewhere_holds_everywhere(opened: tuple[Talk, Talk]) -> None:
+    first, second = opened
+    first.say(EMOJIS_AGAIN)
+    second.say(NO_EMOJIS)
+
+    assert [texts_of(one.chat) for one in (first, second)] == [[NO_EMOJIS], [NO_EMOJIS]]
 
 
 def test_a_rule_is_lifted_from_another_conversation(everywhere: Talk) -> None:

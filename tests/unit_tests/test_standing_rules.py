@@ -1,6 +1,6 @@
 """Which rules are in force, by what the user has said, and by hand."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -111,6 +111,80 @@ def test_a_sure_rule_counts_beside_many_doubtful_ones() -> None:
     assert texts_of(found)[0] == NO_PUSH
 
 
+NO_EMOJI = "No emoji, please."
+NO_EMOJI_ANYWHERE = "No emoji in any chat."
+EMOJI_AGAIN = "You can use emoji again."
+
+
+def test_a_lifting_takes_back_every_rule_that_says_the_same() -> None:
+    found = rules(
+        stated(NO_EMOJI, 1),
+        stated(NO_EMOJI_ANYWHERE, 3, everywhere=True),
+        taken_back(EMOJI_AGAIN, 5),
+    )
+
+    assert texts_of(found) == []
+
+
+def test_a_lifting_takes_back_the_wider_rule_that_says_the_same() -> None:
+    wide = record(text="From now on, in every chat: answer in French.")
+    narrow = "Answer in French, please."
+    found = rules(stated(narrow, 1), taken_back("No need to answer in French.", 3), records=(wide,))
+
+    assert texts_of(found) == []
+
+
+@pytest.mark.parametrize(
+    ("lifted", "other", "lifting"),
+    [
+        (NO_PUSH, "Run the tests before you push to main.", PUSH_AGAIN),
+        (NO_PUSH, "Never push.", PUSH_AGAIN),
+        (NO_EMOJI_ANYWHERE, "No emoji in commit messages.", EMOJI_AGAIN),
+    ],
+    ids=["another rule of the same thing", "a rule of more", "a rule of a part"],
+)
+def test_a_lifting_leaves_rules_that_say_something_else(
+    lifted: str, other: str, lifting: str
+) -> None:
+    found = rules(stated(other, 1), stated(lifted, 3), taken_back(lifting, 5))
+
+    assert texts_of(found) == [other]
+
+
+@pytest.mark.parametrize("lifting", ["I take that rule back.", "Diese Regel nehme ich zurück."])
+def test_a_lifting_that_names_nothing_takes_back_the_last_rule(lifting: str) -> None:
+    found = rules(stated(BULLETS, 1), stated(NO_PUSH, 3), taken_back(lifting, 5))
+
+    assert texts_of(found) == [BULLETS]
+
+
+@pytest.mark.parametrize(
+    ("lifting", "certainty"),
+    [("Drop this rule about the fonts.", 0.9), ("I take that rule back.", 0.3)],
+    ids=["names something else", "is doubtful"],
+)
+def test_a_lifting_of_an_unknown_rule_takes_nothing_back(lifting: str, certainty: float) -> None:
+    found = rules(stated(NO_PUSH, 1), taken_back(lifting, 3, certainty))
+
+    assert texts_of(found) == [NO_PUSH]
+
+
+def test_a_rule_laid_down_elsewhere_after_a_lifting_holds() -> None:
+    events = (stated(NO_PUSH, 1), taken_back(PUSH_AGAIN, 3))
+    kept = records_of(rules(*events), (), "c1", NOW)
+    later = record(since=NOW + timedelta(minutes=1))
+
+    assert texts_of(rules(*events, records=(*kept, later))) == [NO_PUSH]
+
+
+def test_a_rule_laid_down_elsewhere_before_a_lifting_stays_lifted() -> None:
+    earlier = record(since=NOW - timedelta(minutes=1))
+    lifting = taken_back(PUSH_AGAIN, 1)
+    kept = records_of(rules(lifting, records=(earlier,)), (earlier,), "c1", NOW)
+
+    assert texts_of(rules(lifting, records=kept)) == []
+
+
 def test_a_lifting_of_nothing_takes_nothing_back() -> None:
     found = rules(stated(NO_PUSH, 1), taken_back("You may use emojis again.", 3))
 
@@ -207,17 +281,18 @@ def test_rules_that_hold_everywhere_are_stored(everywhere: bool, stored: list[st
     assert [one.id for one in records_of(found, (), "c1", NOW)] == stored
 
 
-def test_a_rule_that_was_taken_back_where_it_was_said_is_no_longer_stored() -> None:
+def test_of_a_rule_that_was_taken_back_where_it_was_said_the_lifting_is_stored() -> None:
     stored = record(id="rule/1", conversation_id="c1")
     found = rules(stated(NO_PUSH, 1, everywhere=True), taken_back(PUSH_AGAIN, 3), records=(stored,))
 
-    assert records_of(found, (stored,), "c1", NOW) == ()
+    assert [one.id for one in records_of(found, (stored,), "c1", NOW)] == ["rule/3"]
 
 
 def test_a_rule_that_was_taken_back_elsewhere_is_lifted() -> None:
     found = rules(taken_back(PUSH_AGAIN, 1), records=(record(),))
 
-    assert [one.lifted_at for one in records_of(found, (record(),), "c1", NOW)] == [NOW]
+    [rule, _] = records_of(found, (record(),), "c1", NOW)
+    assert (rule.id, rule.lifted_at) == ("rule/9", NOW)
 
 
 SENTENCES = st.lists(
