@@ -20,7 +20,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph
+from langchain_ctxbudget import ContextPipeline, build_context_graph, build_remember_node
 
 
 class Question(TypedDict):
@@ -60,9 +60,11 @@ def main() -> None:
     graph = StateGraph(State, input_schema=Question)
     graph.add_node("context", build_context_graph(pipeline, report="numbers"))
     graph.add_node("model", call_model)
+    graph.add_node("remember", build_remember_node(pipeline))
     graph.add_edge(START, "context")
     graph.add_edge("context", "model")
-    graph.add_edge("model", END)
+    graph.add_edge("model", "remember")
+    graph.add_edge("remember", END)
     agent = graph.compile(checkpointer=InMemorySaver())
 
     config: RunnableConfig = {"configurable": {"thread_id": "garden", "user_id": "ada"}}

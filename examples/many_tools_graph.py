@@ -22,7 +22,12 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph, create_tool_search
+from langchain_ctxbudget import (
+    ContextPipeline,
+    build_context_graph,
+    build_remember_node,
+    create_tool_search,
+)
 
 VERBS = {
     "files": ["read", "write", "move", "delete", "compare", "compress", "search", "rename"],
@@ -99,9 +104,10 @@ def make_agent(
     graph.add_node("context", build_context_graph(pipeline, tools=tools))
     graph.add_node("model", call_model)
     graph.add_node("tools", tool_node)
+    graph.add_node("remember", build_remember_node(pipeline))
     graph.add_edge(START, "context")
     graph.add_edge("context", "model")
-    graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: END})
+    graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "remember"})
     graph.add_edge("tools", "context")
     return graph.compile(checkpointer=InMemorySaver())
 

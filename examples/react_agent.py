@@ -30,13 +30,18 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
+from langchain_ctxbudget import (
+    ContextPipeline,
+    build_context_graph,
+    build_remember_node,
+    create_recall_tool,
+)
 
 BUDGET_TOKENS = 4_000
 SHOWN = 56
@@ -144,7 +149,7 @@ def called(name: str, *arguments: dict[str, Any]) -> AIMessage:
 def make_agent(
     pipeline: ContextPipeline, watch: Callable[[State], None]
 ) -> CompiledStateGraph[State, None, Question, State]:
-    """Context, model, tools, and back to context.
+    """Context, model, tools, and back to context; what was said is stored as the turn ends.
 
     Every call of the model gets a prompt that fits.
     """
@@ -159,9 +164,10 @@ def make_agent(
     graph.add_node("context", build_context_graph(pipeline, tools=tools, report="numbers"))
     graph.add_node("model", call_model)
     graph.add_node("tools", ToolNode(tools))
+    graph.add_node("remember", build_remember_node(pipeline))
     graph.add_edge(START, "context")
     graph.add_edge("context", "model")
-    graph.add_conditional_edges("model", tools_condition)
+    graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "remember"})
     graph.add_edge("tools", "context")
     return graph.compile(checkpointer=InMemorySaver())
 

@@ -26,7 +26,12 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
+from langchain_ctxbudget import (
+    ContextPipeline,
+    build_context_graph,
+    build_remember_node,
+    create_recall_tool,
+)
 
 BUDGET_TOKENS = 3_000
 WANTED = "photos/7100.jpg"
@@ -101,7 +106,7 @@ class State(Question):
 def make_agent(
     pipeline: ContextPipeline, model: BaseChatModel
 ) -> CompiledStateGraph[State, None, Question, State]:
-    """Context, model, tools, and back to context.
+    """Context, model, tools, and back to context; what was said is stored as the turn ends.
 
     Every call of the model gets a prompt that fits.
     """
@@ -116,9 +121,10 @@ def make_agent(
     graph.add_node("context", build_context_graph(pipeline, tools=tools, report="numbers"))
     graph.add_node("model", call_model)
     graph.add_node("tools", ToolNode(tools))
+    graph.add_node("remember", build_remember_node(pipeline))
     graph.add_edge(START, "context")
     graph.add_edge("context", "model")
-    graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: END})
+    graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "remember"})
     graph.add_edge("tools", "context")
     return graph.compile(checkpointer=InMemorySaver())
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.integrations.graph import build_context_graph
     from langchain_ctxbudget.integrations.memory import BudgetedMemory
     from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+    from langchain_ctxbudget.integrations.remembering import build_remember_node
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
     from langchain_ctxbudget.integrations.tools import create_recall_tool, create_tool_search
     from langchain_ctxbudget.pipeline import ContextPipeline, CostForecast, SweepResult
@@ -48,6 +49,7 @@ __all__ = [
     "TokenCounter",
     "__version__",
     "build_context_graph",
+    "build_remember_node",
     "create_recall_tool",
     "create_tool_search",
 ]
@@ -83,6 +85,7 @@ _HOMES = {
     "TiktokenCounter": "tokens.counters",
     "TokenCounter": "tokens.counters",
     "build_context_graph": "integrations.graph",
+    "build_remember_node": "integrations.remembering",
     "create_recall_tool": "integrations.tools",
     "create_tool_search": "integrations.tools",
 }

@@ -30,14 +30,19 @@ from langchain_core.messages import (
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.pregel import Pregel
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
+from langchain_ctxbudget import (
+    ContextPipeline,
+    build_context_graph,
+    build_remember_node,
+    create_recall_tool,
+)
 
 
 def make_model() -> BaseChatModel | None:
@@ -117,9 +122,10 @@ builder = StateGraph(State, input_schema=Question)
 builder.add_node("context", build_context_graph(pipeline, tools=tools, default_user=USER))
 builder.add_node("model", call_model)
 builder.add_node("tools", ToolNode(tools))
+builder.add_node("remember", build_remember_node(pipeline, default_user=USER))
 builder.add_edge(START, "context")
 builder.add_edge("context", "model")
-builder.add_conditional_edges("model", tools_condition)
+builder.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "remember"})
 builder.add_edge("tools", "context")
 agent = builder.compile()
 

@@ -39,6 +39,7 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
     state_update,
 )
+from langchain_ctxbudget.integrations.remembering import store_turn
 from langchain_ctxbudget.integrations.told import metadata_on_runs, tell_stream
 from langchain_ctxbudget.integrations.tool_calls import (
     ReachableTools,
@@ -54,8 +55,6 @@ from langchain_ctxbudget.pipeline import (
     Prompter,
     Run,
     Session,
-    StoredConversation,
-    is_task,
     require_default_user,
     run_of,
 )
@@ -296,13 +295,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
 
     def _store_turn(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
         run, engine = self._run(get_config(), runtime, state)
-        if run.scope.is_kept:
-            messages = convert_to_messages(state["messages"])
-            task = is_task(get_config())
-            stored = StoredConversation(engine.workspace, run.scope)
-            yield from stored.copy_state(messages, thread_id=run.thread, task=task)
-        else:
-            engine.workspace.open_conversations.drop(run.scope)
+        yield from store_turn(engine, run, state["messages"], get_config())
 
     def _run(
         self, config: RunnableConfig, runtime: object, state: Mapping[str, Any]

@@ -27,6 +27,7 @@ from langchain_ctxbudget import (
     KnowledgeBase,
     LocalEmbeddings,
     build_context_graph,
+    build_remember_node,
     create_recall_tool,
 )
 from langchain_ctxbudget.demo import demo_messages
@@ -227,11 +228,14 @@ def runnables(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     middleware = ContextBudgetMiddleware(pipeline, recall_tool=False, report="texts")
     agent: Any = create_agent(FakeListChatModel(responses=["Fine."]), middleware=[middleware])
     state = {"messages": [*demo_messages(), HumanMessage("And now?", id="q")]}
+    answered = {"messages": [*state["messages"], AIMessage("Now.", id="a")]}
     return [
         do(pipeline.as_runnable(), "invoke", "Which colour has my bike?", CONFIG),
         do(retriever, "invoke", "What do the labels cost?"),
         do(create_recall_tool(pipeline), "invoke", {"query": "labels"}, CONFIG),
         do(graph, "invoke", state, CONFIG)["llm_input_messages"],
+        do(build_remember_node(pipeline), "invoke", answered, CONFIG),
+        [message.text for message in pipeline.get_messages(**IDS)],
         do(LocalEmbeddings(), "embed_documents", ["The bike is blue."]),
         do(LocalEmbeddings(), "embed_query", "Which colour has it?"),
         do(agent, "invoke", state, CONFIG)["ctxbudget_report"] | {"timings_ms": {}},

@@ -19,6 +19,7 @@ from langchain_ctxbudget import (
     BudgetedChatMessageHistory,
     ContextPipeline,
     build_context_graph,
+    build_remember_node,
     create_recall_tool,
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
@@ -248,6 +249,12 @@ class World:
             settings, user_id=self.user, persona_id=self.one_of(*PERSONAS)
         )
 
+    def remember(self) -> object:
+        node = build_remember_node(self.pipeline, default_user=self.one_of(None, "zoex"))
+        state = self.state()
+        state["messages"].append(AIMessage(f"{mark(self.user)} answered."))
+        return node.invoke(state, self.config)
+
     def recall(self) -> object:
         recall = create_recall_tool(self.pipeline, default_user=self.one_of(None, "zoex"))
         foreign = f"{mark(self.rng.choice(USERS))} river"
@@ -338,6 +345,7 @@ OPERATIONS: dict[str, Way] = {
     "graph": lambda it: build_context_graph(it.pipeline, default_user="zoex").invoke(
         it.state(), it.config
     ),
+    "remember": World.remember,
     "as_runnable": lambda it: it.pipeline.as_runnable(default_user="zoex").invoke(
         it.one_of(f"{mark(it.user)} {QUESTION}", it.state()), it.config
     ),
@@ -573,6 +581,15 @@ def test_a_graph_in_a_run_without_a_user_is_an_error(configurable: dict[str, Any
     graph = build_context_graph(ContextPipeline(store=store))
     with pytest.raises(MissingScopeError):
         graph.invoke({"messages": [("human", "hello")]}, {"configurable": configurable})
+    assert store.search(()) == []
+
+
+@pytest.mark.parametrize("configurable", RUNS, ids=str)
+def test_nothing_is_remembered_of_a_run_without_a_user(configurable: dict[str, Any]) -> None:
+    store = InMemoryStore()
+    node = build_remember_node(ContextPipeline(store=store))
+    with pytest.raises(MissingScopeError):
+        node.invoke({"messages": [HumanMessage("hello")]}, {"configurable": configurable})
     assert store.search(()) == []
 
 

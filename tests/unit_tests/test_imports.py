@@ -37,6 +37,7 @@ PUBLIC = [
     "TokenCounter",
     "__version__",
     "build_context_graph",
+    "build_remember_node",
     "create_recall_tool",
     "create_tool_search",
 ]
