@@ -288,7 +288,7 @@ class DashboardService:
         return scope, table
 
     async def _read(self, scope: Scope) -> MessageTable:
-        workspace = self._pipeline.engine.workspace
+        workspace = self._pipeline.engine.where_kept().workspace
         stored = StoredConversation(workspace, scope)
 
         def read(conversation: OpenConversation) -> Flow[MessageTable]:
@@ -347,7 +347,7 @@ class DashboardService:
 
         It has the system prompt and the tools of the conversation's last call, as far as known.
         """
-        engine = self._pipeline.engine
+        engine = self._pipeline.engine.where_kept()
         last = await adrive(last_call(engine.workspace, scope))
         if last.model not in ("", engine.target.model_name):
             engine = engine.for_model(last.model)

@@ -16,6 +16,7 @@ from langchain_ctxbudget.pipeline.prompter import Prompter
 from langchain_ctxbudget.pipeline.rules import ConversationRules
 from langchain_ctxbudget.pipeline.stored import ConversationStatus, StoredConversation
 from langchain_ctxbudget.pipeline.tool_search import found_tools
+from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
@@ -44,15 +45,34 @@ class Chat:
     """
 
     def __init__(self, pipeline: "ContextPipeline", conversation_id: str, *, user_id: str) -> None:
-        scope = stores.Scope(user_id, conversation_id)
         self.pipeline = pipeline
         self.conversation_id = conversation_id
         self.user_id = user_id
-        self._scope = scope
-        self._workspace = pipeline.engine.workspace
-        self._stored = StoredConversation(self._workspace, scope)
-        self._prompter = Prompter(pipeline.engine, scope)
-        self._rules = ConversationRules(self._workspace, scope)
+        self._scope = stores.Scope(user_id, conversation_id)
+
+    # An agent's first run may bring the store along in which its conversations are, so these are
+    # looked up for each call.
+
+    @property
+    def _workspace(self) -> Workspace:
+        return self.pipeline.engine.where_kept().workspace
+
+    @property
+    def _stored(self) -> StoredConversation:
+        return StoredConversation(self._workspace, self._scope)
+
+    @property
+    def _prompter(self) -> Prompter:
+        return Prompter(self.pipeline.engine.where_kept(), self._scope)
+
+    @property
+    def _everywhere(self) -> StoredConversation:
+        """The conversation in every store of the pipeline and of its runs."""
+        return StoredConversation(self.pipeline.engine.workspace, self._scope)
+
+    @property
+    def _rules(self) -> ConversationRules:
+        return ConversationRules(self._workspace, self._scope)
 
     def __repr__(self) -> str:
         """Names the conversation, and its messages where it is open in this process."""
@@ -378,11 +398,11 @@ class Chat:
 
     def clear(self) -> None:
         """Deletes the conversation and everything that was derived from it."""
-        drive(self._stored.clear())
+        drive(self._everywhere.clear())
 
     async def aclear(self) -> None:
         """Deletes the conversation; the async form of `clear`."""
-        await adrive(self._stored.clear())
+        await adrive(self._everywhere.clear())
 
     def last_report(self) -> ContextReport | None:
         """Returns the report of the last prompt in this process; None where there was none."""

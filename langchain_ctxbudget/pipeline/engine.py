@@ -48,7 +48,13 @@ class Engine:
 
     def over_store(self, store: BaseStore | None) -> "Engine":
         """Returns the same over the store that a run brought along; None is the engine's own."""
-        workspace = self.workspace.over_store(store)
+        return self._over(self.workspace.over_store(store))
+
+    def where_kept(self) -> "Engine":
+        """Returns the same over the store in which the conversations are; see `Workspace`."""
+        return self._over(self.workspace.where_kept())
+
+    def _over(self, workspace: Workspace) -> "Engine":
         if workspace is self.workspace:
             return self
         return self._of_runs.find(id(workspace), lambda: self._same(workspace, self.target))

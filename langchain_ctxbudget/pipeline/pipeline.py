@@ -93,7 +93,8 @@ class ContextPipeline:
             system_prompt: sent verbatim with every prompt, never cut.
             model: the target model or its name: tokenizer, window, output reserve; default:
                 o200k_base, no window.
-            store: any LangGraph store; default: a private one in memory.
+            store: any LangGraph store; default: that of the agent or graph in which the pipeline
+                runs, where it was compiled with one, else a private one in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are
                 installed.
             token_counter: counts tokens; default: the model's.
@@ -134,10 +135,6 @@ class ContextPipeline:
         )
         self._workspace.encoder_for(self.settings)  # raises where it is not installed
         self.engine = Engine(self._workspace, target, system_prompt, reranker)
-        self.knowledge = UserKnowledge(self._workspace.workers.learning)
-        self.usage = UsageBook(
-            self._workspace.workers.bookkeeping, self.settings, target.model_name
-        )
 
     def __repr__(self) -> str:
         """Names the budget, the model and the store."""
@@ -145,7 +142,7 @@ class ContextPipeline:
         model_name = self.engine.target.model_name
         if model_name:
             parts.append(f"model={model_name!r}")
-        parts.append(f"store={self._workspace.store_name}")
+        parts.append(f"store={self._kept.store_name}")
         return f"ContextPipeline({', '.join(parts)})"
 
     @property
@@ -155,13 +152,34 @@ class ContextPipeline:
 
     @property
     def store(self) -> BaseStore:
-        """The store that conversations are kept in."""
-        return self._workspace.store
+        """The store that conversations are kept in.
+
+        For a pipeline without one, that is the store of the agent or graph it ran in, if there is
+        one.
+        """
+        return self._kept.store
+
+    @property
+    def _kept(self) -> Workspace:
+        """The workspace over that store."""
+        return self._workspace.where_kept()
 
     @property
     def embeddings(self) -> Embeddings | None:
         """The embeddings of retrieval; None where none were given and none are installed."""
         return self._workspace.embeddings
+
+    @property
+    def knowledge(self) -> UserKnowledge:
+        """What is known about users."""
+        return UserKnowledge(self._kept.workers.learning)
+
+    @property
+    def usage(self) -> UsageBook:
+        """The tokens and costs of users, and what is left of limits."""
+        return UsageBook(
+            self._kept.workers.bookkeeping, self.settings, self.engine.target.model_name
+        )
 
     @cached_property
     def snapshots(self) -> "SnapshotBook":
@@ -170,7 +188,7 @@ class ContextPipeline:
             SnapshotBook,
         )
 
-        return SnapshotBook(lambda: self._workspace.store)
+        return SnapshotBook(lambda: self.store)
 
     # Prompts
 
@@ -474,11 +492,11 @@ class ContextPipeline:
 
     def list_conversations(self, *, user_id: str) -> list[str]:
         """Returns the ids of a user's conversations, sorted."""
-        return drive(users.conversation_ids(self._workspace, user_id))
+        return drive(users.conversation_ids(self._kept, user_id))
 
     async def alist_conversations(self, *, user_id: str) -> list[str]:
         """Returns the ids of a user's conversations; the async form of `list_conversations`."""
-        return await adrive(users.conversation_ids(self._workspace, user_id))
+        return await adrive(users.conversation_ids(self._kept, user_id))
 
     def edit_message(
         self,
@@ -664,7 +682,7 @@ class ContextPipeline:
 
         `Chat.add` takes messages one by one, and `Chat.fork` returns a conversation.
         """
-        return StoredConversation(self._workspace, stores.Scope(user_id, conversation_id))
+        return StoredConversation(self._kept, stores.Scope(user_id, conversation_id))
 
     # Threads of several users
 
@@ -712,11 +730,11 @@ class ContextPipeline:
         "knowledge/facts", "settings"), the `conversation_id` where it is of one, its `value` and
         times. Messages are in order, as `messages_from_dict` reads them.
         """
-        return drive(users.export(self._workspace, user_id))
+        return drive(users.export(self._kept, user_id))
 
     async def aexport_user(self, *, user_id: str) -> list[str]:
         """Returns all that is stored of a user; the async form of `export_user`."""
-        return await adrive(users.export(self._workspace, user_id))
+        return await adrive(users.export(self._kept, user_id))
 
     def erase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user, and all that was derived from them.
@@ -800,24 +818,24 @@ class ContextPipeline:
             user_id: the user.
             persona_id: the persona; default: the settings are the user's.
         """
-        drive(users.save_settings(self._workspace, settings, user_id, persona_id))
+        drive(users.save_settings(self._kept, settings, user_id, persona_id))
 
     async def asave_settings(
         self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None
     ) -> None:
         """Saves the settings of a user or a persona; the async form of `save_settings`."""
-        await adrive(users.save_settings(self._workspace, settings, user_id, persona_id))
+        await adrive(users.save_settings(self._kept, settings, user_id, persona_id))
 
     def get_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
         """Returns the settings saved for a user, or for a persona of theirs.
 
         Empty if there are none.
         """
-        return drive(users.saved_settings(self._workspace, user_id, persona_id))
+        return drive(users.saved_settings(self._kept, user_id, persona_id))
 
     async def aget_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
         """Returns the settings saved for a user or a persona; the async form of `get_settings`."""
-        return await adrive(users.saved_settings(self._workspace, user_id, persona_id))
+        return await adrive(users.saved_settings(self._kept, user_id, persona_id))
 
     # Background work
 

@@ -165,6 +165,18 @@ class Workspace:
         """Returns the workspaces over the stores that runs brought along."""
         return self._of_runs.all()
 
+    def where_kept(self) -> "Workspace":
+        """Returns the workspace over the store in which the conversations are.
+
+        A pipeline that was given no store, and whose own one is empty, has its conversations in
+        the store that its runs have brought along, where that is one.
+        """
+        of_runs = self.of_runs()
+        is_unused = isinstance(self._store, stores.PrivateStore) and self._store.is_empty()
+        if is_unused and len(of_runs) == 1:
+            return of_runs[0]
+        return self
+
     def close(self) -> None:
         """Writes everything that is pending and ends the background work.
 

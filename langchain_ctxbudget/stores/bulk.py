@@ -38,6 +38,10 @@ _log = logging.getLogger(__name__)
 class PrivateStore(InMemoryStore):
     """LangGraph's store in memory, of a pipeline that was given none."""
 
+    def is_empty(self) -> bool:
+        """Returns whether nothing is stored."""
+        return not any(self._data.values())  # LangGraph keeps namespaces that were only read
+
 
 def has_index(store: BaseStore) -> bool:
     """Returns whether a store searches by meaning, as LangGraph's stores and `ChromaStore` tell."""
