@@ -104,6 +104,7 @@ from langchain_ctxbudget.messages.text import (
     mentions,
     one_line,
     packaged,
+    sentence_spans,
     sentences,
     stem,
     terms,

@@ -135,14 +135,18 @@ class Selection:
     def fill(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, in their order.
 
-        If the most relevant one is too long, a passage of it is taken. In the end, memories may
-        have the room for which there was no other text.
+        If the one that says most of an identifier of the message, or else the most relevant one,
+        is too long, a passage of it is taken. In the end, memories may have the room for which
+        there was no other text.
         """
         share_tokens = int(self.tokens_left * FILLING.long_share)
-        long_text = self._long_text(numbers, share_tokens)
-        passage_tokens = 0
-        if long_text is not None:
+        long_text = self._identified_text(numbers)
+        passage_tokens = min(FILLING.passage_tokens, self.tokens_left)
+        if long_text is None:
+            long_text = self._long_text(numbers, share_tokens)
             passage_tokens = min(FILLING.passage_tokens, share_tokens)
+        if long_text is None:
+            passage_tokens = 0
         self.tokens_left -= passage_tokens
         self._take_in_order(numbers)
         self.tokens_left += passage_tokens
@@ -220,6 +224,15 @@ class Selection:
     def _is_full(self) -> bool:
         """Tells whether no more items may come, however much room there is."""
         return len(self.chosen) >= self.most_items
+
+    def _identified_text(self, numbers: Sequence[int]) -> int | None:
+        """Returns the text too long for the room that says most of an identifier of the message."""
+        evidence = self.pool.evidence
+        candidates = np.array(numbers, np.intp)
+        is_too_long = self.pool.costs[candidates] > self.tokens_left
+        identified = candidates[evidence.identified[candidates] & is_too_long]
+        best = highest(identified, evidence.distinctness, 1).tolist()
+        return int(best[0]) if best else None
 
     def _long_text(self, numbers: Sequence[int], share_tokens: int) -> int | None:
         """Returns the most relevant text if it is long for the room; None if it is not."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget import search
 from langchain_ctxbudget.flow import Flow, in_thread, with_fallback
 from langchain_ctxbudget.history import NOWHERE, Elsewhere, Entry, OtherMessage
+from langchain_ctxbudget.messages import stands_alone, terms
 from langchain_ctxbudget.retrieval.searched import (
     Other,
     Searched,
@@ -42,6 +43,8 @@ BEST_PER_SCORE = 512
 and their date. About as many more are ranked as a sample of all messages."""
 BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
 """How many of these have their neighbours ranked, too."""
+MOST_WITH_IDENTIFIER = 64
+"""An identifier that more messages may have than so many tells none of them apart."""
 NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names: all of it (None if that is too large), and its summary."""
 
@@ -590,9 +593,26 @@ def _matches(
         weight=sum(rarities.values()),
         cosines=cosines,
         days=search.dated(days, question.dates),
+        identified=_have_identifier(corpus, ranked),
         documents=_are_from("documents", corpus.elsewhere, texts),
         elsewhere=_are_from("conversations", corpus.elsewhere, texts),
     )
+
+
+def _have_identifier(corpus: _Corpus, ranked: _Ranked) -> NDArray[np.bool_]:
+    """Returns which of the ranked texts are messages with an identifier that the question names."""
+    places: set[int] = set()
+    for identifier in corpus.question.identifiers:
+        with_its_words = corpus.index.lexical.having(terms(identifier), every=True)
+        if len(with_its_words) <= MOST_WITH_IDENTIFIER:
+            places.update(
+                place
+                for place in with_its_words
+                if stands_alone(identifier, corpus.searched.entries[place].text)
+            )
+    have_it = np.zeros(len(ranked.numbers), np.bool_)
+    have_it[corpus.first_message :] = np.isin(ranked.places, [*places])
+    return have_it
 
 
 def _need_inputs(

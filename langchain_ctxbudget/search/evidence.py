@@ -86,6 +86,8 @@ class Matches:
     cosines: Scores | None
     days: Scores
     """How much each text is of the days that the message names, from `dated`."""
+    identified: NDArray[np.bool_]
+    """True for texts that have an identifier of the message."""
     documents: NDArray[np.bool_]
     """True for texts of documents."""
     elsewhere: NDArray[np.bool_]
@@ -111,13 +113,15 @@ class Evidence:
     """For quoting anything, in log-odds; for messages of other conversations, what was said there
     counts; `(texts,)`."""
     distinctness: Scores
-    """How likely each text is needed because few others have as many words of the message, or are
-    of a named day; `(texts,)`."""
+    """How likely each text is needed because few others have as many words of the message, or as
+    many beside an identifier of it, or are of a named day; `(texts,)`."""
     need: float
     """How likely the message needs anything older than the newest messages, 0 to 1."""
     stands_out: NDArray[np.bool_]
     """True for texts with about half of the message and rare words of it, and for those of a
     document that the message is about; `(texts,)`."""
+    identified: NDArray[np.bool_]
+    """True for texts that have an identifier of the message."""
     asked_for: NDArray[np.bool_]
     """True for texts of a day that the message names, or of a month."""
     are_related: NDArray[np.bool_]
@@ -145,6 +149,7 @@ class Evidence:
             distinctness=_distinctness(matches, share),
             need=need,
             stands_out=has_rare | _are_named(matches, share, per_word),
+            identified=matches.identified,
             asked_for=matches.are_of_days,
             are_related=_are_related(matches),
         )
@@ -231,8 +236,24 @@ def _distinctness(matches: Matches, share: Scores) -> Scores:
     by_words = share**2 / np.where(matches.documents, with_as_much, with_as_much**2)
     are_of_days = matches.are_of_days
     by_days = are_of_days / max(1, are_of_days.sum())
-    distinctness: Scores = NEED.alone * np.maximum(by_words, by_days)
-    return distinctness
+    likely: Scores = np.maximum(by_words, by_days)
+    likely[matches.identified] = np.maximum(
+        likely[matches.identified], _by_identifiers(matches.covered[matches.identified])
+    )
+    return NEED.alone * likely
+
+
+def _by_identifiers(covered: Scores) -> Scores:
+    """Returns how likely each text that has an identifier of the message is needed for it, 0 to 1.
+
+    The one with most other words of the message most likely says what is asked about it.
+
+    Args:
+        covered: The share of the message that each of these texts has.
+    """
+    with_as_much = len(covered) - np.searchsorted(np.sort(covered), covered)
+    likely: Scores = 1 / with_as_much**2
+    return likely
 
 
 def _mean_of_best(scores: Scores, most: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import sentences, terms
+from langchain_ctxbudget.messages import sentence_spans, terms
 from langchain_ctxbudget.search.scores import ALL, Numbers, Places, Scores
 
 PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
@@ -347,16 +347,23 @@ def _rarity(having: int, size: int) -> float:
 
 
 def most_about(text: str, wanted: Collection[str]) -> int | None:
-    """Returns where the sentence begins that has most of some terms; None where none has any."""
+    """Returns where the sentence begins that has most of some terms; None where none has any.
+
+    Sentences right before it that have other terms of them belong to it: "port: 80" stands in the
+    line above "name: mail".
+    """
     wanted_terms = set(wanted)
-    best = max(
-        sentences(text),
-        key=lambda sentence: len(wanted_terms.intersection(terms(sentence))),
-        default="",
-    )
-    if wanted_terms.isdisjoint(terms(best)):
+    spans = sentence_spans(text)
+    shared = [wanted_terms.intersection(terms(text[begin:end])) for begin, end in spans]
+    if not any(shared):
         return None
-    return text.find(best)
+    first = max(range(len(spans)), key=lambda number: len(shared[number]))
+    found = shared[first]
+    while first > 0 and shared[first - 1] - found:
+        first -= 1
+        found |= shared[first]
+    begin, _ = spans[first]
+    return begin
 
 
 def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:

@@ -9,9 +9,11 @@ from functools import cache
 
 from langchain_ctxbudget.messages import (
     STOP_WORDS,
+    ValueKind,
     cached_until_forgotten,
     fold,
     terms,
+    values_in,
     vocabulary,
     without_mentions,
 )
@@ -22,6 +24,10 @@ ROLES = frozenset(
     {"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"}
 )
 """Names that say what a speaker does and not who it is."""
+IDENTIFYING = frozenset(
+    {ValueKind.EMAIL, ValueKind.HASH, ValueKind.ID, ValueKind.PATH, ValueKind.URL}
+)
+"""Kinds of values that stand for one thing; dates, times and amounts stand for many."""
 _ENGLISH = vocabulary("search")
 _FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
 
@@ -93,6 +99,12 @@ class Question:
     def names_matter(self) -> bool:
         """Tells whether the message has any term that is about something: see `matter`."""
         return bool(self.matter)
+
+    @property
+    def identifiers(self) -> frozenset[str]:
+        """The ids, paths, addresses and hashes that the message names, as they are written."""
+        values = values_in(self.text, with_names=False)
+        return frozenset(value.text for value in values if value.kind in IDENTIFYING)
 
     @property
     def asks_for_order(self) -> bool:

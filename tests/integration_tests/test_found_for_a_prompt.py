@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import BaseDocumentCompressor, Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
@@ -167,6 +167,42 @@ def test_a_passage_is_reported_as_shrunk(passage: AssembledContext) -> None:
 
 def test_the_message_of_a_passage_is_not_retrieved(passage: AssembledContext) -> None:
     assert passage.report.coverage[0].state != "retrieved"
+
+
+# Identifiers that a message names
+
+
+def lookups(identifier: str) -> list[BaseMessage]:
+    """Returns exchanges in which an agent looked things up; each result has forty lines."""
+    messages: list[BaseMessage] = []
+    for number in range(16):
+        name = identifier.format(number + 10)
+        rest = "".join(f"slot_{line}: {number * line * 613 % 10_000}\n" for line in range(40))
+        result = f"shelf: {7_000 + number}\nname: {name}\n{rest}"
+        call = {"name": "look_up", "args": {"name": name}, "id": f"call-{number}"}
+        messages += [
+            HumanMessage(f"Is everything all right with {name}?"),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage(result, tool_call_id=call["id"]),
+            AIMessage(f"{name} is all right."),
+        ]
+    return messages
+
+
+@pytest.mark.parametrize("identifier", ["service-{}", "ORD-44{}", "parts/bolt{}.json"])
+def test_a_growing_prompt_gets_the_passage_about_an_identifier(identifier: str) -> None:
+    """A whole result has no room behind a prompt that a cache holds."""
+    said = lookups(identifier)
+    pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=InMemoryStore())
+    pipeline.add_messages(said[:-4], **HERE)
+    pipeline.assemble(said[-4:-3], **HERE)
+    pipeline.add_messages(said[-4:], **HERE)
+
+    question = f"Write down the shelf and the name of {identifier.format(13)}."
+    prompt = pipeline.assemble(question, **HERE)
+
+    assert prompt.report.stability.mode == "extended"
+    assert "shelf: 7003" in "\n".join(message.text for message in prompt.messages)
 
 
 # Documents that a message names

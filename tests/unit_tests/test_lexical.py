@@ -96,7 +96,9 @@ def overlaps(sentences, wanted):
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), st.sets(st.sampled_from(WORDS)), MARK
 )
-def test_the_first_sentence_with_most_wanted_terms_is_found(words, wanted_words, mark):
+def test_a_passage_begins_at_or_before_the_sentence_with_most_wanted_terms(
+    words, wanted_words, mark
+):
     sentences = []
     previous = words[-1]
     for word in words:
@@ -110,5 +112,16 @@ def test_the_first_sentence_with_most_wanted_terms_is_found(words, wanted_words,
     if max(overlap) == 0:
         assert start is None
     else:
+        begins = [len("".join(sentences[:number])) for number in range(len(sentences))]
+        begin = begins.index(start)
         best = overlap.index(max(overlap))
-        assert start == len("".join(sentences[:best]))
+        assert begin <= best
+        assert all(overlap[begin:best])
+
+
+def test_a_passage_begins_with_the_lines_right_before_that_have_other_terms() -> None:
+    text = "limits: none\nport: 8148\nimage: registry/mail\nowner: Ann"
+
+    start = most_about(text, terms("the port and the image of mail"))
+
+    assert start == text.index("port")
