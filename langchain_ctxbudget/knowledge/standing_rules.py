@@ -240,16 +240,6 @@ class StandingRules:
         return frozenset(lifting.rule.id for lifting in self.liftings)
 
     @cached_property
-    def taken_back(self) -> tuple[StandingRule, ...]:
-        """The rules that this conversation takes back or replaces, and does not state again."""
-        in_force = self.all_in_force
-        return tuple(
-            lifting.rule
-            for lifting in self.liftings
-            if not _is_said_by(in_force, lifting.rule.text)
-        )
-
-    @cached_property
     def lifted_beside(self) -> tuple[StandingRule, ...]:
         """The rules that messages of this conversation state as if they held.
 
@@ -264,6 +254,10 @@ class StandingRules:
             for rule in lifted
             if rule.position is not None and not _is_said_by(holding, rule.text)
         )
+
+    def is_in_force_again(self, rule: StandingRule) -> bool:
+        """Tells whether a rule that says the same as one that was taken back is in force."""
+        return _is_said_by(self.all_in_force, rule.text)
 
     def said_between(self, begin: int, end: int) -> list[StandingRule]:
         """Returns the sentences about rules that must not be lost with some messages, in order.

@@ -105,7 +105,7 @@ def rules_of_window(
     if history.record is not None:
         # What was said behind the cut stands in the part itself.
         until = max(history.record.begun, history.record.position)
-        in_force = [rule for rule in rules.in_force(until) if rule not in rules.taken_back]
+        in_force = [rule for rule in rules.in_force(until) if rule.id not in rules.taken_back_here]
     missing = [rule for rule in in_force if not _is_said(rule, history.groups)]
     still_said = [rule for rule in rules.lifted_beside if _is_said(rule, history.groups)]
     return replace(
@@ -125,7 +125,9 @@ def changes_of_rules(view: View) -> tuple[Fragment, ...]:
     shown = shown_rules(view)
     lines_shown = {line.id for line in shown.fragments}
     ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
-    ended += [rule for rule in rules.taken_back if rule.id in lines_shown or _is_noted(rule, view)]
+    taken_back = [lifting.rule for lifting in rules.liftings]
+    stated = [rule for rule in taken_back if rule.id in lines_shown or _is_noted(rule, view)]
+    ended += [rule for rule in stated if not rules.is_in_force_again(rule)]
     known = lines_shown.union(line.id for line in shown.left_out)
     added = [rule for rule in rules.all_in_force if rule.position is None and rule.id not in known]
     told = _told_before(view)

@@ -322,3 +322,26 @@ def test_rules_read_bit_by_bit_are_those_read_at_once(
         forget_texts()
         at_once.append(rules(*events[:length]).all_in_force)
     assert bit_by_bit == at_once
+
+
+@given(st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=6), st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_is_taken_back_anywhere_is_in_force_nowhere(
+    subjects: list[str], data: st.DataObject
+) -> None:
+    there = [
+        stated(f"Never mention {subject}.", number, everywhere=True)
+        for number, subject in enumerate(subjects)
+    ]
+    known = records_of(rules_of(there, (), "c1", ()), (), "c1", NOW)
+    subject = data.draw(st.sampled_from(subjects))
+    lifting = [taken_back(f"You may mention {subject} again.", 1)]
+    here = rules_of(lifting, known, "c2")
+    after = records_of(here, known, "c2", NOW + timedelta(minutes=1))
+
+    for events, name in ((lifting, "c2"), (there, "c1"), ([], "c3")):
+        in_force = texts_of(rules_of(events, after, name))
+        assert [text for text in in_force if subject in text] == []
+        assert {text.removeprefix("Never mention ")[:-1] for text in in_force} == {
+            other for other in subjects if other != subject
+        }
