@@ -84,6 +84,10 @@ class InvalidAllocationError(BudgetError):
         super().__init__(problem, budget_tokens, tokens, advice)
 
 
+class StrategyError(CtxBudgetError, RuntimeError):
+    """A strategy of the application's own raised an error; that is its cause."""
+
+
 class TokenCountError(CtxBudgetError, RuntimeError):
     """A finished prompt counts otherwise than it was planned, also after it was made again.
 
@@ -226,11 +230,13 @@ def require_names(
     own: Iterable[str],
     where: str,
     settings: Iterable[str] = (),
+    of_pipeline: Iterable[str] = (),
 ) -> None:
     """Raises `InvalidSettingsError` for an argument that a function does not have.
 
     It tells the name that seems to be meant: one of the function's `own`, or of the `settings` that
-    it takes as one of its arguments. `where` names the function.
+    it takes as one of its arguments. An argument of `ContextPipeline` belongs to the pipeline that
+    the function takes: those are `of_pipeline`. `where` names the function.
     """
     names = [name for name in own if name != "self"]
     unknown = sorted({*arguments} - {*names})
@@ -244,6 +250,11 @@ def require_names(
     if name in known:
         raise InvalidSettingsError(
             f"{name} is a setting: pass {takes_settings_as}={{{name!r}: {arguments[name]!r}}}"
+        )
+    if name in of_pipeline:
+        raise InvalidSettingsError(
+            f"{where} has no argument {name!r}, but its pipeline has: make the pipeline "
+            f"with it, as in {where}(ContextPipeline({{...}}, {name}=...))"
         )
     listed = ", ".join(names) or "none"
     suggestion = suggestion_for(name, known)
@@ -261,29 +272,41 @@ def _settings_argument(names: Iterable[str]) -> str | None:
     return None
 
 
-def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
+def checks_names(
+    settings: Iterable[str] = (), of_pipeline: Iterable[str] = ()
+) -> Callable[[Public], Public]:
     """Makes a function, or the public methods of a class, suggest what a misspelt argument means.
 
-    `settings` are names that may be given as settings, where a function takes those.
+    It also refuses ids that are not given by name.
+
+    Args:
+        settings: names that may be given as settings, where a function takes those.
+        of_pipeline: names of arguments that the pipeline has which a function takes.
     """
 
     def with_checks(public: Any) -> Any:  # noqa: ANN401 - a function or a class
         if not isinstance(public, type):
-            return _checked(public, settings)
+            return _checked(public, settings, of_pipeline)
         for name, method in [*vars(public).items()]:
             is_public = name == "__init__" or not name.startswith("_")
             if is_public and isfunction(method):
-                setattr(public, name, _checked(method, settings))
+                setattr(public, name, _checked(method, settings, of_pipeline))
         return public
 
     return with_checks
 
 
-def _checked(function: Callable[..., Any], settings: Iterable[str]) -> Callable[..., Any]:
+def _checked(
+    function: Callable[..., Any], settings: Iterable[str], of_pipeline: Iterable[str]
+) -> Callable[..., Any]:
     """Returns a function that refuses arguments which it does not have."""
     parameters = signature(function).parameters
     where = function.__qualname__.removesuffix(".__init__")
-    takes_any_name = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    kinds = [parameter.kind for parameter in parameters.values()]
+    takes_any_name = Parameter.VAR_KEYWORD in kinds
+    most_places = len(kinds)
+    if Parameter.VAR_POSITIONAL not in kinds:
+        most_places = kinds.count(Parameter.POSITIONAL_OR_KEYWORD)
     # Ids that are not given are None, which is a `MissingScopeError`.
     missing_ids: dict[str, None] = {}
     for name in ("user_id", "conversation_id"):
@@ -293,7 +316,12 @@ def _checked(function: Callable[..., Any], settings: Iterable[str]) -> Callable[
     @wraps(function)
     def checked(*args: object, **arguments: object) -> Any:  # noqa: ANN401 - what it returns
         if not takes_any_name:
-            require_names(arguments, parameters, where, settings)
+            require_names(arguments, parameters, where, settings, of_pipeline)
+        if len(args) > most_places and missing_ids:
+            raise InputError(
+                f"{where} takes ids by name, so that none is taken for another: write "
+                f"{_call_with_ids(function, missing_ids)}"
+            )
         return function(*args, **missing_ids | arguments)
 
     if not iscoroutinefunction(function):
@@ -304,6 +332,19 @@ def _checked(function: Callable[..., Any], settings: Iterable[str]) -> Callable[
         return await checked(*args, **arguments)
 
     return awaited
+
+
+def _call_with_ids(function: Callable[..., Any], ids: Iterable[str]) -> str:
+    """Returns how a function is called with its ids: the other arguments in short."""
+    given = [f"{name}=..." for name in ids]
+    others = [
+        parameter
+        for parameter in signature(function).parameters.values()
+        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
+    ]
+    if others:
+        given.insert(0, "...")
+    return f"{function.__name__}({', '.join(given)})"
 
 
 def require_count(

@@ -3,6 +3,7 @@
 What pydantic refuses becomes this package's error with field, value and limit.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
@@ -87,6 +88,11 @@ def _message_of(problem: ErrorDetails, kind: type[Parameters]) -> str:
         names = ", ".join(sorted(kind.model_fields))
         return f"is no setting of {kind.__name__}{nearest or f'; known are {names}'}"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    if problem["type"] == "int_type":
+        message = "must be a whole number"
+        thousands = re.fullmatch(r"\s*(\d+)\s*k\s*", str(problem["input"]), re.IGNORECASE)
+        if thousands:
+            message = f"must be a whole number, such as {thousands[1]}_000"
     if message.startswith("must") and ", not " not in message:
         return f"{message}, not {short_repr(problem['input'])}"
     return message

@@ -287,6 +287,25 @@ def _opened(
 
 
 @contextmanager
+def _postgres_errors_in_words() -> Iterator[None]:
+    """Raises a `StoreError` where PostgreSQL cannot be reached, or has no tables of a store."""
+    from psycopg import OperationalError  # noqa: PLC0415 - needs the extra
+    from psycopg.errors import UndefinedTable  # noqa: PLC0415 - needs the extra
+
+    try:
+        yield
+    except UndefinedTable as error:
+        raise errors.StoreError(
+            "The database has no tables of a LangGraph store: is it the right one? Its application "
+            "makes them once, by `PostgresStore.setup()`"
+        ) from error
+    except OperationalError as error:
+        raise errors.StoreError(
+            f"PostgreSQL cannot be used: {str(error).strip()}. Start it, or mend --store"
+        ) from error
+
+
+@contextmanager
 def _opened_store(place: str) -> Iterator[BaseStore]:
     """Opens the store at a place: a folder, the URL of a Chroma server, or of a PostgreSQL."""
     if place.startswith(("postgresql://", "postgres://")):
@@ -296,7 +315,7 @@ def _opened_store(place: str) -> Iterator[BaseStore]:
             raise errors.CtxBudgetError(
                 f"A store in PostgreSQL needs an extra: {install_command('postgres')}"
             ) from error
-        with PostgresStore.from_conn_string(place) as store:
+        with _postgres_errors_in_words(), PostgresStore.from_conn_string(place) as store:
             yield store
     elif "://" in place:
         from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb

@@ -25,6 +25,7 @@ from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import (
+    PIPELINE_ARGUMENTS,
     ReportInState,
     newest,
     pipeline_of,
@@ -196,7 +197,7 @@ class ContextNode(Runnable[ContextState, dict[str, Any]]):
         return await adrive(self._step(str(self.name), input, config or {}))
 
 
-@checks_names(ContextSettings.model_fields)
+@checks_names(ContextSettings.model_fields, PIPELINE_ARGUMENTS)
 def build_context_graph(
     pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,
     *,

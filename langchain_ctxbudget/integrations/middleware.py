@@ -33,6 +33,7 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import (
+    PIPELINE_ARGUMENTS,
     ReportInState,
     newest,
     pipeline_of,
@@ -121,7 +122,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
 
     state_schema = ContextBudgetState
 
-    @checks_names(ContextSettings.model_fields)
+    @checks_names(ContextSettings.model_fields, PIPELINE_ARGUMENTS)
     def __init__(
         self,
         pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,

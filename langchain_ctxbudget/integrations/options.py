@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +11,8 @@ from langchain_ctxbudget.errors import InvalidSettingsError, require_names
 from langchain_ctxbudget.pipeline import ContextPipeline, Session
 from langchain_ctxbudget.settings import ContextSettings
 
+PIPELINE_ARGUMENTS = frozenset(signature(ContextPipeline).parameters) - {"settings"}
+"""The names of what a pipeline is made with besides its settings."""
 ReportInState: TypeAlias = Literal["none", "numbers", "texts"]
 """The parts of a report that a graph or an agent gives back: none, only numbers, or also the texts
 that it quotes."""

@@ -8,7 +8,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.integrations.options import require_pipeline
+from langchain_ctxbudget.integrations.options import PIPELINE_ARGUMENTS, require_pipeline
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Engine,
@@ -118,7 +118,7 @@ def store_turn(
     )
 
 
-@checks_names()
+@checks_names(of_pipeline=PIPELINE_ARGUMENTS)
 def build_remember_node(
     pipeline: ContextPipeline,
     *,

@@ -14,7 +14,7 @@ from langchain_ctxbudget.content import Block, text_part
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
-from langchain_ctxbudget.integrations.options import require_pipeline
+from langchain_ctxbudget.integrations.options import PIPELINE_ARGUMENTS, require_pipeline
 from langchain_ctxbudget.integrations.tool_calls import ToolSearch
 from langchain_ctxbudget.messages import Count, plain_text, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import (
@@ -51,7 +51,7 @@ class RecallInput(BaseModel):
     reference: str | None = Field(default=None, description=_ENGLISH["reference"])
 
 
-@checks_names()
+@checks_names(of_pipeline=PIPELINE_ARGUMENTS)
 def create_recall_tool(
     pipeline: ContextPipeline,
     *,

@@ -32,7 +32,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline.rules import rules_in
 from langchain_ctxbudget.pipeline.session import Session
 from langchain_ctxbudget.pipeline.threads import conversation_holding, ids_of_users_messages
-from langchain_ctxbudget.pipeline.tool_search import with_search
+from langchain_ctxbudget.pipeline.tool_search import problems_of_limit, with_search
 from langchain_ctxbudget.pipeline.turn_background import with_turn_background
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import (
@@ -212,6 +212,7 @@ class SessionOpener:
         tools = ToolSet.of(request.tools)
         if settings.tool_tokens is not None:
             tools = with_search(tools, workspace.embeddings, self.target.counter)
+            failures += problems_of_limit(tools, settings, self.target.counter)
         system_texts = [text for text in (self.system_prompt, *request.instructions) if text]
         prompt_request = PromptRequest(
             turn=turn,

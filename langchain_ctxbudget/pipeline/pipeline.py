@@ -116,7 +116,12 @@ class ContextPipeline:
             raise InvalidSettingsError(
                 f"summary_model must be a chat model, not {type(summary_model).__name__}"
             )
-        require_kind("store", store, BaseStore)
+        if store is not None and not isinstance(store, BaseStore):
+            raise InvalidSettingsError(
+                f"store must be a LangGraph store, not {store!r}: pass "
+                'ChromaStore("memory") for a folder of that name, or leave it out to keep '
+                "everything in memory"
+            )
         require_kind("embeddings", embeddings, Embeddings)
         require_kind("reranker", reranker, BaseDocumentCompressor)
         require_kind("writer_id", writer_id, str)

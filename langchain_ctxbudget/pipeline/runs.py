@@ -224,8 +224,9 @@ def _user_of(
         _require_same_user(named, signed_in)
 
     user = _first_given(named, signed_in, only_user)
-    if user is None and isinstance(context, Mapping):
-        _refuse_misspelt_user(context)
+    if user is None:
+        _refuse_misspelt_user(configurable)
+        _refuse_misspelt_user(context if isinstance(context, Mapping) else ())
     if user is None and _says_no_more(context, configurable):
         user = default_user
     if _is_missing(user):
@@ -284,7 +285,7 @@ def _refuse_misspelt_user(names: Iterable[object]) -> None:
     for name in names:
         if str(name).casefold() in ("userid", "user-id"):
             raise errors.InvalidSettingsError(
-                f"A run's context has no {name!r} (is 'user_id' meant?)"
+                f"A run names no user by {name!r} (is 'user_id' meant?)"
             )
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, Field, field_validator
 
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, suggestion_for
 from langchain_ctxbudget.flow import Flow, adrive, drive, with_fallback
 from langchain_ctxbudget.messages import vocabulary
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import embeddings_name
 from langchain_ctxbudget.tokens import TokenCounter, compact_json
 from langchain_ctxbudget.tools import (
@@ -73,6 +74,40 @@ def with_search(given: ToolSet, embeddings: Embeddings | None, counter: TokenCou
         own = search_tools(given, found)
         by_key[key] = ToolSet.of([*(tool.given for tool in given.tools), *own])
     return by_key[key]
+
+
+def problems_of_limit(
+    given: ToolSet, settings: ContextSettings, counter: TokenCounter
+) -> list[str]:
+    """Returns what a report says of a limit of tools that does not do what it was set for.
+
+    Args:
+        given: the tools of a call, and those that search them.
+        settings: with the limit, and the names of tools that are always bound.
+        counter: counts the tools.
+    """
+    limit = settings.tool_tokens
+    names = [tool.name for tool in given.tools if tool.own is None]
+    if limit is None or not names:
+        return []
+    problems: list[str] = []
+    unknown = [name for name in settings.required_tools if given.named(name) is None]
+    if unknown:
+        nearest = suggestion_for(unknown[0], names)
+        problems.append(
+            f"required_tools: no tool is named {', '.join(map(repr, unknown))}{nearest}"
+        )
+    costs = given.tokens(counter)
+    others = [costs[at] for at, tool in enumerate(given.tools) if tool.own is None]
+    searching = [at for kind, at in given.own.items() if kind in (OwnTool.FIND, OwnTool.CALL)]
+    search = sum(costs[at] for at in searching)
+    if sum(others) > limit and search + min(others) > limit:
+        problems.append(
+            f"tool_tokens is {limit:,}, but find_tools and call_tool take {search:,} of it, so "
+            f"that no tool is bound and the model has to find each one: raise it to at least "
+            f"{search + min(others):,}, the room for the smallest"
+        )
+    return problems
 
 
 def search_tools(tool_set: ToolSet, found: Callable[[str], Flow[str]]) -> "list[BaseTool]":

@@ -10,7 +10,14 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors, history, layers
-from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Situation
+from langchain_ctxbudget.budget import (
+    Allocation,
+    AllocationStrategy,
+    Exchange,
+    Fragment,
+    Layer,
+    Situation,
+)
 from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
     Conversation,
@@ -101,8 +108,7 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     situation = _situation(
         plan, framing_tokens=framing_tokens, exchanges=exchanges, keep_tokens=keep_tokens
     )
-    strategy = plan.request.settings.allocation
-    allocation = _checked(strategy.allocate(situation), situation)
+    allocation = _checked(_divided(plan.request.settings.allocation, situation), situation)
 
     is_limited = plan.request.allowance.tier.history_messages is not None
     if allocation.keep_messages is not None and not is_limited:
@@ -114,6 +120,21 @@ def _allocated(plan: Plan, identity_tokens: int) -> Plan:
     for layer in plan.layers:
         tokens[layer.name] = layer.granted_tokens(tokens.get(layer.name, 0), turn)
     return replace(plan, allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+
+
+def _divided(strategy: AllocationStrategy, situation: Situation) -> object:
+    """Returns what a strategy gives; a `StrategyError` where it fails."""
+    try:
+        return strategy.allocate(situation)
+    except errors.CtxBudgetError:
+        raise
+    except Exception as error:
+        name = getattr(strategy, "name", "")
+        raise errors.StrategyError(
+            f"The strategy {name!r} ({type(strategy).__name__}.allocate) failed with "
+            f"{type(error).__name__}: {error}. Mend it, or choose another one by the setting "
+            "allocation"
+        ) from error
 
 
 def _framing_tokens(plan: Plan, *, has_system_prompt: bool) -> int:

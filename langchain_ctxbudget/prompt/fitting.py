@@ -24,6 +24,7 @@ from langchain_ctxbudget.prompt.plan import Plan, UnsentMedia
 from langchain_ctxbudget.prompt.tools import costs_of_tools
 from langchain_ctxbudget.providers import media_left_out, repair_of, with_calls_as_shown
 from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tools import BOUND_TOOLS
 
 JOIN_TOKENS = 2
 """How many tokens more two texts may cost together than apart, as background and user's words."""
@@ -217,15 +218,18 @@ def advice(plan: Plan) -> str:
     clip = ""
     if settings.oversized_message != "clip":
         clip = ' oversized_message="clip" shows the message in short.'
+    tools = ""
+    if settings.tool_tokens is None and BOUND_TOOLS in plan.extras:
+        tools = " tool_tokens=... binds so many tokens of tools, and the model finds the others."
     if window is not None and plan.limit_tokens < settings.max_context_tokens:
         return (
             f"The model's window of {window:,} tokens less the output reserve of "
             f"{plan.request.output_reserve_tokens:,} is the limit: use a model with a larger "
-            f"window, lower output_reserve_tokens, or shorten these parts.{clip}"
+            f"window, lower output_reserve_tokens, or shorten these parts.{clip}{tools}"
         )
     return (
         f"Raise max_context_tokens (now {settings.max_context_tokens:,}) to at least the sum, "
-        f"or shorten these parts; none of them is ever cut silently.{clip}"
+        f"or shorten these parts; none of them is ever cut silently.{clip}{tools}"
     )
 
 

@@ -309,6 +309,12 @@ class ContextReport:
             place = ".".join(map(str, problem["loc"]))
             raise InputError(f"This is no report: {place}: {problem['msg']}") from None
 
+    def _explainable(self) -> str:
+        """Returns which messages the report can explain, as the beginning of a sentence."""
+        if not self.coverage:
+            return "its conversation had no messages before this turn, so it knows only"
+        return f"it has messages 1 to {self.coverage[-1].last:,} and"
+
     def explain(self, what: str | int) -> str:
         """Says in words what became of an item, or of a message by its position from 1, and why.
 
@@ -320,10 +326,9 @@ class ContextReport:
         """
         lines = explained(self, what)
         if not lines:
-            last = self.coverage[-1].last if self.coverage else 0
             raise InputError(
-                f"This report knows no {what!r}: "
-                f"it has messages 1 to {last:,} and the ids of its items"
+                f"This report knows no {what!r}: {self._explainable()} the ids of its items, in "
+                "`report.layers`"
             )
         return "\n".join(lines)
 

@@ -452,6 +452,20 @@ def _chosen_of(group: type[Parameters], settings: Parameters) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
+def _require_own_names(group: str, values: object) -> None:
+    """Raises `InvalidSettingsError` for a setting that stands in a group where it is not."""
+    if not isinstance(values, Mapping):
+        return
+    for name, value in values.items():
+        homes = [other for other, kind in GROUPS.items() if name in kind.model_fields]
+        if homes and group not in homes:
+            raise InvalidSettingsError(
+                f"{name} is no setting of the group {group!r}, but of {homes[0]!r}: pass "
+                f"{{{homes[0]!r}: {{{name!r}: {value!r}}}}}, or {{{name!r}: {value!r}}} without a "
+                "group"
+            )
+
+
 def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings, some of which came in groups, by their own names of today."""
     flat: dict[str, Any] = {}
@@ -459,6 +473,7 @@ def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
         settings = {OLD_NAMES.get(name, name): value}
         if name in GROUPS:
             group = GROUPS[name]
+            _require_own_names(name, value)
             settings = _chosen_of(group, group.of(value))
         for own_name, setting in settings.items():
             if own_name in flat:

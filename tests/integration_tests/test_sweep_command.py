@@ -142,3 +142,19 @@ def test_a_chroma_server_is_swept(chroma_server: str) -> None:
         assert left(store) == [2, 2]
         for user in ("ada", "bo"):
             pipeline.erase_user(user_id=user)
+
+
+@pytest.mark.slow
+def test_a_postgresql_that_is_down_is_an_error() -> None:
+    place = "postgresql://ada:secret@/nothing?host=/nowhere"
+    done = run("sweep", "--store", place, "--older-than", "90d")
+    assert (done.code, "secret" in done.err) == (1, False)
+    assert "StoreError: PostgreSQL cannot be used" in done.err
+
+
+@pytest.mark.slow
+def test_a_postgresql_without_tables_is_an_error(postgres: str) -> None:
+    with new_postgres_schema(postgres) as dsn:
+        done = run("sweep", "--store", dsn, "--older-than", "90d")
+    assert done.code == 1
+    assert "has no tables of a LangGraph store" in " ".join(done.err.split())

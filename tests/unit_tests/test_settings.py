@@ -20,7 +20,13 @@ TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
 REFUSED: dict[str, dict[str, Any]] = {
     "max_context_tokens must be greater than or equal to 1, not 0": {"max_context_tokens": 0},
-    "max_context_tokens must be a valid integer, not True": {"max_context_tokens": True},
+    "max_context_tokens must be a whole number, not True": {"max_context_tokens": True},
+    "max_context_tokens must be a whole number, such as 8_000, not '8k'": {
+        "max_context_tokens": "8k"
+    },
+    r"keep_messages is no setting of the group 'budget', but of 'history': pass {'history'": {
+        "budget": {"keep_messages": 3}
+    },
     "max_system_share must be greater than 0, not 0": {"max_system_share": 0},
     "compaction_target .0.9. must be below compaction_trigger .0.8.": {"compaction_target": 0.9},
     r"sources\[1\] must be 'conversations', 'memories' or 'documents', not 'web'": {
