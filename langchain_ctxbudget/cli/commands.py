@@ -294,7 +294,9 @@ def _postgres_errors_in_words() -> Iterator[None]:
 
     try:
         yield
-    except UndefinedTable as error:
+    except errors.StoreError as error:
+        if not isinstance(error.__cause__, UndefinedTable):
+            raise
         raise errors.StoreError(
             "The database has no tables of a LangGraph store: is it the right one? Its application "
             "makes them once, by `PostgresStore.setup()`"
