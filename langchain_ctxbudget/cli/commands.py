@@ -41,10 +41,9 @@ from langchain_ctxbudget.readers import (
     pick_conversation,
     read_conversations,
 )
-from langchain_ctxbudget.replay import check, replay, split_turns
+from langchain_ctxbudget.replay import check, replay, require_usable, split_turns
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
-from langchain_ctxbudget.tokens import PRICES, Price, price_of
 
 QUOTED_CHARACTERS = 400
 """The most that is shown of a message that something is known from."""
@@ -138,27 +137,30 @@ def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
 def run_replay(arguments: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
     strategies = _strategies(arguments.compare)
-    price = _price(arguments.price)
-    system_prompt = demo.DEMO_SYSTEM_PROMPT
-    messages = demo.demo_messages()
-    if arguments.file is not None:
-        _, system_prompt, messages = _read_one(arguments.file, arguments.title)
     settings = {
         "max_context_tokens": options.REPLAY_BUDGET,
         **options.file_settings(arguments),
     }
+    replayed: dict[str, Any] = {
+        "budget": settings["max_context_tokens"],
+        "settings": settings,
+        "model": arguments.model,
+        "price": arguments.price,
+        "summary_model": _summary_model(arguments.summary_model),
+    }
+    require_usable(strategies, **replayed)
+    system_prompt = demo.DEMO_SYSTEM_PROMPT
+    messages = demo.demo_messages()
+    if arguments.file is not None:
+        _, system_prompt, messages = _read_one(arguments.file, arguments.title)
     with progress_bar() as progress:
         task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
         result = replay(
             messages,
             strategies,
-            budget=settings["max_context_tokens"],
-            settings=settings,
             system_prompt=arguments.system or system_prompt,
-            model=arguments.model,
-            price=price,
-            summary_model=_summary_model(arguments.summary_model),
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
+            **replayed,
         )
     if arguments.json:
         print_json(result.to_dict())
@@ -199,43 +201,65 @@ def _named_apart(conversations: Sequence[ReadConversation]) -> dict[str, list[Ba
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Checks a policy on conversations, prints what came of it, and returns the exit code."""
-    read = read_conversations(arguments.path)
-    chosen = _dialogues(read.conversations)
-    if arguments.title:
-        chosen = (pick_conversation(chosen, title=arguments.title),)
-    _tell_reading(chosen, read.skipped)
-    conversations = _named_apart(chosen)
+    """Checks a strategy on conversations, prints what came of it, and returns the exit code."""
+    beside = _strategies(arguments.beside) if arguments.beside else []
+    strategies = [*_strategies(arguments.strategy), *beside]
     settings = {
         "max_context_tokens": options.REPLAY_BUDGET,
         **options.file_settings(arguments),
     }
-    [policy] = _strategies(arguments.policy)
-    beside = _strategies(arguments.beside) if arguments.beside else []
+    replayed: dict[str, Any] = {
+        "budget": settings["max_context_tokens"],
+        "settings": settings,
+        "model": arguments.model,
+        "price": arguments.price,
+        "summary_model": _summary_model(arguments.summary_model),
+    }
+    require_usable(strategies, **replayed)
+    if arguments.junit:
+        _require_folder_of(arguments.junit)
+    conversations = _read_several(arguments.path, arguments.title)
     turns = sum(len(split_turns(messages)) for messages in conversations.values())
     with progress_bar() as progress:
-        task = progress.add_task("turns", total=turns * len({policy, *beside, "full"}))
+        task = progress.add_task("turns", total=turns * len({*strategies, "full"}))
         result = check(
             conversations,
-            policy,
-            beside=beside,
-            budget=settings["max_context_tokens"],
+            strategies[0],
+            beside=strategies[1:],
             kept=arguments.kept,
             cost=arguments.cost,
-            settings=settings,
             system_prompt=arguments.system,
-            model=arguments.model,
-            price=_price(arguments.price),
-            summary_model=_summary_model(arguments.summary_model),
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
+            **replayed,
         )
-    if arguments.junit:
-        _write_report(arguments.junit, result.to_junit())
+    # What was counted is printed first: it must not be lost where the file cannot be written.
     if arguments.json:
         print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result}\n"))
+    if arguments.junit:
+        _write_report(arguments.junit, result.to_junit())
     return 0 if result.passes else 1
+
+
+def _read_several(path: Path, title: str | None) -> dict[str, list[BaseMessage]]:
+    """Returns the messages of the conversations at a path, or of the one with a title, by name."""
+    read = read_conversations(path)
+    chosen = _dialogues(read.conversations)
+    if title:
+        chosen = (pick_conversation(chosen, title=title),)
+    _tell_reading(chosen, read.skipped)
+    return _named_apart(chosen)
+
+
+def _require_folder_of(path: Path) -> None:
+    """Raises an `InputError` where a report cannot be written to a path."""
+    if path.is_dir():
+        raise errors.InputError(f"--junit {path}: is a folder; name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise errors.InputError(
+            f"--junit {path}: there is no folder {path.parent}; make it, or name another file"
+        )
 
 
 def _write_report(path: Path, text: str) -> None:
@@ -248,23 +272,6 @@ def _write_report(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise errors.InputError(f"--junit {path}: {error.strerror}") from error
-
-
-def _price(model: str | None) -> Price | None:
-    """Returns the price of a model that was asked for by name.
-
-    Raises:
-        InputError: No price is known for it.
-    """
-    if not model:
-        return None
-    price = price_of(model, PRICES)
-    if price is None:
-        models = ", ".join(sorted(PRICES))
-        raise errors.InputError(
-            f"--price: no price is known for {model!r}; there are prices for {models}"
-        )
-    return price
 
 
 @contextmanager

@@ -86,9 +86,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)",
     )
-    parser.add_argument(
-        "--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model"
-    )
+    _add_price(parser)
     _add_summary_model(parser)
     _add_conversation(parser)
     _add_json(parser)
@@ -99,26 +97,28 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help=ACCEPTED)
     parser.add_argument(
         "--kept",
-        type=float,
+        type=_percent(100),
         default=95,
         metavar="PERCENT",
         help="the least share of what later steps used (default: %(default)s)",
     )
     parser.add_argument(
         "--cost",
-        type=float,
+        type=_percent(1_000),
         default=30,
         metavar="PERCENT",
         help="the most, as a share of sending everything (default: %(default)s)",
     )
     parser.add_argument(
+        "--strategy",
         "--policy",
         default="elastic",
+        type=_one_name,
         metavar="NAME",
         help=f"what is checked, of {', '.join(NAMES)} (default: %(default)s)",
     )
     parser.add_argument(
-        "--beside", default="", metavar="NAME,...", help="other policies whose figures are told"
+        "--beside", default="", metavar="NAME,...", help="other strategies whose figures are told"
     )
     parser.add_argument(
         "--budget", type=tokens, metavar="N", help="tokens (default: 8k, or what the settings say)"
@@ -126,9 +126,7 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON"
     )
-    parser.add_argument(
-        "--price", metavar="MODEL", help="what cached tokens cost, by the price of this model"
-    )
+    _add_price(parser)
     _add_summary_model(parser)
     _add_conversation(parser)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report, too")
@@ -252,6 +250,15 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_price(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--price",
+        metavar="MODEL",
+        help="take prices and cache terms of this model (default: of --model, else a cached token "
+        "counts a tenth); without --model, count for it, too",
+    )
+
+
 def _add_summary_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--summary-model",
@@ -309,6 +316,30 @@ def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
+def _one_name(text: str) -> str:
+    """Reads the name of one strategy."""
+    if "," in text:
+        raise argparse.ArgumentTypeError(f"{text!r} names several; the others go to --beside")
+    return text
+
+
+def _percent(most: int) -> Callable[[str], float]:
+    """Returns what reads a percentage from 0 to `most`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text.removesuffix("%"))
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be a percentage from 0 to {most:,}, such as 80"
+            )
+        return value
+
+    return read
+
+
 def tokens(text: str) -> int:
     """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
     match = _TOKENS.fullmatch(text.strip())
@@ -330,7 +361,9 @@ def file_settings(options: argparse.Namespace) -> dict[str, Any]:
         read = json.loads if path.suffix == ".json" else tomllib.loads
         try:
             settings = dict(read(path.read_text(encoding="utf-8")))
-        except (OSError, TypeError, ValueError) as error:
+        except OSError as error:
+            raise InvalidSettingsError(f"--settings {path}: {error.strerror}") from error
+        except (TypeError, ValueError) as error:
             raise InvalidSettingsError(f"--settings {path}: {error}") from error
     if options.budget is not None:
         settings["max_context_tokens"] = options.budget

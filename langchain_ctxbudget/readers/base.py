@@ -31,14 +31,20 @@ class ReadConversation:
     is_dialogue: bool = True
     """False for notes and documents beside conversations, such as a memory or a project: nobody
     answers in them, so there is nothing to replay."""
+    file_name: str = ""
+    """The file that it was read from; within an archive or a folder, with its folders there."""
     branches: tuple["ReadConversation", ...] = ()
     """What was said on other branches: edited questions and new answers. Each is a whole
     conversation from the first message on."""
 
     @property
     def label(self) -> str:
-        """The title, else the id."""
-        return self.title or self.conversation_id
+        """The title; else the name of the file, and the id where the file has one."""
+        if self.title or not self.file_name:
+            return self.title or self.conversation_id
+        if self.conversation_id == id_of_beginning(self.messages):
+            return self.file_name
+        return f"{self.file_name} ({self.conversation_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,8 @@ def reason_of(error: Exception) -> str:
     """Returns the first line of what an error says, in words."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     if isinstance(error, JSONDecodeError):
         return f"is no JSON: {error}"
     if isinstance(error, UnicodeDecodeError):

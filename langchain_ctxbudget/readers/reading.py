@@ -38,6 +38,8 @@ FILES_BESIDE = frozenset(
 )
 """Files that exports of ChatGPT and Claude have beside the conversations (2025 and 2026). Where
 nothing is recognised in one of these, nothing is missing, so nobody is told."""
+BYTES = "the file"
+"""What stands for the name of a file of which only the bytes are known."""
 MOST_LISTED = 20
 """Conversations, and things that were skipped, that an error lists."""
 
@@ -80,8 +82,8 @@ def read_conversations(path: Path | str, *, with_branches: bool = False) -> Read
 
 def parse_conversations(data: bytes, *, with_branches: bool = False) -> ReadResult:
     """Reads the conversations in the bytes of a file, as `read_conversations` does."""
-    sources = list(sources_of("the file", data))
-    return _result("the file", sources, with_branches=with_branches)
+    sources = list(sources_of(BYTES, data))
+    return _result(BYTES, sources, with_branches=with_branches)
 
 
 def pick_conversation(
@@ -96,7 +98,8 @@ def pick_conversation(
     if len(matches) == 1:
         return matches[0]
     name = title or "the file"
-    lines = [f"{name!r} fits {len(matches)} conversations: choose one by its title or id"]
+    number = len(matches)
+    lines = [f"{name!r} fits {number} conversations: name one by `title` or --title"]
     for candidate in (matches or conversations)[:MOST_LISTED]:
         count = len(candidate.messages)
         lines.append(f"  {candidate.label}  ({candidate.conversation_id}, {count} messages)")
@@ -177,6 +180,9 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
         if (records or not skipped) and not is_beside:
             yield Skipped(source.name, _why_unknown(records))
         return
+    file_name = source.name
+    if is_alone:
+        file_name = "" if source.name == BYTES else PurePath(source.name).name
     for number, conversation in enumerate(read, 1):
         if isinstance(conversation, Unread):
             name = _name_of(conversation.records) or f"{where}conversation {number}"
@@ -184,7 +190,7 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
         elif not conversation.messages:
             yield Skipped(conversation.label, "has no messages")
         else:
-            yield _Read(conversation, reader)
+            yield _Read(replace(conversation, file_name=file_name), reader)
 
 
 def _unwrapped(records: Sequence[JsonObject]) -> list[JsonObject]:

@@ -6,14 +6,15 @@ those that the turn has so far. Nothing is sent.
 """
 
 from langchain_ctxbudget.replay.check import Case, CheckedConversation, CheckResult, check
-from langchain_ctxbudget.replay.policies import (
+from langchain_ctxbudget.replay.contenders import (
     DEFAULT_STRATEGIES,
     NAMES,
     Strategy,
     contender,
 )
 from langchain_ctxbudget.replay.result import Loss, ReplayResult, Sent, Track, Turn
-from langchain_ctxbudget.replay.running import replay
+from langchain_ctxbudget.replay.running import replay, require_usable
+from langchain_ctxbudget.replay.tariff import Tariff
 from langchain_ctxbudget.replay.turns import split_turns
 
 __all__ = [
@@ -26,10 +27,12 @@ __all__ = [
     "ReplayResult",
     "Sent",
     "Strategy",
+    "Tariff",
     "Track",
     "Turn",
     "check",
     "contender",
     "replay",
+    "require_usable",
     "split_turns",
 ]

@@ -26,6 +26,7 @@ from langchain_ctxbudget.messages import (
     plain_text,
     sentences,
     terms,
+    values_in,
 )
 
 
@@ -257,12 +258,8 @@ class Shown:
         """Returns the share of a use's items that stand together in one line of the prompt."""
         return len(self._nearest(use).items) / len(use.items)
 
-    def nearest(self, use: Use) -> str:
-        """Returns the line of the prompt that has most of a use's items; empty if none has any."""
-        return self._nearest(use).text
-
     def missing(self, use: Use) -> tuple[str, ...]:
-        """Returns the items of a use that its nearest line does not have."""
+        """Returns what of a use its nearest line does not have, as the sentence has it."""
         found = self._nearest(use).items
         missing = [item for item in use.items if item not in found]
         return as_written(missing, use.sentence)
@@ -279,16 +276,26 @@ class Shown:
 
 
 def as_written(items: Sequence[str], sentence: str) -> tuple[str, ...]:
-    """Returns the words of a sentence that items stand for, in order.
+    """Returns the values and words of a sentence that items stand for, in order.
 
-    An item that no word stands for, as a quotation or two characters, is told as it is.
+    Of a value of several words, such as a date, an item is only a part: the whole value is told. An
+    item that no word stands for, as a quotation or two characters, is told as it is.
     """
+    values = [value.text for value in values_in(sentence, with_names=False)]
     left = set(items)
     words: list[str] = []
     for word in sentence.split():
         named = items_of(word) & left
         if named:
             left -= named
-            words.append(word.strip(_AROUND_WORDS))
+            words.append(_whole(word.strip(_AROUND_WORDS), values))
     words += sorted(item.removeprefix("=") for item in left)
-    return tuple(words)
+    return tuple(dict.fromkeys(words))
+
+
+def _whole(word: str, values: Sequence[str]) -> str:
+    """Returns the value that a word is a part of; the word itself if it is of none."""
+    for value in values:
+        if word in value.split():
+            return value
+    return word

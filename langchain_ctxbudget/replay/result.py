@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.replay.tariff import Tariff
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.tokens import Price
 
@@ -18,14 +19,12 @@ class Loss:
     turn: int
     """The number of the turn."""
     items: tuple[str, ...]
-    """What the answer used and no line of the prompt has together with the rest: numbers, names,
-    and stems of words."""
+    """What the answer used and no line of the prompt has together with the rest: whole values of
+    the sentence, such as a date or a path, and its words."""
     message: int
     """The position of the earlier message in the conversation, from 1 on."""
     sentence: str
     """The sentence of the earlier message."""
-    shown: str
-    """The line of the prompt that has most of it; empty if none has any."""
     weight: float
     """The weight of what was lost: the rarer, the higher."""
 
@@ -137,13 +136,11 @@ class ReplayResult:
 
     messages: int
     budget_tokens: int
-    price_share: float
-    """The price of a cached token, as a share of one that no cache has to do with."""
+    tariff: Tariff
+    """What tokens cost, and whose prices these are."""
     tokenizer: str
     count_mode: str
     tracks: tuple[Track, ...]
-    write_share: float = 1.0
-    """The same for a new token, which the cache takes in."""
 
     def track(self, name: str) -> Track:
         """Returns the track of one strategy."""
@@ -164,12 +161,9 @@ class ReplayResult:
         """Draws a table: what each strategy sent and cost, and what became of earlier messages."""
         heading, *rows = aligned_table([_row(track) for track in self.tracks])
         counts = f"{self.count_mode} counts ({self.tokenizer})"
-        new = ""
-        if self.write_share != 1:
-            new = f"; new ones, which are cached, at {self.write_share:g}"
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
-            f"cached: as in the prompt before, at {self.price_share:g} of the price{new}",
+            self.tariff.to_text(),
             "",
             heading,
             "-" * len(heading),

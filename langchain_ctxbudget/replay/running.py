@@ -12,9 +12,8 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, checks_names
 from langchain_ctxbudget.messages import checked_messages, one_line, plain_text, split_instructions
 from langchain_ctxbudget.prompt import common_prefix
-from langchain_ctxbudget.providers import CacheTerms, profile_of
-from langchain_ctxbudget.replay.evidence import Conversation, LineReader, Shown, Use, items_of
-from langchain_ctxbudget.replay.policies import (
+from langchain_ctxbudget.providers import CacheTerms
+from langchain_ctxbudget.replay.contenders import (
     DEFAULT_STRATEGIES,
     PromptMaker,
     ReplayedPrompt,
@@ -22,6 +21,7 @@ from langchain_ctxbudget.replay.policies import (
     contender,
     tools_tokens,
 )
+from langchain_ctxbudget.replay.evidence import Conversation, LineReader, Shown, Use, items_of
 from langchain_ctxbudget.replay.result import (
     Loss,
     ReplayResult,
@@ -31,9 +31,10 @@ from langchain_ctxbudget.replay.result import (
     together,
     track_of,
 )
+from langchain_ctxbudget.replay.tariff import Pricing
 from langchain_ctxbudget.replay.turns import answers_in, split_turns
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import PRICES, Price, TokenCounter, counter_for, price_of, terms_at
+from langchain_ctxbudget.tokens import Price, TokenCounter, counter_for
 
 
 @checks_names(ContextSettings.model_fields)
@@ -47,7 +48,7 @@ def replay(
     model: str | None = None,
     settings: ContextSettings | Mapping[str, Any] | None = None,
     embeddings: Embeddings | None = None,
-    price: Price | None = None,
+    price: Price | str | None = None,
     summary_model: str | BaseChatModel | None = None,
     evidence: Mapping[int, Iterable[str]] | None = None,
     on_turn: Callable[[str, int], None] | None = None,
@@ -71,9 +72,9 @@ def replay(
         settings: of the package's strategies, below their own. Nothing is learned unless they say
             `"learn": True`.
         embeddings: for retrieval; default: the package's own.
-        price: of the model, so that costs are told in US dollars, too. It says what cached tokens
-            cost; without one, that is what the model's provider charges, or a tenth where no model
-            is named.
+        price: in US dollars, or the name of a model whose price and cache terms hold; default:
+            those of `model`. Where only one of the two names a model, it is both. Where none does,
+            a cached token counts a tenth, and no dollars are told.
         summary_model: what `"summarization"` sums up with: a chat model, or a name as
             `init_chat_model` takes it.
         evidence: ids of the messages that a turn is about, by the turn's number. What the answers
@@ -87,27 +88,21 @@ def replay(
     turns = split_turns(dialogue)
     _require_replayable(turns, budget, evidence or {})
     instruction_text = system_prompt or "\n\n".join(instructions)
-    terms = _cache_terms(model, price)
-    contenders = [
-        contender(
-            strategy,
-            budget,
-            settings=settings,
-            embeddings=embeddings,
-            system_prompt=instruction_text,
-            tools=tools,
-            model=model,
-            terms=terms,
-            summary_model=summary_model,
-        )
-        for strategy in strategies
-    ]
-    names = [maker.name for maker in contenders]
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"strategies must be at least one, each of them once, not {names}")
-
+    pricing = Pricing.of(model, price)
+    model = pricing.counted_model
+    contenders = _contenders(
+        strategies,
+        budget,
+        settings=settings,
+        embeddings=embeddings,
+        system_prompt=instruction_text,
+        tools=tools,
+        model=model,
+        terms=pricing.terms,
+        summary_model=summary_model,
+    )
     counter = counter_for(model)
-    meter = Meter(counter, terms, model)
+    meter = Meter(counter, pricing.terms, model)
     reader = LineReader()
     conversation = Conversation(dialogue, reader)
     trace = Trace(
@@ -120,16 +115,61 @@ def replay(
     for maker in contenders:
         with closing(maker):
             replayed = [*_turns(maker, trace, meter, on_turn)]
-        tracks.append(track_of(maker.name, replayed, price))
+        tracks.append(track_of(maker.name, replayed, pricing.price))
     return ReplayResult(
         messages=len(dialogue),
         budget_tokens=budget,
         tracks=tuple(tracks),
         tokenizer=counter.name,
         count_mode=counter.mode,
-        price_share=terms.read_price,
-        write_share=terms.write_price,
+        tariff=pricing.tariff,
     )
+
+
+def require_usable(
+    strategies: Sequence[Strategy],
+    *,
+    budget: int,
+    settings: ContextSettings | Mapping[str, Any] | None = None,
+    model: str | None = None,
+    price: Price | str | None = None,
+    summary_model: str | BaseChatModel | None = None,
+) -> None:
+    """Raises what `replay` would raise for its options, before there are any messages.
+
+    Raises:
+        InputError: An option is out of range, or no price is known for a model.
+        InvalidSettingsError: There is no such strategy or setting.
+    """
+    _require_budget(budget)
+    pricing = Pricing.of(model, price)
+    makers = _contenders(
+        strategies,
+        budget,
+        settings=settings,
+        model=pricing.counted_model,
+        terms=pricing.terms,
+        summary_model=summary_model,
+    )
+    for maker in makers:
+        maker.close()
+
+
+def _contenders(
+    strategies: Sequence[Strategy],
+    budget: int,
+    **options: Any,  # noqa: ANN401 - those of `contender`
+) -> list[PromptMaker]:
+    """Returns the makers of the prompts of some strategies.
+
+    Raises:
+        InputError: There are none, or one stands there twice.
+    """
+    makers = [contender(strategy, budget, **options) for strategy in strategies]
+    names = [maker.name for maker in makers]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"strategies must be at least one, each of them once, not {names}")
+    return makers
 
 
 def has_answers(messages: Sequence[BaseMessage]) -> bool:
@@ -146,8 +186,7 @@ def _require_replayable(
         raise InputError(
             "Nothing to replay: the conversation has no answer of a model that follows a message"
         )
-    if type(budget) is not int or budget < 1:
-        raise InputError(f"budget must be at least 1 token, not {budget!r}")
+    _require_budget(budget)
     unknown = sorted(set(evidence) - set(range(1, len(turns) + 1)))
     if unknown:
         raise InputError(
@@ -155,10 +194,10 @@ def _require_replayable(
         )
 
 
-def _cache_terms(model: str | None, price: Price | None) -> CacheTerms:
-    """Returns how a model's provider charges for cached tokens: at a given price, or its own."""
-    terms = profile_of(model).cache_terms_for(model or "")
-    return terms_at(price or price_of(model, PRICES), terms)
+def _require_budget(budget: int) -> None:
+    """Raises an `InputError` for what is no number of tokens."""
+    if type(budget) is not int or budget < 1:
+        raise InputError(f"budget must be at least 1 token, not {budget!r}")
 
 
 def _evidence_texts(
@@ -332,7 +371,6 @@ def _loss(use: Use, shown: Shown, turn: int, weight: float) -> Loss:
         items=shown.missing(use),
         message=use.message + 1,
         sentence=use.sentence,
-        shown=shown.nearest(use),
         weight=weight,
     )
 

@@ -181,7 +181,7 @@ def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`
     return _headline(
         figure,
         "Tokens of every turn, and what they cost "
-        f"(cached ones at {data['price_share']:g} of the price)",
+        f"(cached ones at {data['tariff']['read_share']:g} of the price)",
     )
 
 

@@ -16,6 +16,7 @@ from tests.unit_tests.test_check import CHAT
 
 ROLES = {"human": "user", "ai": "assistant"}
 MESSAGES = [{"role": ROLES[message.type], "content": message.text} for message in CHAT]
+FULL_DISK = Path("/dev/full")
 OPEN = ("--kept", 0, "--cost", 1_000)
 
 
@@ -34,14 +35,14 @@ def test_an_open_gate_is_0(chat: Path) -> None:
     outcome = run(chat, "--budget", 300, *OPEN)
 
     assert outcome.code == 0, outcome.err
-    assert outcome.out.endswith("passed\n")
+    assert "\npassed: elastic keeps at least 0 %" in outcome.out
 
 
 def test_a_closed_gate_is_1(chat: Path) -> None:
-    outcome = run(chat, "--budget", 300, "--policy", "recency")
+    outcome = run(chat, "--budget", 300, "--strategy", "recency")
 
     assert outcome.code == 1
-    assert "1. Lockers, turn 22: the answer used QX-771-B" in outcome.out
+    assert "1. Lockers, turn 22: the answer used message 1:" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,11 @@ def test_a_closed_gate_is_1(chat: Path) -> None:
     [
         ("{", [], "ConversationFormatError"),
         (json.dumps([{"role": "user", "content": "Hello?"}]), [], "Nothing to check"),
-        (json.dumps(MESSAGES), ["--kept", "101"], "kept must be a percentage"),
-        (json.dumps(MESSAGES), ["--policy", "elastc"], "There is no strategy"),
-        (json.dumps(MESSAGES), ["--policy", "summarization"], "needs a model"),
+        (json.dumps(MESSAGES), ["--strategy", "elastc"], "There is no strategy"),
+        (json.dumps(MESSAGES), ["--strategy", "summarization"], "needs a model"),
         (json.dumps(MESSAGES), ["--settings", "missing.toml"], "missing.toml"),
     ],
-    ids=["cut off", "no answer", "no percentage", "no policy", "no model", "no settings"],
+    ids=["cut off", "no answer", "no strategy", "no model", "no settings"],
 )
 def test_what_cannot_be_used_is_2(
     tmp_path: Path, content: str, arguments: list[str], problem: str
@@ -74,7 +74,7 @@ def test_a_folder_is_read_and_what_cannot_be_read_is_named(chat: Path) -> None:
     other = [{"role": "user", "content": "Good morning"}, *MESSAGES[1:]]
     chat.with_name("other.json").write_text(json.dumps(other), encoding="utf-8")
 
-    outcome = run(chat.parent, "--policy", "recency", "--json", *OPEN)
+    outcome = run(chat.parent, "--strategy", "recency", "--json", *OPEN)
 
     assert outcome.code == 0
     assert len(outcome.json["conversations"]) == 2
@@ -87,26 +87,79 @@ def test_an_empty_folder_is_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_policies_stand_beside_each_other(chat: Path) -> None:
+def test_strategies_stand_beside_each_other(chat: Path) -> None:
     outcome = run(chat, "--budget", 300, "--beside", "recency,ratio@400", "--json", *OPEN)
 
     total: list[dict[str, Any]] = outcome.json["total"]
-    names = [figures["policy"] for figures in total]
+    names = [figures["strategy"] for figures in total]
     assert names == ["elastic", "recency", "ratio@400", "full"]
 
 
 def test_a_junit_report_is_written(chat: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
-    run(chat, "--policy", "recency", "--budget", 300, "--junit", report)
+    run(chat, "--strategy", "recency", "--budget", 300, "--junit", report)
 
-    assert ET.parse(report).getroot().get("failures") == "1"
+    assert ET.parse(report).getroot().get("failures") == "2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--strategy", "elastc"], "There is no strategy"),
+        (["--beside", "elastc"], "There is no strategy"),
+        (["--junit", "nowhere/report.xml"], "there is no folder nowhere"),
+        (["--junit", "."], "is a folder"),
+        (["--price", "mine"], "no price is known"),
+        (["--settings", "missing.toml"], "No such file"),
+    ],
+)
+def test_options_are_refused_before_anything_is_read(arguments: list[str], problem: str) -> None:
+    outcome = run("no-such-file.json", *arguments)
+
+    assert outcome.code == 2
+    assert problem in outcome.err
+    assert "no-such-file.json" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--kept", "101"], ["--cost", "x"], ["--strategy", "full,recency"]]
+)
+def test_an_option_with_a_wrong_value_says_so(arguments: list[str]) -> None:
+    outcome = run("no-such-file.json", *arguments)
+
+    assert outcome.code == 2
+    assert f"argument {arguments[0]}" in outcome.err
+
+
+@pytest.mark.skipif(not FULL_DISK.exists(), reason="the system has no device that is full")
+def test_figures_are_printed_though_the_report_cannot_be_written(chat: Path) -> None:
+    outcome = run(chat, "--budget", 300, "--junit", FULL_DISK, *OPEN)
+
+    assert outcome.code == 2
+    assert "in all" in outcome.out
+    assert "--junit" in outcome.err
+
+
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    outcome = run(tmp_path / "no.json")
+
+    assert outcome.err.count("no.json") == 1
+
+
+def test_a_conversation_without_a_title_goes_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "drills.json"
+    path.write_text(json.dumps(MESSAGES), encoding="utf-8")
+
+    outcome = run(path, "--budget", 300, "--json", *OPEN)
+
+    assert [one["name"] for one in outcome.json["conversations"]] == ["drills.json"]
 
 
 def test_settings_of_the_application_are_taken(chat: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("max_context_tokens = 350\n", encoding="utf-8")
 
-    outcome = run(chat, "--settings", settings, "--policy", "recency", "--json", *OPEN)
+    outcome = run(chat, "--settings", settings, "--strategy", "recency", "--json", *OPEN)
 
     assert outcome.json["budget_tokens"] == 350
 
@@ -136,7 +189,7 @@ def test_an_agent_comes_back_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text("\n".join(map(json.dumps, agent_session())), encoding="utf-8")
 
-    outcome = run(path, "--policy", "recency", "--budget", 600, "--json")
+    outcome = run(path, "--strategy", "recency", "--budget", 600, "--json")
 
     sources = [case["loss"]["message"] for case in outcome.json["worst"]]
     assert 2 in sources
@@ -148,10 +201,10 @@ def test_an_export_of_claude_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([{"name": "Lockers", "chat_messages": chat}]), encoding="utf-8")
 
-    outcome = run(path, "--policy", "recency", "--budget", 300)
+    outcome = run(path, "--strategy", "recency", "--budget", 300)
 
     assert outcome.code == 1
-    assert "of message 1: “The locker code is QX-771-B" in outcome.out
+    assert "   “The locker code is QX-771-B" in outcome.out
 
 
 def export_of_chatgpt() -> dict[str, Any]:
@@ -175,11 +228,11 @@ def test_an_export_of_chatgpt_is_checked(tmp_path: Path) -> None:
     (tmp_path / "conversations.json").write_text(json.dumps([export_of_chatgpt()]), "utf-8")
     (tmp_path / "user.json").write_text(json.dumps({"id": "u", "email": "a@example.org"}), "utf-8")
 
-    outcome = run(tmp_path, "--policy", "recency", "--budget", 300)
+    outcome = run(tmp_path, "--strategy", "recency", "--budget", 300)
 
     assert outcome.code == 1
     assert "Skipped" not in outcome.err
-    assert "of message 1: “The locker code is QX-771-B" in outcome.out
+    assert "   “The locker code is QX-771-B" in outcome.out
 
 
 CODING: list[BaseMessage] = [HumanMessage("Fix the labels of the shelves.")]
@@ -196,12 +249,12 @@ def test_a_coding_session_is_checked(writer: str, more: int, tmp_path: Path) -> 
     path = tmp_path / "session.jsonl"
     path.write_bytes(as_lines(WRITERS[writer](CODING)))
 
-    outcome = run(path, "--policy", "recency", "--budget", 500, "--json", *OPEN)
+    outcome = run(path, "--strategy", "recency", "--budget", 500, "--json", *OPEN)
 
     assert outcome.code == 0, outcome.err
     [conversation] = outcome.json["conversations"]
     assert conversation["messages"] == len(CODING) + more
-    assert conversation["policies"][0]["prompts"] == 5
+    assert conversation["strategies"][0]["prompts"] == 5
 
 
 def test_a_memory_beside_an_export_is_not_replayed(tmp_path: Path) -> None:
@@ -209,7 +262,7 @@ def test_a_memory_beside_an_export_is_not_replayed(tmp_path: Path) -> None:
     memory = [{"conversations_memory": "Likes rye.", "project_memories": {"p": "Bakes."}}]
     (tmp_path / "memories.json").write_text(json.dumps(memory), "utf-8")
 
-    outcome = run(tmp_path, "--policy", "recency", "--budget", 300, "--json", *OPEN)
+    outcome = run(tmp_path, "--strategy", "recency", "--budget", 300, "--json", *OPEN)
 
     assert [one["name"] for one in outcome.json["conversations"]] == ["Lockers"]
     assert outcome.json["skipped"] == []

@@ -73,7 +73,7 @@ def test_a_price_weighs_what_is_cached(chat_file: Path) -> None:
 
     price = PRICES["gpt-4o"]
     assert price.cached_input is not None
-    assert data["price_share"] == price.cached_input / price.input
+    assert data["tariff"]["read_share"] == price.cached_input / price.input
 
 
 def test_a_price_makes_costs_of_tokens(chat_file: Path) -> None:
@@ -95,7 +95,7 @@ def test_costs_are_in_dollars(chat_file: Path) -> None:
     [
         (
             ["--price", "a-model-of-mine"],
-            "InputError: --price: no price is known for 'a-model-of-mine'",
+            "InputError: price: no price is known for 'a-model-of-mine'",
         ),
         (
             ["--compare", "elastc"],

@@ -40,14 +40,14 @@ def checked() -> CheckResult:
 def test_what_was_trimmed_is_not_kept() -> None:
     figures = checked().total[0]
 
-    assert figures.policy == "recency"
+    assert figures.strategy == "recency"
     assert figures.kept_percent == 0
 
 
 def test_everything_keeps_everything_at_its_own_cost() -> None:
     figures = checked().total[1]
 
-    assert (figures.policy, figures.kept_percent, figures.cost_percent) == ("full", 100, 100)
+    assert (figures.strategy, figures.kept_percent, figures.cost_percent) == ("full", 100, 100)
 
 
 def test_the_worst_case_says_what_was_lost() -> None:
@@ -63,8 +63,8 @@ def test_the_worst_case_says_what_was_lost() -> None:
 def test_the_worst_case_is_printed() -> None:
     text = str(checked())
 
-    assert "1. lockers, turn 22: the answer used QX-771-B" in text
-    assert "of message 1: “The locker code is QX-771-B, on the left.”" in text
+    assert "1. lockers, turn 22: the answer used message 1:" in text
+    assert "   “The locker code is QX-771-B, on the left.”\n   not in its prompt: QX-771-B" in text
     assert "recency keeps 0.0 % of what later steps used" in text
 
 
@@ -140,19 +140,96 @@ def test_a_gate_is_in_percent(gate: dict[str, Any]) -> None:
         check({"lockers": SHORT}, budget=BUDGET, **gate)
 
 
-def test_a_junit_report_can_be_read() -> None:
-    suite = ET.fromstring(checked().to_junit())
+def junit(result: CheckResult) -> ET.Element:
+    return ET.fromstring(result.to_junit())
 
-    assert [case.get("name") for case in suite] == ["lockers", "short", "in all"]
-    assert suite.get("failures") == "1"
-    assert suite.findall("testcase/failure")
+
+def test_a_junit_report_says_what_is_gated() -> None:
+    suite = junit(checked())
+
+    assert [case.get("name") for case in suite.findall("testcase")] == [
+        "gate: keeps at least 95 % of what later steps used",
+        "gate: costs at most 30 % of sending everything",
+        "gate: makes every prompt",
+        "not gated: lockers",
+        "not gated: short",
+    ]
+    assert suite.get("tests") == "5"
+    assert suite.get("failures") == "2"
+
+
+def test_a_junit_report_has_the_total_and_its_prices() -> None:
+    properties = {one.get("name"): one.get("value") for one in junit(checked()).iter("property")}
+
+    assert (properties["total"] or "").startswith("recency: 0.0 % kept, ")
+    assert (properties["prices"] or "").startswith("cached tokens at 0.1 of the price: assumed")
+
+
+def test_a_conversation_below_the_gate_is_skipped_in_a_junit_report() -> None:
+    skipped = junit(checked()).findall("testcase/skipped")
+
+    [message] = [one.get("message") or "" for one in skipped]
+    assert message.startswith("keeps 0.0 %, less than 95 %")
+
+
+def test_the_cases_to_read_stand_below_what_is_kept_too_little() -> None:
+    kept, cost = junit(checked()).findall("testcase/failure")
+
+    assert "QX-771-B" in (kept.text or "")
+    assert not cost.text
 
 
 def test_a_junit_report_has_no_character_that_xml_refuses() -> None:
     result = check({"a\x00b\x1b": SHORT}, budget=BUDGET)
 
-    names = [case.get("name") for case in ET.fromstring(result.to_junit())]
-    assert names == ["a b ", "in all"]
+    assert "not gated: a b " in [case.get("name") for case in junit(result).iter("testcase")]
+
+
+# Conversations that fit
+
+
+def test_the_gate_allows_the_cost_of_everything_where_all_fit() -> None:
+    result = check({"short": SHORT}, budget=BUDGET, cost=30)
+
+    assert result.passes
+    assert "All conversations fit into 300 tokens" in str(result)
+
+
+def test_a_longer_conversation_is_held_to_the_cost_beside_those_that_fit() -> None:
+    result = check({"lockers": CHAT, "short": SHORT}, budget=BUDGET, kept=0, cost=30)
+
+    assert not result.passes
+    assert "1 of 2 conversations fit into 300 tokens" in str(result)
+
+
+def test_a_strategy_that_leaves_something_out_does_not_let_a_conversation_fit() -> None:
+    result = check({"short": SHORT}, "recency@30", budget=BUDGET, kept=0)
+
+    assert [conversation.fits for conversation in result.conversations] == [False]
+
+
+# Prices
+
+
+@pytest.mark.parametrize(
+    "named", [{"price": "gpt-4o"}, {"model": "gpt-4o"}], ids=["price", "model"]
+)
+def test_one_named_model_is_counted_for_and_priced(named: dict[str, str]) -> None:
+    both = check({"lockers": CHAT}, budget=BUDGET, price="gpt-4o", model="gpt-4o")
+
+    assert check({"lockers": CHAT}, budget=BUDGET, **named).to_dict() == both.to_dict()
+
+
+def test_a_result_says_whose_prices_were_used() -> None:
+    text = str(check({"lockers": CHAT}, budget=BUDGET, price="claude-sonnet-4-5"))
+
+    assert "writing them at 1.25, prompts from" in text
+    assert ": claude-sonnet-4-5, $3 a million tokens" in text
+
+
+def test_a_price_of_an_unknown_model_is_an_error() -> None:
+    with pytest.raises(InputError, match="no price is known for 'mine'"):
+        check({"lockers": SHORT}, budget=BUDGET, price="mine")
 
 
 # LangChain's summarization
