@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar
 from langchain_core.exceptions import LangChainException
 
 Public = TypeVar("Public", bound=Callable[..., Any])
+_HAS_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+"""The kinds of parameters that may be given without their name."""
 MOST_ERROR_CHARACTERS = 300
 """Of an error of somebody else's, so many characters are repeated."""
 ELSEWHERE = {"session_id": "conversation_id", "thread_id": "conversation_id"}
@@ -306,7 +308,7 @@ def _checked(
     takes_any_name = Parameter.VAR_KEYWORD in kinds
     most_places = len(kinds)
     if Parameter.VAR_POSITIONAL not in kinds:
-        most_places = kinds.count(Parameter.POSITIONAL_OR_KEYWORD)
+        most_places = sum(map(_HAS_PLACE.__contains__, kinds))
     # Ids that are not given are None, which is a `MissingScopeError`.
     missing_ids: dict[str, None] = {}
     for name in ("user_id", "conversation_id"):
@@ -340,7 +342,7 @@ def _call_with_ids(function: Callable[..., Any], ids: Iterable[str]) -> str:
     others = [
         parameter
         for parameter in signature(function).parameters.values()
-        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
+        if parameter.kind in _HAS_PLACE and parameter.name != "self"
     ]
     if others:
         given.insert(0, "...")

@@ -46,16 +46,18 @@ def prefix_of(plan: Plan) -> str:
 def change_since(plan: Plan, record: CutRecord) -> Cause | None:
     """Returns what has changed before the messages since the last prompt; None if nothing has.
 
-    What it was is known where this process has made it; else any change counts as an edit.
+    What it was is known where this process has made it.
     """
     if prefix_of(plan) == record.prefix:
         return None
     last = plan.conversation.last
     if last is None:
-        return Cause.EDITED
+        return Cause.OTHER_BEGINNING
     if last.sent_with.model != plan.sent_with.model:
         return Cause.OTHER_MODEL
     theirs = (last.sent_with.tools, last.sent_with.names_of_tools)
     if theirs != (plan.sent_with.tools, plan.sent_with.names_of_tools):
         return Cause.OTHER_TOOLS
-    return Cause.EDITED
+    if last.sent_with.system_prompt != plan.sent_with.system_prompt:
+        return Cause.OTHER_SYSTEM_PROMPT
+    return Cause.ABOUT_USER

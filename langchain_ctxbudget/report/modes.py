@@ -37,4 +37,13 @@ class Cause(ExplainedCode):
     OTHER_MODEL = "other_model", "the last prompt went to another model"
     OTHER_TOOLS = "other_tools", "the last prompt had other tools, or another response format"
     COMPACTED = "compacted", "the provider has compacted the conversation itself"
-    EDITED = "edited", "what was sent before has changed: a message, or the system prompt"
+    OTHER_SYSTEM_PROMPT = "other_system_prompt", "the last prompt had another system prompt"
+    ABOUT_USER = (
+        "about_user",
+        "what it says about the user has changed: a fact, a rule or a saved setting",
+    )
+    OTHER_BEGINNING = (
+        "other_beginning",
+        "another process made the last prompt, with another system prompt, tools or facts",
+    )
+    EDITED = "edited", "a message sent before was edited, removed or pinned, or one came in between"

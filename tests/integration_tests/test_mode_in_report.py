@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
@@ -99,6 +100,47 @@ def test_after_an_edit_of_what_is_summarised_it_is_rebuilt() -> None:
     pipeline.edit_message(first.id, HumanMessage("My bike is green."), **ADA)
 
     assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "edited")
+
+
+def test_with_another_system_prompt_it_is_rebuilt() -> None:
+    pipeline = ContextPipeline()
+    talk(pipeline, "My bike is blue.")
+    step = pipeline.as_runnable()
+    run: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
+    for instruction in ("Be brief.", "Be kind."):
+        step.invoke([SystemMessage(instruction), HumanMessage("Hello")], run)
+
+    report = pipeline.last_report(**ADA)
+    assert report is not None
+    assert mode_of(report) == ("rebuilt", "other_system_prompt")
+
+
+def test_a_fact_that_was_changed_by_hand_is_the_reason() -> None:
+    pipeline = ContextPipeline({"learn": False})
+    fact = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", user_id="ada")
+    talk(pipeline, "My bike is blue.")
+
+    pipeline.knowledge.edit(fact.id, text="Lives in Porto", user_id="ada")
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "about_user")
+
+
+def test_a_saved_setting_is_the_reason() -> None:
+    pipeline = ContextPipeline({"learn": False})
+    talk(pipeline, "My bike is blue.")
+
+    pipeline.save_settings({"preferences": ["Be brief."]}, user_id="ada")
+
+    assert mode_of(talk(pipeline, "My car is red.")) == ("rebuilt", "about_user")
+
+
+def test_after_a_restart_with_another_system_prompt_it_is_rebuilt() -> None:
+    store = InMemoryStore()
+    talk(ContextPipeline(store=store), "My bike is blue.")
+
+    restarted = ContextPipeline(store=store, system_prompt="You help.")
+
+    assert mode_of(talk(restarted, "My car is red.")) == ("rebuilt", "other_beginning")
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_a_left_out_rule_does_not_cause_a_rebuild(after_a_pause: Talk) -> None:
     causes = [prompt.report.stability.cause for prompt in after_a_pause.prompts]
 
     assert "full" in causes
-    assert "edited" not in causes
+    assert "about_user" not in causes
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,17 @@ CASES = {
     ),
     "another model": (Case(change=Cause.OTHER_MODEL), Mode.REBUILT, Cause.OTHER_MODEL),
     "other tools": (Case(change=Cause.OTHER_TOOLS), Mode.REBUILT, Cause.OTHER_TOOLS),
-    "another system prompt": (Case(change=Cause.EDITED), Mode.REBUILT, Cause.EDITED),
+    "another system prompt": (
+        Case(change=Cause.OTHER_SYSTEM_PROMPT),
+        Mode.REBUILT,
+        Cause.OTHER_SYSTEM_PROMPT,
+    ),
+    "another beginning than in another process": (
+        Case(change=Cause.OTHER_BEGINNING),
+        Mode.REBUILT,
+        Cause.OTHER_BEGINNING,
+    ),
+    "another fact": (Case(change=Cause.ABOUT_USER), Mode.REBUILT, Cause.ABOUT_USER),
     "nothing was said": (
         Case(was_something_said=False),
         Mode.REPEATED,
@@ -131,7 +141,9 @@ def test_room_does_not_matter_where_nothing_can_be_extended(
 
 
 FLAGS = st.booleans()
-CHANGES = st.sampled_from([None, Cause.OTHER_MODEL, Cause.OTHER_TOOLS, Cause.EDITED])
+CHANGES = st.sampled_from(
+    [None, Cause.OTHER_MODEL, Cause.OTHER_TOOLS, Cause.OTHER_SYSTEM_PROMPT, Cause.ABOUT_USER]
+)
 ROOMS = st.sampled_from(list(Room))
 ANY_CASE = st.builds(
     Case,
