@@ -107,6 +107,7 @@ class Reason(ExplainedCode):
         "the provider has compacted the conversation itself, and ignores what stood before that",
     )
     NO_ROOM = "no_room", "does not fit into what its layer was given"
+    OVER_IDEAL = "over_ideal", "does not fit into the `ideal_tokens` of its layer"
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
     BOUND = "bound", "a tool that the model can call; all of them fit"

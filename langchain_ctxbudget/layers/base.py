@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from itertools import chain
 
 from langchain_core.messages import BaseMessage
 
@@ -279,6 +280,18 @@ class PromptLayer:
     def items(self, _view: View, _tokens: int) -> Chosen:
         """Returns what it shows within its grant of tokens."""
         return NOTHING_CHOSEN
+
+    def not_shown_before(
+        self, _view: View, chosen: Chosen, backgrounds: Sequence[Sequence[Fragment]]
+    ) -> Chosen:
+        """Returns what it chose without what earlier backgrounds of the prompt say already.
+
+        Args:
+            _view: What it may look at.
+            chosen: What it chose.
+            backgrounds: The fragments of each earlier background, the oldest one first.
+        """
+        return chosen.without(chain.from_iterable(backgrounds))
 
     def given(self, _view: View, fragments: tuple[Fragment, ...]) -> Chosen:
         """Returns it with items that somebody else has written."""

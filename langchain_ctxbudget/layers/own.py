@@ -14,6 +14,9 @@ from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.search import pack
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
+NOTHING_NOW = "- Nothing at the moment.\n"
+"""Stands for the items of a layer that has none any more."""
+
 
 class ListedLayer(PromptLayer):
     """A layer of the background that shows the first of some texts that fit."""
@@ -50,6 +53,8 @@ class ListedLayer(PromptLayer):
         whole = set(pack(costs, room_tokens))
         tokens_left = room_tokens - sum(costs[place] for place in whole)
 
+        is_at_its_most = tokens >= self.spec.limit_tokens
+        reason = Reason.OVER_IDEAL if is_at_its_most else Reason.NO_ROOM
         fragments: list[Fragment] = []
         omitted: list[ReportItem] = []
         for place, text in texts.items():
@@ -62,7 +67,7 @@ class ListedLayer(PromptLayer):
                 tokens_left = 0  # only the first one is shrunk
             if shorter is None:
                 name = self._name_of(place)
-                omitted.append(left_out_item(name, _line(text), Reason.NO_ROOM, count))
+                omitted.append(left_out_item(name, _line(text), reason, count))
                 continue
             item = self._item(place, _line(shorter.strip()), count)
             fragments.append(replace(item, status=Status.SHRUNK, reason=Reason.CLIPPED))
@@ -98,9 +103,13 @@ class OwnLayer(ListedLayer):
     is_asked = True
 
     def __init__(self, declared: CustomLayer) -> None:
+        heading = f"## {fences.as_data(one_line(declared.name))}"
         self.name = declared.name
         self.title = declared.name
-        self.section = f"## {fences.as_data(one_line(declared.name))}\n"
+        self.section = f"{heading}\n"
+        self.renewed_section = (
+            f"{heading} (now; what stands above under this name is out of date)\n"
+        )
         self.spec = declared.spec
         self._items = declared.items
 
@@ -124,6 +133,39 @@ class OwnLayer(ListedLayer):
             if not isinstance(text, str):
                 raise TypeError(f"an item is {text!r}, not a string")
         return texts
+
+    def not_shown_before(
+        self, view: View, chosen: Chosen, backgrounds: Sequence[Sequence[Fragment]]
+    ) -> Chosen:
+        """Returns what it chose without what stands in the prompt already, while all of that holds.
+
+        Once a text that stands there is none of its items any more, all of them stand there again,
+        below a line that says so.
+        """
+        if self.name not in view.known.own_items:  # its function has failed
+            return super().not_shown_before(view, chosen, backgrounds)
+        shown = self._shown(backgrounds)
+        lines = {_line(text.strip()) for text in self.texts(view)}
+        is_out_of_date = any(
+            part.text not in lines and part.status is Status.INCLUDED for part in shown
+        )
+        if not is_out_of_date:
+            return chosen.without(shown)
+        parts = chosen.fragments
+        if not any(lines):
+            parts = (self._item(1, NOTHING_NOW, view.counter.count_text),)
+        renewed = tuple(replace(part, section=self.renewed_section) for part in parts)
+        return replace(chosen, fragments=renewed)
+
+    def _shown(self, backgrounds: Sequence[Sequence[Fragment]]) -> list[Fragment]:
+        """Returns its items in backgrounds, from the last time on that all of them were shown."""
+        shown: list[Fragment] = []
+        for background in backgrounds:
+            own = [part for part in background if part.layer == self.name]
+            if any(part.section == self.renewed_section for part in own):
+                shown = []
+            shown += [part for part in own if part.text != NOTHING_NOW]
+        return shown
 
 
 class FormerLayer(PromptLayer):

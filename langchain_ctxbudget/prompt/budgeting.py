@@ -31,7 +31,6 @@ from langchain_ctxbudget.messages import (
     newest_that_fit,
 )
 from langchain_ctxbudget.prompt.assembly import (
-    fragments_of,
     has_human,
     messages_of,
 )
@@ -260,7 +259,9 @@ def with_items(plan: Plan, layer: PromptLayer, view: View, tokens: int) -> Plan:
     """
     chosen = layer.items(view, tokens)
     if layer.place is Place.BACKGROUND:
-        chosen = chosen.without(fragments_of(plan.history.backgrounds.values()))
+        earlier = sorted(plan.history.backgrounds.items())
+        backgrounds = [background.fragments for _, background in earlier]
+        chosen = layer.not_shown_before(view, chosen, backgrounds)
     return plan.with_chosen(layer, chosen)
 
 

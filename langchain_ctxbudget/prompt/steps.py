@@ -188,7 +188,9 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
             left_tokens=left_tokens,
         )
         fetched = layer.fetched(request)
-        items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
+        texts = yield from with_fallback(fetched, None, f"layer {layer.name!r}", problems)
+        if texts is not None:
+            items[layer.name] = texts
     plan = replace(plan, findings=replace(plan.findings, own_items=items))
     return budgeting.with_bundles(plan.with_failures(*problems))
 

@@ -22,6 +22,7 @@ JOINED = " + "
 """Stands between the ids of a call and its results, which are one item."""
 REMEDIES: Mapping[Reason, str] = {
     Reason.NO_ROOM: "a larger `max_context_tokens` has room for it",
+    Reason.OVER_IDEAL: "a larger `ideal_tokens` of the layer has room for it",
     Reason.RANKED_LOWER: "a larger `max_context_tokens` has room for it",
     Reason.NOT_COMPILED: "its text is still compiled; `flush` waits for it",
     Reason.NEXT_SNAPSHOT: "the next rebuilt prompt shows it",
