@@ -1,6 +1,6 @@
 """Divides a budget between the layers: strategies are pure functions of the situation.
 
-`docs/internals/budgeting.md` says what each does, and how to write one of your own.
+`docs/internals/budgeting.md` says what each does; `docs/reference/layers.md`, how to write one.
 """
 
 from langchain_ctxbudget.budget.allocation import (

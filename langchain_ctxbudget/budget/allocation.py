@@ -313,7 +313,7 @@ class Allocation:
 class AllocationStrategy(Protocol):
     """A rule that divides a budget.
 
-    Write your own with `share_out` (`docs/internals/budgeting.md` has one).
+    Write your own with `share_out` (`docs/reference/layers.md` has one).
     """
 
     @property
