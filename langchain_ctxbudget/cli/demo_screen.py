@@ -10,14 +10,16 @@ from rich.text import Text
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.cli.printing import printable
 from langchain_ctxbudget.demo import Cost, SideBySide
+from langchain_ctxbudget.installing import install_command
 from langchain_ctxbudget.report import Part, on_dark, parts_of, percent
 
 MOST_COLUMNS = 100
 LABEL_COLUMNS = 13
 GAP = 3
 """Columns between two columns of the table."""
-GLYPHS = "█▓▒░"
-"""The parts of a bar in turn, so that they stand apart where there are no colours."""
+GLYPHS = "█▓▒░▚▤◆▥◇▦"
+"""The parts of a bar in turn, so that they stand apart where there are no colours: one for each
+layer that may have tokens in the demo, and one for the framing."""
 OURS = "ctxbudget"
 TRIMMED = "trim_messages"
 
@@ -41,12 +43,11 @@ def print_side_by_side(compared: SideBySide) -> None:
     console.print()
     console.print(_legend(parts, glyphs, columns), width=columns)
     console.print()
-    console.print(
+    hint = (
         "The prompt and its report: ctxbudget demo --prompt. In a browser: "
-        "ctxbudget dashboard --demo",
-        style="dim",
-        width=columns,
+        f"{install_command('dashboard')}, then ctxbudget dashboard --demo"
     )
+    console.print(Text(hint, style="dim"), width=columns)
 
 
 def _table(
@@ -77,13 +78,15 @@ def _table(
         f"the {trimmed.messages:,} newest",
         f"the {counts['verbatim']:,} newest, {counts['retrieved']:,} looked up",
     )
+    heading = "The answer"
     for evidence in compared.evidence:
         place = f"message {evidence.position} of {compared.messages:,}"
         table.add_row(
-            "The answer",
+            heading,
             _found(place, evidence.text, is_there=evidence.trimmed),
             _found(place, evidence.text, is_there=evidence.ours),
         )
+        heading = ""
     table.add_row("Sent", f"{trimmed.total_tokens:,} tokens", f"{report.total_tokens:,} tokens")
     table.add_row(f"Last {compared.cost.turns} turns", _cost(trimmed.cost), _cost(compared.cost))
     return table
@@ -128,4 +131,5 @@ def _found(place: str, text: str, *, is_there: bool) -> Text:
 
 def _cost(cost: Cost) -> str:
     cached = percent(cost.cached_share)
-    return f"{cached} cached, paid like {cost.mean_effective_tokens:,} a turn"
+    mean = f"{cost.mean_effective_tokens:,} new tokens a turn"
+    return f"{cached} cached, paid like {mean} ({cost.effective_tokens:,} in all)"

@@ -96,7 +96,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the demo's last turns cost, the question included, in tokens of all their prompts."""
+    """What the demo's last turns cost before the question, in tokens of all their prompts.
+
+    The dashboard shows the same turns. No cache holds anything of the first one.
+    """
 
     turns: int
     tokens: int
@@ -163,12 +166,12 @@ def side_by_side(
     said = demo_messages()
     with open_demo(settings) as pipeline:
         scope: dict[str, Any] = {"user_id": DEMO_USER, "conversation_id": DEMO_SESSION}
-        context = pipeline.assemble(question, **scope)
         pipeline.flush()
         reports = [kept.report for kept in pipeline.snapshots.list(**scope)]
+        context = pipeline.assemble(question, **scope)
         counter = pipeline.token_counter
-    asked = [*said, HumanMessage(question)]
-    trimmed, cost = _trimmed(asked, context.report.budget_tokens, len(reports), counter)
+    trimming = _Trimming(context.report.budget_tokens, counter)
+    trimmed = trimming.prompt(said, HumanMessage(question))
     system_tokens = counter.count_message(trimmed[0])
     question_tokens = counter.count_message(trimmed[-1])
     return SideBySide(
@@ -187,44 +190,46 @@ def side_by_side(
             history_tokens=counter.count_messages(trimmed) - system_tokens - question_tokens,
             question_tokens=question_tokens,
             messages=len(trimmed) - len((trimmed[0], trimmed[-1])),
-            cost=cost,
+            cost=trimming.cost(said, len(reports)),
         ),
         evidence=_evidence(said, context.messages, trimmed) if question == DEMO_QUESTION else (),
     )
 
 
-def _trimmed(
-    messages: Sequence[BaseMessage], budget: int, turns: int, counter: TokenCounter
-) -> tuple[Sequence[BaseMessage], Cost]:
-    """Trims a conversation for each of its last turns.
+class _Trimming:
+    """The prompts that `trim_messages` makes of a conversation, and what they cost."""
 
-    Returns the last prompt, and what so many of the last ones cost.
-    """
-    maker = contender("recency", budget, system_prompt=DEMO_SYSTEM_PROMPT)
-    terms = profile_of(None).cache_terms_for("")
-    begins = [place for place, message in enumerate(messages) if is_user(message)]
-    prompt: Sequence[BaseMessage] = ()
-    tokens = 0
-    cached_tokens = 0
-    effective_tokens = 0.0
-    # The turn before the first is trimmed, too: a cache holds its prompt.
-    for begin in begins[-turns - 1 :]:
-        before = prompt
-        prompt = maker.prompt(messages[:begin], messages[begin : begin + 1]).messages
-        if before:
-            costs = [counter.count_message(message) for message in prompt]
-            size = counter.count_messages(prompt)
-            shared_tokens, _ = common_prefix(prompt, costs, before, counter)
+    def __init__(self, budget: int, counter: TokenCounter) -> None:
+        self.maker = contender("recency", budget, system_prompt=DEMO_SYSTEM_PROMPT)
+        self.counter = counter
+
+    def prompt(self, before: Sequence[BaseMessage], message: BaseMessage) -> Sequence[BaseMessage]:
+        """Returns the prompt for a message behind those before it."""
+        return self.maker.prompt(before, [message]).messages
+
+    def cost(self, messages: Sequence[BaseMessage], turns: int) -> Cost:
+        """Returns what the prompts of the last turns of a conversation cost."""
+        terms = profile_of(None).cache_terms_for("")
+        begins = [place for place, message in enumerate(messages) if is_user(message)]
+        previous: Sequence[BaseMessage] = ()
+        tokens = 0
+        cached_tokens = 0
+        effective_tokens = 0.0
+        for begin in begins[-turns:]:
+            prompt = self.prompt(messages[:begin], messages[begin])
+            costs = [self.counter.count_message(message) for message in prompt]
+            size = self.counter.count_messages(prompt)
+            shared_tokens, _ = common_prefix(prompt, costs, previous, self.counter)
             tokens += size
             cached_tokens += terms.read_tokens(shared_tokens)
             effective_tokens += terms.cost(size, shared_tokens)
-    cost = Cost(
-        turns=turns,
-        tokens=tokens,
-        cached_tokens=cached_tokens,
-        effective_tokens=round(effective_tokens),
-    )
-    return prompt, cost
+            previous = prompt
+        return Cost(
+            turns=turns,
+            tokens=tokens,
+            cached_tokens=cached_tokens,
+            effective_tokens=round(effective_tokens),
+        )
 
 
 def _evidence(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
+from langchain_ctxbudget.cli.demo_screen import GLYPHS
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 
 CHAT = [
@@ -107,11 +109,23 @@ def test_the_demo_fits_one_screen(demo: Run) -> None:
 
 @pytest.mark.parametrize("position", [17, 19])
 def test_the_demo_tells_where_each_prompt_has_the_answer(demo: Run, position: int) -> None:
-    assert f"The answer not found found in message {position} of 278:" in words_of(demo.out)
+    assert f"not found found in message {position} of 278:" in words_of(demo.out)
 
 
 def test_the_demo_tells_what_both_cost(demo: Run) -> None:
     assert words_of(demo.out).count(" % cached, paid like ") == 2
+    assert words_of(demo.out).count("new tokens a turn") >= 1
+
+
+def test_each_part_of_the_bar_has_a_glyph_of_its_own(demo: Run) -> None:
+    glyphs = re.findall(rf"([{GLYPHS}]) \w[\w ]* [\d,]+(?:   |\n)", demo.out)
+
+    assert len(glyphs) >= 6
+    assert len(set(glyphs)) == len(glyphs)
+
+
+def test_the_demo_says_how_the_dashboard_is_installed(demo: Run) -> None:
+    assert "[dashboard]" in demo.out
 
 
 @pytest.mark.slow

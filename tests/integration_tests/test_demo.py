@@ -1,5 +1,8 @@
 """The demo that command, dashboard, notebooks and README share."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from langchain_ctxbudget.demo import (
@@ -13,6 +16,7 @@ from langchain_ctxbudget.demo import (
 )
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import TITLE, Scope
+from tests.integration_tests.dashboard import API, served
 
 TIMED = {"milliseconds"}
 
@@ -23,14 +27,24 @@ def compared() -> SideBySide:
 
 
 @pytest.fixture(scope="module")
-def of_somebody_else() -> ContextReport:
-    """The report of the demo's question, as the dashboard of another user has it."""
+def of_somebody_else() -> tuple[ContextReport, list[dict[str, Any]]]:
+    """The report of the demo's question and its last turns, as another user's dashboard has it."""
     with open_demo(user_id="me") as pipeline:
         place = Scope("me", DEMO_SESSION).place(TITLE)
         item = pipeline.store.get(place.namespace, place.key)
         assert item is not None
         assert item.value["text"] == DEMO_TITLE
-        return pipeline.conversation(DEMO_SESSION, user_id="me").assemble(DEMO_QUESTION).report
+        pipeline.flush()
+
+        async def turns() -> list[dict[str, Any]]:
+            async with served(pipeline, user_id="me") as client:
+                answer = await client.get(f"{API}/snapshots", params={"session_id": DEMO_SESSION})
+                snapshots: list[dict[str, Any]] = answer.json()["snapshots"]
+                return snapshots
+
+        shown = asyncio.run(turns())
+        chat = pipeline.conversation(DEMO_SESSION, user_id="me")
+        return chat.assemble(DEMO_QUESTION).report, shown
 
 
 def numbers(report: ContextReport) -> dict[str, object]:
@@ -39,9 +53,19 @@ def numbers(report: ContextReport) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_everybody_tells_the_same_numbers(
-    compared: SideBySide, of_somebody_else: ContextReport
+    compared: SideBySide, of_somebody_else: tuple[ContextReport, list[dict[str, Any]]]
 ) -> None:
-    assert numbers(compared.context.report) == numbers(of_somebody_else)
+    report, _ = of_somebody_else
+    assert numbers(compared.context.report) == numbers(report)
+
+
+@pytest.mark.slow
+def test_the_dashboard_shows_what_the_command_says_is_paid(
+    compared: SideBySide, of_somebody_else: tuple[ContextReport, list[dict[str, Any]]]
+) -> None:
+    _, turns = of_somebody_else
+    paid = sum(turn["effective_tokens"] + turn["own_effective_tokens"] for turn in turns)
+    assert (compared.cost.turns, compared.cost.effective_tokens) == (len(turns), paid)
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     document.getElementById("sum"),
     snapshots.length ? `${plural(snapshots.length, "prompt")}: ${count(sent)} tokens sent, ` : "None is kept.",
     snapshots.length ? el("strong", {}, `paid like ${count(paid)} new ones`) : null,
-    snapshots.length ? `${dollars}, ${percent(paid / Math.max(1, whole))} of what sending all messages costs` : null,
+    snapshots.length ? `${dollars}, ${count(Math.round(paid / snapshots.length))} a turn, ${percent(paid / Math.max(1, whole))} of what sending all messages costs` : null,
   );
   fill(
     place,
