@@ -136,7 +136,7 @@ class Selection:
         """Takes the texts that fit, in their order.
 
         If the one that says most of an identifier of the message, or else the most relevant one,
-        is too long, a passage of it is taken. In the end, memories may have the room for which
+        finds no room, a passage of it is taken. In the end, memories may have the room for which
         there was no other text.
         """
         share_tokens = int(self.tokens_left * FILLING.long_share)
@@ -226,11 +226,11 @@ class Selection:
         return len(self.chosen) >= self.most_items
 
     def _identified_text(self, numbers: Sequence[int]) -> int | None:
-        """Returns the text too long for the room that says most of an identifier of the message."""
+        """Returns the text longer than a passage that says most of an identifier of the message."""
         evidence = self.pool.evidence
         candidates = np.array(numbers, np.intp)
-        is_too_long = self.pool.costs[candidates] > self.tokens_left
-        identified = candidates[evidence.identified[candidates] & is_too_long]
+        is_long = self.pool.costs[candidates] > FILLING.passage_tokens
+        identified = candidates[evidence.identified[candidates] & is_long]
         best = highest(identified, evidence.distinctness, 1).tolist()
         return int(best[0]) if best else None
 
