@@ -1,7 +1,7 @@
 """Ranks texts for a message.
 
 Each text gets a *relevance*, how like the question it is, and a *key*, how good a use of tokens it
-is to quote it. Both are sums of parts; docs/internals/retrieval.md has the formula.
+is to quote it. Both are sums of parts: `RankingWeights` names them.
 """
 
 from collections.abc import Callable, Mapping
