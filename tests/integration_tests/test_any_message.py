@@ -24,8 +24,9 @@ from tests.fuzz.prompts import BUDGETS, WAYS, Trial
 
 pytestmark = [pytest.mark.usefixtures("offline_tiktoken"), pytest.mark.allow_hosts(["127.0.0.1"])]
 
-MANY = 40
-"""Conversations of one test of the long suite: about 2,550 prompts, so 20,000 in all."""
+MANY = 10
+"""Conversations of one test of the long suite: about 640 prompts, so 2,500 in all; the fuzz program
+makes as many as one wants."""
 
 
 @pytest.fixture(autouse=True)
