@@ -234,7 +234,7 @@ class Learning:
                 problems.append(_BEHIND)
                 break
         if problems:
-            self._behind[scope] = "; ".join(problems)
+            self._behind[scope] = "; ".join(dict.fromkeys(problems))
 
     def catch_up_with_rules(self, user_id: str) -> Flow[list[str]]:
         """Reads what a user has said of rules in any conversation; returns what has failed."""

@@ -61,10 +61,15 @@ class RulePolicy:
     longer a chat is, the more of its sentences are taken for rules and are none."""
     same_at: float = 0.9
     """Two rules say the same from this likeness on."""
+    same_words_share: float = 0.85
+    """Two rules say the same, too, where each has this share of its words in the other one, marks
+    such as commas aside."""
+    perhaps_same_at: float = 0.35
+    """Rules of less likeness are not compared word by word: they are about different things."""
     same_share: float = 0.7
     """What takes a rule back takes another one back, too, that has at least this share of its words
     in the first one, and this share of what the sentence and the first one have in common."""
-    pointing_at: float = 0.5
+    pointing_at: float = 0.3
     """A sentence that only points to a rule takes it back from this probability on."""
     most_pointing_characters: int = 80
     """A longer sentence does more than point to a rule."""
@@ -391,8 +396,11 @@ class _RulesInOrder:
                     self._lifted.append(lifted)
                     self._lifted_at.append(number)
             if event.states_rule:
-                replaced = is_standing & (alike >= RULE_POLICY.same_at)
-                self._ended_at[:number][replaced] = number
+                candidates = np.flatnonzero(is_standing & (alike >= RULE_POLICY.perhaps_same_at))
+                for other in candidates.tolist():
+                    same = alike[other] >= RULE_POLICY.same_at
+                    if same or _has_same_words(self._events[other].rule.text, event.rule.text):
+                        self._ended_at[other] = number
                 self._ended_at[number] = _NEVER
 
     def _lifted_by(
@@ -474,7 +482,14 @@ def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
 
 def says_the_same_rule(rule: StandingRule, text: str) -> bool:
     """Tells whether a rule says the same as a text."""
-    return likeness(rule.text, text) >= RULE_POLICY.same_at
+    return likeness(rule.text, text) >= RULE_POLICY.same_at or _has_same_words(rule.text, text)
+
+
+@cached_until_forgotten(4_096)
+def _has_same_words(first: str, second: str) -> bool:
+    """Tells whether two rules consist of nearly the same words, marks aside."""
+    shares = (share_said_by(first, second), share_said_by(second, first))
+    return min(shares) >= RULE_POLICY.same_words_share
 
 
 def _is_said_by(rules: Iterable[StandingRule], text: str) -> bool:

@@ -25,6 +25,7 @@ from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.sentences import said
 from tests import earlier_stores
 from tests.integration_tests.agents import CONFIG, Scripted
+from tests.integration_tests.learning_models import Reader
 from tests.readers import (
     BULLETS,
     EMOJIS_AGAIN,
@@ -711,6 +712,18 @@ def test_a_rule_from_elsewhere_stands_in_the_zone_from_the_next_rebuild(
 
     assert line_of(NO_EMOJIS) in zone_of(prompt)
     assert sent(prompt).count(NO_EMOJIS) == 1
+
+
+def test_a_rule_reaches_an_open_conversation_where_a_model_learns(
+    clock: Clock, store: InMemoryStore
+) -> None:
+    settings = {"max_context_tokens": BUDGET}
+    with ContextPipeline(settings, store=store, clock=clock, summary_model=Reader()) as pipeline:
+        second = Talk(pipeline.conversation("c2", user_id="ada"), clock)
+        second.go_on(1)
+        other(second, "c1").say(NO_EMOJIS)
+
+        assert NO_EMOJIS in second.say("Hello.").messages[-1].text
 
 
 def test_a_rule_is_listed_in_every_conversation_at_once(opened: tuple[Talk, Talk]) -> None:

@@ -160,7 +160,7 @@ def test_a_lifting_that_names_nothing_takes_back_the_last_rule(lifting: str) -> 
 
 @pytest.mark.parametrize(
     ("lifting", "certainty"),
-    [("Drop this rule about the fonts.", 0.9), ("I take that rule back.", 0.3)],
+    [("Drop this rule about the fonts.", 0.9), ("I take that rule back.", 0.2)],
     ids=["names something else", "is doubtful"],
 )
 def test_a_lifting_of_an_unknown_rule_takes_nothing_back(lifting: str, certainty: float) -> None:
@@ -201,6 +201,30 @@ def test_a_rule_said_twice_is_one() -> None:
     found = rules(stated(NO_PUSH, 1), stated(NO_PUSH, 3))
 
     assert [rule.position for rule in found.in_force()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ("Answer in French.", "answer in French!"),
+        ("No emoji", "No emoji, please."),
+        ("Please answer in French.", "Answer in French"),
+    ],
+)
+def test_a_rule_said_twice_in_nearly_the_same_words_is_one(first: str, again: str) -> None:
+    assert texts_of(rules(stated(first, 1), stated(again, 3))) == [again]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Reply in French on Mondays.", "Reply in French on Fridays."),
+        ("No calls before nine.", "No calls after nine."),
+        ("Never push to main.", "Never push to release."),
+    ],
+)
+def test_rules_that_differ_in_a_word_both_stand(first: str, second: str) -> None:
+    assert texts_of(rules(stated(first, 1), stated(second, 3))) == [first, second]
 
 
 def test_a_new_rule_replaces_the_one_that_it_takes_back() -> None:
