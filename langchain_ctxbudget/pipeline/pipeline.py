@@ -744,6 +744,13 @@ class ContextPipeline:
     def erase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user, and all that was derived from them.
 
+        An agent's checkpointer is another store: what its threads hold is stored again when they
+        run. So delete them there, too, by `checkpointer.delete_thread` for each of
+        `list_conversations`, before this.
+
+        Args:
+            user_id: the user.
+
         Returns:
             How many records there were.
         """

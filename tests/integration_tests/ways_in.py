@@ -21,7 +21,7 @@ from langchain_core.messages import (
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.store.base import BaseStore
@@ -30,7 +30,12 @@ from langgraph.types import Command, Durability
 from pydantic import SecretStr
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
+from langchain_ctxbudget import (
+    BudgetedChatMessageHistory,
+    ContextPipeline,
+    build_context_graph,
+    build_remember_node,
+)
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport
 from tests.doubles.strict_server import StrictServer
@@ -213,7 +218,11 @@ class GraphAgent(Agent):
         saver.blobs.update(blobs)
 
     def loop(
-        self, state: type[Any], prompt: Callable[[Any], list[BaseMessage]], context: Any = None
+        self,
+        state: type[Any],
+        prompt: Callable[[Any], list[BaseMessage]],
+        context: Any = None,
+        remember: Any = None,
     ) -> Any:
         """An agent's loop as LangGraph's documentation writes it.
 
@@ -221,6 +230,7 @@ class GraphAgent(Agent):
             state: of the graph.
             prompt: what the model is sent, from the state.
             context: a node in front of the model, if there is one.
+            remember: a node where a turn ends, if there is one.
         """
         graph = StateGraph(state)
         reply_as_state = RunnableLambda(lambda reply: {"messages": [reply]})
@@ -233,7 +243,11 @@ class GraphAgent(Agent):
             graph.add_node("context", context)
             graph.add_edge("context", "model")
         graph.add_edge(START, first)
-        graph.add_conditional_edges("model", tools_condition)
+        end = END
+        if remember is not None:
+            end = "remember"
+            graph.add_node(end, remember)
+        graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: end})
         graph.add_edge("tools", first)
         return graph.compile(checkpointer=self.parts.saver)
 
@@ -262,14 +276,19 @@ class WithoutThePackage(GraphAgent):
 
 class NodeOfAGraph(GraphAgent):
     state: type[Any] = ContextState
+    remembers = False
 
     def build(self) -> Any:
         node = build_context_graph(self.parts.pipeline, tools=self.parts.tools)
-        return self.loop(self.state, lambda state: state["llm_input_messages"], node)
+        remember = build_remember_node(self.parts.pipeline) if self.remembers else None
+        return self.loop(self.state, lambda state: state["llm_input_messages"], node, remember)
 
 
-class NodeOfAGraphWithTurn(NodeOfAGraph):
+class NodesOfAGraphWithTurn(NodeOfAGraph):
+    """Both nodes, and a state that keeps the background, as the page on graphs says."""
+
     state = ContextStateWithTurn
+    remembers = True
 
 
 class PreModelHook(GraphAgent):
@@ -415,7 +434,7 @@ class WindowInALoop(PlainLoop):
 WITH_TOOLS: dict[str, type[Agent]] = {
     "middleware": Middleware,
     "node": NodeOfAGraph,
-    "node and turn": NodeOfAGraphWithTurn,
+    "node and turn": NodesOfAGraphWithTurn,
     "hook": PreModelHook,
     "loop": PlainLoop,
     "runnable": RunnableInALoop,
