@@ -349,8 +349,8 @@ def _rarity(having: int, size: int) -> float:
 def most_about(text: str, wanted: Collection[str]) -> int | None:
     """Returns where the sentence begins that has most of some terms; None where none has any.
 
-    Sentences right before it that have other terms of them belong to it: "port: 80" stands in the
-    line above "name: mail".
+    Lines right before it that have other terms of them belong to it: "port: 80" stands above "name:
+    mail".
     """
     wanted_terms = set(wanted)
     spans = sentence_spans(text)
@@ -360,6 +360,10 @@ def most_about(text: str, wanted: Collection[str]) -> int | None:
     first = max(range(len(spans)), key=lambda number: len(shared[number]))
     found = shared[first]
     while first > 0 and shared[first - 1] - found:
+        _, end = spans[first - 1]
+        begin, _ = spans[first]
+        if "\n" not in text[end:begin]:
+            break
         first -= 1
         found |= shared[first]
     begin, _ = spans[first]

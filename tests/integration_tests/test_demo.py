@@ -1,6 +1,7 @@
 """The demo that command, dashboard, notebooks and README share."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import TITLE, Scope
 from tests.integration_tests.dashboard import API, served
 
+ROOT = Path(__file__).parents[2]
 TIMED = {"milliseconds"}
 
 
@@ -84,3 +86,12 @@ def test_both_prompts_fit_the_same_budget(compared: SideBySide) -> None:
 
 def test_both_costs_are_of_the_same_turns(compared: SideBySide) -> None:
     assert compared.cost.turns == compared.trimmed.cost.turns == 24
+
+
+def test_the_readme_tells_the_numbers_of_the_demo(compared: SideBySide) -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    counts = compared.context.report.coverage_counts()
+
+    assert f"the {compared.trimmed.messages} newest messages" in readme
+    ours = f"the {counts['verbatim']} newest, and {counts['retrieved']} old ones"
+    assert ours in readme

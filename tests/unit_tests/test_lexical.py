@@ -125,3 +125,11 @@ def test_a_passage_begins_with_the_lines_right_before_that_have_other_terms() ->
     start = most_about(text, terms("the port and the image of mail"))
 
     assert start == text.index("port")
+
+
+def test_a_passage_of_prose_begins_with_the_sentence_itself() -> None:
+    text = "The port is dear to Ann. The image of the mail stands in the hall."
+
+    start = most_about(text, terms("the port and the image of mail"))
+
+    assert start == text.index("The image")
