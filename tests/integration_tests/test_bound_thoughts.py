@@ -441,6 +441,7 @@ def test_a_graph(budget: int) -> None:
     assert model.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [600, 2_000, 32_000])
 def test_windows_of_a_history(most: int) -> None:
     model = claude()

@@ -131,6 +131,7 @@ def test_an_option_with_a_wrong_value_says_so(arguments: list[str]) -> None:
     assert f"argument {arguments[0]}" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL_DISK.exists(), reason="the system has no device that is full")
 def test_figures_are_printed_though_the_report_cannot_be_written(chat: Path) -> None:
     outcome = run(chat, "--budget", 300, "--junit", FULL_DISK, *OPEN)

@@ -144,6 +144,7 @@ def test_the_demo_as_json_succeeds(demo_as_json: Run) -> None:
     assert demo_as_json.code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", DEMO_EVIDENCE_IDS)
 def test_the_demo_finds_what_was_said_early(demo_as_json: Run, key: str) -> None:
     prompt = "\n".join(str(message["data"]["content"]) for message in demo_as_json.json["messages"])
@@ -155,6 +156,7 @@ def test_the_demo_has_two_pieces_of_evidence() -> None:
     assert len(DEMO_EVIDENCE_IDS) == 2
 
 
+@pytest.mark.slow
 def test_the_budget_is_divided_by_the_strategy_that_is_named(demo_with_prompt: Run) -> None:
     assert "Strategy   ratio 30/40/30\n" in demo_with_prompt.out
 

@@ -251,6 +251,7 @@ def test_a_kept_message_stays_verbatim(pinned: Pinned, key: str) -> None:
     assert key in pinned.verbatim
 
 
+@pytest.mark.slow
 def test_the_report_tells_that_a_message_is_pinned(pinned: Pinned) -> None:
     assert ("q20", "pinned") in pinned.reasons
 
@@ -301,6 +302,7 @@ def test_important_messages_stay_within_their_share(importance: Importance) -> N
     assert sum(importance.kept_tokens.values()) <= importance.share * 2_000
 
 
+@pytest.mark.slow
 def test_a_decision_is_important_where_there_is_a_share(importance: Importance) -> None:
     assert ("decision" in importance.kept_tokens) == (importance.share > 0)
 
@@ -526,6 +528,7 @@ def test_an_edit_has_only_its_own_span_summarised_again(editing: Editing) -> Non
     assert "plover" in editing.read_for_the_edit[0]
 
 
+@pytest.mark.slow
 def test_a_branch_is_stored_as_it_is_given(editing: Editing) -> None:
     assert editing.stored == editing.branches
 
@@ -606,6 +609,7 @@ def test_before_it_is_forgotten_both_pipelines_know_a_message(
     assert "plover" in forgetting.prompts_before[name]
 
 
+@pytest.mark.slow
 def test_what_a_pipeline_forgets_leaves_its_summaries(forgetting: Forgetting) -> None:
     assert "plover" in forgetting.summaries_before
     assert "plover" not in forgetting.summaries_after

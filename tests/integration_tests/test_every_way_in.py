@@ -86,6 +86,7 @@ def test_the_script_has_a_big_result() -> None:
     assert max(count(result["content"]) for result in results_of_tools()) >= BIG_RESULT_TOKENS
 
 
+@pytest.mark.slow
 def test_the_script_has_tools_that_succeed_and_fail() -> None:
     assert {result["status"] for result in results_of_tools()} == {"success", "error"}
 
@@ -112,6 +113,7 @@ def test_the_budget_is_so_tight_that_results_are_clipped() -> None:
     assert any("tokens left out" in text for text in requests_of_loop())
 
 
+@pytest.mark.slow
 def test_the_budget_is_so_tight_that_turns_lose_calls() -> None:
     [chain, *_] = [turn.number for turn in SCRIPT.turns if turn.kind == "chain"]
     with_last_call = [text for text in requests_of_loop() if f"turn{chain}-step5-call0" in text]

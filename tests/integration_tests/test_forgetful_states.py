@@ -292,6 +292,7 @@ def test_prompts_are_those_of_messages_with_ids(twenty_turns: TwentyTurns) -> No
     assert prompts == [texts(state["llm_input_messages"]) for state in twenty_turns.with_ids]
 
 
+@pytest.mark.slow
 def test_prompts_are_as_stable_as_with_ids(twenty_turns: TwentyTurns) -> None:
     stability = [state["context_report"]["stability"] for state in twenty_turns.without_ids]
     assert stability == [state["context_report"]["stability"] for state in twenty_turns.with_ids]

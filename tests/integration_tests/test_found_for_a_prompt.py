@@ -105,6 +105,7 @@ def test_a_prompt_quotes_from_everything_that_a_user_has(both: BothForms) -> Non
     assert sources == {"own", "conversations", "documents", "memories"}
 
 
+@pytest.mark.slow
 def test_a_prompt_with_all_sources_tells_of_no_failure(both: BothForms) -> None:
     assert both.blocking.report.failures == ()
 
@@ -293,6 +294,7 @@ def not_reranked() -> AssembledContext:
     return reranked(None)
 
 
+@pytest.mark.slow
 def test_a_reranker_has_a_say_in_what_is_quoted(not_reranked: AssembledContext) -> None:
     prompt = reranked(Reversing())
     assert shown(prompt.report) != shown(not_reranked.report)
@@ -368,6 +370,7 @@ def test_of_three_candidates_at_most_three_are_quoted() -> None:
     assert len(shown(report_with(candidates=3))) <= 3
 
 
+@pytest.mark.slow
 def test_the_more_relevant_a_quote_must_be_the_fewer_there_are(
     quotes_by_relevance: dict[float, int],
 ) -> None:
@@ -415,6 +418,7 @@ def test_who_asks_for_one_number_is_not_shown_others(items_chat: Any) -> None:
     assert items_shown(items_chat, "Is item 12, code W156, red?") == {12}
 
 
+@pytest.mark.slow
 def test_who_asks_for_a_range_of_numbers_is_shown_all_of_it(items_chat: Any) -> None:
     numbers = items_shown(items_chat, "Are items 12 to 20 red?")
     assert numbers >= {12, 13, 14, 15, 16, 17, 18, 19, 20}

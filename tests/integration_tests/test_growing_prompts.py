@@ -652,6 +652,7 @@ def test_a_full_prompt_leaves_out_its_middle(shortened: Pairs) -> None:
     assert len(shortened) > 0
 
 
+@pytest.mark.slow
 def test_a_full_prompt_begins_with_two_fifths_of_the_last_one(shortened: Pairs) -> None:
     shares = [now.report.stability.prompt_share for _, now in shortened]
     assert min(share or 0 for share in shares) >= 0.4
@@ -819,6 +820,7 @@ def test_minimal_depth_quotes_less(reports_by_depth: dict[str, ContextReport]) -
     assert minimal < standard * 0.75
 
 
+@pytest.mark.slow
 def test_deep_depth_quotes_more(reports_by_depth: dict[str, ContextReport]) -> None:
     standard = reports_by_depth["standard"].layer("L5").used_tokens
     assert reports_by_depth["deep"].layer("L5").used_tokens > standard

@@ -78,6 +78,7 @@ def test_a_conversation_that_is_summed_up_is_read_in_joint_calls(
     assert len(model.joint) >= 2
 
 
+@pytest.mark.slow
 def test_what_a_joint_call_learns_is_known(pipeline: ContextPipeline, model: Model) -> None:
     [(_, text), *_] = new_messages(model.joint[-1])
     liked = text.split()[2]

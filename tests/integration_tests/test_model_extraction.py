@@ -90,6 +90,7 @@ def test_a_structured_answer_is_learned_from(answer: Answer) -> None:
     assert answer.learned == LEARNED
 
 
+@pytest.mark.slow
 def test_one_request_is_enough(answer: Answer) -> None:
     assert len(answer.requests) == 1
 

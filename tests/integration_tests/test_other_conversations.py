@@ -449,6 +449,7 @@ def test_nothing_is_quoted_where_nothing_has_to_do_with_the_message(question: st
 # What is said later
 
 
+@pytest.mark.slow
 def test_what_is_said_elsewhere_meanwhile_is_found() -> None:
     store = InMemoryStore()
     pipeline = new(store)

@@ -200,6 +200,7 @@ def seen_in(block: Any) -> Any:
     return address["url"] if isinstance(address, dict) else address or block
 
 
+@pytest.mark.slow
 def test_every_prompt_of_a_turn_with_pictures_fits(turn: Turn) -> None:
     for context in turn.contexts:
         check_fits(turn.pipeline, context, turn.budget)
@@ -220,6 +221,7 @@ class TestPicturesGiveWay:
         rounds = len(rewritten) + 1
         assert 0 < rewritten.count(True) <= rounds / 5
 
+    @pytest.mark.slow
     def test_never_in_two_rounds_after_each_other(self, rewritten: list[bool]) -> None:
         assert (True, True) not in pairwise(rewritten)
 
@@ -244,6 +246,7 @@ class TestOlderPictures:
         assert without_picture[0].text.startswith("Screen ")
         assert "[image left out: image/png, 2 KB" in without_picture[0].text
 
+    @pytest.mark.slow
     def test_they_are_told_in_the_report(self, context: AssembledContext) -> None:
         shrunk = [
             item

@@ -186,6 +186,7 @@ def test_every_round_sees_its_newest_picture(loop: Loop) -> None:
     assert newest == [PICTURE] * len(contexts)
 
 
+@pytest.mark.slow
 def test_every_prompt_of_it_fits_and_is_taken(loop: Loop) -> None:
     budget, pipeline, contexts = loop
     for context in contexts:

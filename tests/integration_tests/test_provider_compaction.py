@@ -198,6 +198,7 @@ class TestWithinATurn:
             ToolMessage("A string.", tool_call_id="c2", id="result"),
         ]
 
+    @pytest.mark.slow
     @own
     def test_earlier_rounds_are_not_sent(self, model: Any, block: dict[str, Any]) -> None:
         pipeline = pipeline_of(model)

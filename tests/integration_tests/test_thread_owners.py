@@ -375,6 +375,7 @@ def test_the_background_of_the_owner_is_not_shown_to_another(simple: World) -> N
     assert "99887" not in str(bob_state["llm_input_messages"])
 
 
+@pytest.mark.slow
 def test_the_recall_tool_searches_the_state_alone(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     pipeline.add_messages(

@@ -195,6 +195,7 @@ def test_the_gate_allows_the_cost_of_everything_where_all_fit() -> None:
     assert "All conversations fit into 300 tokens" in str(result)
 
 
+@pytest.mark.slow
 def test_a_longer_conversation_is_held_to_the_cost_beside_those_that_fit() -> None:
     result = check({"lockers": CHAT, "short": SHORT}, budget=BUDGET, kept=0, cost=30)
 
@@ -211,6 +212,7 @@ def test_a_strategy_that_leaves_something_out_does_not_let_a_conversation_fit() 
 # Prices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named", [{"price": "gpt-4o"}, {"model": "gpt-4o"}], ids=["price", "model"]
 )
@@ -220,6 +222,7 @@ def test_one_named_model_is_counted_for_and_priced(named: dict[str, str]) -> Non
     assert check({"lockers": CHAT}, budget=BUDGET, **named).to_dict() == both.to_dict()
 
 
+@pytest.mark.slow
 def test_a_result_says_whose_prices_were_used() -> None:
     text = str(check({"lockers": CHAT}, budget=BUDGET, price="claude-sonnet-4-5"))
 

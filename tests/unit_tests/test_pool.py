@@ -270,6 +270,7 @@ def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(
     assert len(long_conversation.narrowed.places) < 2_200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["whole", "narrowed"])
 def test_the_answer_is_the_best_of_many_messages(
     long_conversation: LongConversation, which: str

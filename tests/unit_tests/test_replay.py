@@ -176,6 +176,7 @@ def test_a_replay_counts_the_tokens_of_an_application() -> None:
     assert [turn.tokens for turn in of_long("elastic")] == tokens
 
 
+@pytest.mark.slow
 def test_a_replay_counts_the_cached_tokens_of_an_application() -> None:
     shared = [report.stability.shared_tokens or 0 for report in reports_of_an_application()]
 
@@ -300,6 +301,7 @@ def test_settings_may_be_a_mapping_or_an_object(settings: ContextSettings) -> No
     assert result.to_dict() == replay_with_four_messages()
 
 
+@pytest.mark.slow
 def test_most_of_a_prompt_is_cached() -> None:
     assert replay_with_four_messages()["strategies"][0]["cached_share"] > 0.5
 

@@ -320,6 +320,7 @@ def fragments_of(result, layer):
     return [fragment for fragment in result.fragments if fragment.layer is layer]
 
 
+@pytest.mark.slow
 @given(cases())
 def test_every_text_is_a_line_and_its_layer_is_within_its_budget(case):
     result = result_of(case)

@@ -623,6 +623,7 @@ def test_what_stands_before_the_cut_is_told(prompt_of_reads: Told) -> None:
     assert prompt_of_reads.context.report.total_tokens <= 3_000
 
 
+@pytest.mark.slow
 def test_files_read_before_the_cut_are_reported(told_between_turns: Told) -> None:
     assert any(item.id.startswith("files read") for item in told_between_turns.items)
     assert sum(item.tokens for item in told_between_turns.items) <= 750
