@@ -33,7 +33,7 @@ class ReadingPolicy:
     """The least probability of a rule: a lost rule does more harm than a sentence too many."""
     for_user: float = 0.6
     """Of a rule's probability, the least share of its holding everywhere for this user."""
-    lifting: float = 0.055
+    lifting: float = 0.05
     """The least probability of taking something back. It may be low, as no rule is lifted by a
     sentence that is not about it."""
     other: float = 0.5
