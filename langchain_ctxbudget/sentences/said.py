@@ -29,7 +29,7 @@ Span = tuple[int, int]
 class ReadingPolicy:
     """How likely a sentence must be something to be taken for it, and how many are read."""
 
-    rule: float = 0.32
+    rule: float = 0.35
     """The least probability of a rule: a lost rule does more harm than a sentence too many."""
     for_user: float = 0.6
     """Of a rule's probability, the least share of its holding everywhere for this user."""

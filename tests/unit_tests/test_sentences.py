@@ -42,9 +42,6 @@ def test_a_rule_is_read_as_one(text: str) -> None:
         ("I work as a nurse at a hospital in Porto.", Label.STATEMENT),
         ("Okay, let's go with Postgres.", Label.DECISION),
         ("You may delete files again.", Label.LIFTING),
-        ("I take that rule back.", Label.LIFTING),
-        ("Diese Regel nehme ich zurück.", Label.LIFTING),
-        ("Don't use emoji in any of our chats.", Label.USER_RULE),
     ],
 )
 def test_a_sentence_is_read_as_what_it_is(text: str, label: Label) -> None:
