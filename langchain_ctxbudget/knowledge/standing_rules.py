@@ -23,20 +23,20 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history import MessageTable
 from langchain_ctxbudget.knowledge.own_messages import OwnMessage, names_of_user, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
-from langchain_ctxbudget.messages import (
-    cached_until_forgotten,
-    digest,
-    one_line,
-    time_of,
-    vocabulary,
+from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, time_of
+from langchain_ctxbudget.sentences import (
+    ComparedTexts,
+    Label,
+    Said,
+    likeness,
+    share_said_by,
+    takes_back_last_rule,
 )
-from langchain_ctxbudget.sentences import ComparedTexts, Label, Said, likeness, share_said_by
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.worker import new_mutex
 
 BY_APPLICATION = "application"
 """The value of `made_by` for rules that the application gives."""
-_PHRASES = vocabulary("knowledge", "rules")
 BY_HAND = "by hand"
 """Stands in the id of a rule where others have that of their message."""
 NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
@@ -69,10 +69,6 @@ class RulePolicy:
     same_share: float = 0.7
     """What takes a rule back takes another one back, too, that has at least this share of its words
     in the first one, and this share of what the sentence and the first one have in common."""
-    pointing_at: float = 0.3
-    """A sentence that only points to a rule takes it back from this probability on."""
-    most_pointing_characters: int = 80
-    """A longer sentence does more than point to a rule."""
 
 
 RULE_POLICY = RulePolicy()
@@ -160,12 +156,7 @@ class RuleEvent:
     @property
     def points_to_last_rule(self) -> bool:
         """True if it takes back the rule that was said last, without naming it."""
-        words = self.rule.text
-        return (
-            self.said.lifting >= RULE_POLICY.pointing_at
-            and len(words) <= RULE_POLICY.most_pointing_characters
-            and _PHRASES.points_to_last_rule.search(words) is not None
-        )
+        return self.said.label is Label.LIFTING and takes_back_last_rule(self.rule.text)
 
     def is_before(self, position: int) -> bool:
         """Tells whether its message stands before a position."""
@@ -421,11 +412,10 @@ class _RulesInOrder:
             return []
         newest_first = standing[::-1]
         best = int(newest_first[np.argmax(alike[newest_first])])
-        if alike[best] < RULE_POLICY.least_alike:
-            if not event.points_to_last_rule:
-                return []
+        is_likely = event.said.lifting * alike[best] >= RULE_POLICY.lifted_at
+        if event.points_to_last_rule:
             best = int(newest_first[0])
-        elif event.said.lifting * alike[best] < RULE_POLICY.lifted_at:
+        elif alike[best] < RULE_POLICY.least_alike or not is_likely:
             return []
         rule = self._events[best].rule
         others = standing[standing != best].tolist()

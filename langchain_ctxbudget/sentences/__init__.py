@@ -1,6 +1,7 @@
 """What the sentences of a user's messages are, and which are about the same thing. Pure."""
 
 from langchain_ctxbudget.sentences.likeness import ComparedTexts, likeness, share_said_by
+from langchain_ctxbudget.sentences.liftings import takes_back_last_rule
 from langchain_ctxbudget.sentences.reader import Label
 from langchain_ctxbudget.sentences.said import Said, read, reader_version, statement_certainties
 from langchain_ctxbudget.sentences.wording import Wording, score_of_wording
@@ -16,4 +17,5 @@ __all__ = [
     "score_of_wording",
     "share_said_by",
     "statement_certainties",
+    "takes_back_last_rule",
 ]

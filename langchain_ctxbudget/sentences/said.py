@@ -15,11 +15,12 @@ from langchain_ctxbudget.messages import (
     without_reported_speech,
 )
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
+from langchain_ctxbudget.sentences.liftings import takes_back_last_rule
 from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights, probabilities
 
 DECIMALS = 3
 """Of a probability: so many are the same on every machine."""
-SPLITTING = 2
+SPLITTING = 3
 """The version of how messages are split into sentences, and of what of them is read: what was read
 with another one is read again."""
 Span = tuple[int, int]
@@ -86,9 +87,8 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
     rows = iter(probabilities(sentences, packaged_weights()).tolist())
     said: list[tuple[Said, ...]] = []
     for text, spans in spans_by_text:
-        found = [_said(span, next(rows)) for span in spans]
-        own = [_with_own_lifting(one, text) for one in found if one is not None]
-        said.append(tuple(one for one in own if one is not None))
+        found = [_said_by_user(text, span, next(rows)) for span in spans]
+        said.append(tuple(one for one in found if one is not None))
     return said
 
 
@@ -116,6 +116,21 @@ def _has_letters(text: str, span: Span) -> bool:
     return any(map(str.isalpha, text[begin:end]))
 
 
+def _said_by_user(text: str, span: Span, row: Sequence[float]) -> Said | None:
+    """Returns what a sentence of a message is; None if it is nothing.
+
+    Args:
+        text: The text of the message.
+        span: Where the sentence stands.
+        row: The probability of each label.
+    """
+    begin, end = span
+    if takes_back_last_rule(text[begin:end]) and takes_back_last_rule(_own_words(text, span)):
+        return Said(Label.LIFTING, begin, end, certainty=1.0, lifting=1.0)
+    said = _said(span, row)
+    return None if said is None else _with_own_lifting(said, text)
+
+
 def _with_own_lifting(said: Said, text: str) -> Said | None:
     """Returns what a sentence is if only the user's own words take something back.
 
@@ -137,13 +152,18 @@ def _with_own_lifting(said: Said, text: str) -> Said | None:
 
 def _own_lifting(said: Said, text: str) -> float:
     """Returns how likely the user's own words in a sentence take something back."""
-    if said.begin >= somebody_elses_from(text):
-        return 0.0
-    words = one_line(without_quotations(text, said.begin, said.end))
-    own_words = without_reported_speech(words)
+    own_words = _own_words(text, (said.begin, said.end))
     if own_words == one_line(said.words_in(text)):
         return said.lifting
     return _lifting_of(own_words)
+
+
+def _own_words(text: str, span: Span) -> str:
+    """Returns what of a sentence are the user's own words, on one line."""
+    begin, end = span
+    if begin >= somebody_elses_from(text):
+        return ""
+    return without_reported_speech(one_line(without_quotations(text, begin, end)))
 
 
 def _lifting_of(sentence: str) -> float:

@@ -1,0 +1,80 @@
+"""Sentences that take back the last rule without naming it, and those that only look like them."""
+
+import pytest
+
+from langchain_ctxbudget.sentences import Label, read, takes_back_last_rule
+
+TAKE_BACK = [
+    "I take that rule back.",
+    "I take back that rule.",
+    "Take that rule back, please.",
+    "OK, forget that rule.",
+    "Actually, you can drop that rule again.",
+    "Let's scrap the last rule, it was silly.",
+    "Please disregard my previous instruction.",
+    "Scrap the rule I gave you.",
+    "Never mind that rule.",
+    "I'm dropping that rule.",
+    "That rule no longer applies.",
+    "That rule doesn't apply any more.",
+    "This rule is off now.",
+    "Diese Regel gilt nicht mehr.",
+    "Diese Regel nehme ich zurück.",
+    "Oublie cette règle.",
+    "Olvida esa regla.",
+    "Dimentica quella regola!",
+    "Esqueça essa regra.",
+    "Vergeet die regel.",
+]
+DO_NOT = [
+    "Keep that rule.",
+    "Remember that rule, please.",
+    "Don't forget that rule.",
+    "Never drop that rule.",
+    "Please do not ignore that rule.",
+    "You should not drop that rule.",
+    "Should I drop that rule?",
+    "Is that rule gone?",
+    "If I forget that rule, remind me.",
+    "You can forget that rule about emoji.",
+    "I take back the rule about emoji.",
+    "They dropped that rule in 2019.",
+    "Delete that rule from the stylesheet.",
+    "Remove this rule from the firewall config.",
+    "He took that rule from his old firm.",
+    "Diese Regel ist mir wichtig.",
+]
+
+
+@pytest.mark.parametrize("sentence", TAKE_BACK)
+def test_it_takes_the_last_rule_back(sentence: str) -> None:
+    assert takes_back_last_rule(sentence)
+
+
+@pytest.mark.parametrize("sentence", DO_NOT)
+def test_it_does_not(sentence: str) -> None:
+    assert not takes_back_last_rule(sentence)
+
+
+def test_the_reader_is_sure_of_it() -> None:
+    [(said,)] = read(["I take that rule back."])
+    assert (said.label, said.lifting) == (Label.LIFTING, 1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'My boss wrote "I take that rule back."',
+        "Please proofread this mail:\n\nDear team,\n\nI take that rule back.\n\nBest,\nAda",
+    ],
+    ids=["in quotation marks", "in a letter"],
+)
+def test_somebody_elses_words_take_nothing_back(text: str) -> None:
+    [found] = read([text])
+    assert [said for said in found if said.lifting == 1.0] == []
+
+
+@pytest.mark.parametrize("sentence", TAKE_BACK[:10])
+@pytest.mark.parametrize("beginning", ["Don't", "Never", "If they ask, do not", "She says she'd"])
+def test_words_before_it_change_what_it_says(beginning: str, sentence: str) -> None:
+    assert not takes_back_last_rule(f"{beginning} {sentence[:1].lower()}{sentence[1:]}")
