@@ -230,7 +230,7 @@ def _frame(
     others = [position for position in kept if position not in compaction]
     first = _first_summarized(plan)
     if first < cut:
-        left_out = sum(position not in told for position in range(first, cut))
+        left_out = cut - first - sum(first <= position < cut for position in told)
         return _intro(plan, first, cut, left_out), _outro(plan, cut, others)
     return "", _outro(plan, cut, others) if others else ""
 

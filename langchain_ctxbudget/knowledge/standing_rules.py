@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -177,6 +178,10 @@ class Lifting:
     """The sentence with its day and place; a rule itself where it replaces the other one."""
 
 
+_Reading: TypeAlias = tuple[int | None, frozenset[str] | None]
+"""Up to which position messages are read, and which rules from elsewhere count; None: all."""
+
+
 @dataclass(frozen=True)
 class StandingRules:
     """All that is known of rules in one conversation."""
@@ -201,14 +206,30 @@ class StandingRules:
             until: Only messages before this position are read; None for all.
             shown_elsewhere: Ids of the rules from other conversations that count; None for all.
         """
+        ids = None if shown_elsewhere is None else frozenset(shown_elsewhere)
+        known = self._in_force_by_reading.get((until, ids))
+        if known is None:
+            known = tuple(self._in_force_of(self._outcome_until(until, ids)))
+            self._in_force_by_reading[until, ids] = known
+        return list(known)
+
+    @cached_property
+    def _in_force_by_reading(self) -> dict[_Reading, tuple[StandingRule, ...]]:
+        """The rules in force that were asked for.
+
+        A prompt asks several times, and a long conversation has thousands of sentences about rules.
+        """
+        return {}
+
+    def _outcome_until(self, until: int | None, ids: frozenset[str] | None) -> "_Outcome":
+        """Returns what has become of the rules before a position; see `in_force`."""
         learned = self.elsewhere
-        if shown_elsewhere is not None:
-            ids = set(shown_elsewhere)
+        if ids is not None:
             learned = tuple(rule for rule in learned if rule.id in ids)
         events = self.events
         if until is not None:
             events = tuple(event for event in events if event.is_before(until))
-        return self._in_force_of(_outcome_of(events, (*learned, *self.by_hand)))
+        return _outcome_of(events, (*learned, *self.by_hand))
 
     def _in_force_of(self, outcome: "_Outcome") -> list[StandingRule]:
         """Returns the rules in force once some sentences were read."""

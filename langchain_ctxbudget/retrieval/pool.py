@@ -43,7 +43,7 @@ BEST_PER_SCORE = 512
 and their date. About as many more are ranked as a sample of all messages."""
 BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
 """How many of these have their neighbours ranked, too."""
-MOST_WITH_IDENTIFIER = 64
+MOST_WITH_IDENTIFIER = 32
 """An identifier that more messages may have than so many tells none of them apart."""
 NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names: all of it (None if that is too large), and its summary."""
@@ -602,12 +602,13 @@ def _matches(
 def _have_identifier(corpus: _Corpus, ranked: _Ranked) -> NDArray[np.bool_]:
     """Returns which of the ranked texts are messages with an identifier that the question names."""
     places: set[int] = set()
+    ranked_places = set(ranked.places.tolist())
     for identifier in corpus.question.identifiers:
         with_its_words = corpus.index.lexical.having(terms(identifier), every=True)
         if len(with_its_words) <= MOST_WITH_IDENTIFIER:
             places.update(
                 place
-                for place in with_its_words
+                for place in ranked_places.intersection(with_its_words)
                 if stands_alone(identifier, corpus.searched.entries[place].text)
             )
     have_it = np.zeros(len(ranked.numbers), np.bool_)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from typing import Any, TypeAlias
 
@@ -119,12 +120,12 @@ class LexicalIndex:
         texts_by_term = [self._texts_with(term) for term in query]
         if not texts_by_term:
             return []
-        if every:
-            return sorted(set.intersection(*texts_by_term))
-        return sorted(set.union(*texts_by_term))
+        combine = np.intersect1d if every else np.union1d
+        texts: list[int] = reduce(combine, sorted(texts_by_term, key=len)).tolist()
+        return texts
 
-    def _texts_with(self, term: str) -> set[int]:
-        return {posting >> _COUNT_BITS for posting in self.postings.get(term, _NOWHERE)[:]}
+    def _texts_with(self, term: str) -> Numbers:
+        return np.asarray(self.postings.get(term, _NOWHERE)[:], np.int64) >> _COUNT_BITS
 
     def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
