@@ -17,7 +17,7 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
-from langchain_ctxbudget.layers.rules import changes_of_rules, said_by_rules
+from langchain_ctxbudget.layers.rules import NOTICE_SECTION, changes_of_rules, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.report import JOINED
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
@@ -61,10 +61,10 @@ class RetrievalLayer(PromptLayer):
         In front of them it tells which rules no longer hold, or hold newly, whatever room there is.
         """
         notices = changes_of_rules(view)
-        chosen = self._quoted(view, max(0, tokens - sum(part.tokens for part in notices)))
-        if notices and chosen.fragments:
-            section = chosen.fragments[0].section
-            notices = tuple(replace(notice, section=section) for notice in notices)
+        notice_tokens = sum(part.tokens for part in notices)
+        if notices:
+            notice_tokens += view.counter.count_text(NOTICE_SECTION)
+        chosen = self._quoted(view, max(0, tokens - notice_tokens))
         return replace(chosen, fragments=(*notices, *chosen.fragments))
 
     def _quoted(self, view: View, tokens: int) -> Chosen:

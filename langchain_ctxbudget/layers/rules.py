@@ -25,7 +25,7 @@ HEADING = (
     "## Standing rules\n"
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
-NOTICE_SECTION = "## Standing rules\n"
+NOTICE_SECTION = "## Standing rules of the user, to be followed\n"
 FIRST_VALUE = 1_000.0
 """The value of the first line, above that of any preference; each further line has 1 less."""
 
