@@ -111,7 +111,6 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strategy",
-        "--policy",
         default="elastic",
         type=_one_name,
         metavar="NAME",
