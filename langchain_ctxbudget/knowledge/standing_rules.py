@@ -10,7 +10,8 @@ Three other kinds of rules join them: those of other conversations that hold eve
 lifts.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -159,10 +160,6 @@ class RuleEvent:
         """True if it takes back the rule that was said last, without naming it."""
         return self.said.label is Label.LIFTING and takes_back_last_rule(self.rule.text)
 
-    def is_before(self, position: int) -> bool:
-        """Tells whether its message stands before a position."""
-        return self.rule.position is not None and self.rule.position < position
-
 
 _LAID_DOWN = Said(Label.RULE, begin=0, end=0, certainty=1.0)
 """Stands for the sentence of a rule that was laid down elsewhere, or by hand."""
@@ -228,13 +225,15 @@ class StandingRules:
             learned = tuple(rule for rule in learned if rule.id in ids)
         events = self.events
         if until is not None:
-            events = tuple(event for event in events if event.is_before(until))
+            events = events[: bisect_left(events, until, key=_position_of)]
         return _outcome_of(events, (*learned, *self.by_hand))
 
     def _in_force_of(self, outcome: "_Outcome") -> list[StandingRule]:
         """Returns the rules in force once some sentences were read."""
-        not_lifted = [rule for rule in outcome.standing if rule.id not in self.lifted_ids]
-        return [*self.given, *_that_count(not_lifted)]
+        standing: Sequence[StandingRule] = outcome.standing
+        if self.lifted_ids:
+            standing = [rule for rule in standing if rule.id not in self.lifted_ids]
+        return [*self.given, *_that_count(standing)]
 
     @cached_property
     def _outcome(self) -> "_Outcome":
@@ -311,6 +310,8 @@ class _Outcome:
 def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
     """Returns the rules that count, in order: all but the least certain of the doubtful ones."""
     doubtful = [rule for rule in rules if rule.is_doubtful]
+    if len(doubtful) <= RULE_POLICY.most_doubtful:
+        return [*rules]
     doubtful.sort(key=lambda rule: rule.certainty)
     ignored = {rule.id for rule in doubtful[: -RULE_POLICY.most_doubtful]}
     return [rule for rule in rules if rule.id not in ignored]
@@ -320,7 +321,6 @@ _NEVER = 2**62
 """Stands for the number of a sentence where there is none."""
 
 
-@cached_until_forgotten(64)
 def _outcome_of(events: tuple[RuleEvent, ...], others: tuple[StandingRule, ...]) -> _Outcome:
     """Returns which rules stand in the end, and which were taken back.
 
@@ -468,10 +468,12 @@ def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> li
         place = _place_of(rule, events)
         others_before.setdefault(place, []).append(RuleEvent(said=_LAID_DOWN, rule=rule))
     in_order: list[RuleEvent] = []
-    for place in range(len(events) + 1):
-        in_order += sorted(others_before.get(place, []), key=lambda other: other.rule.day)
-        in_order += events[place : place + 1]
-    return in_order
+    before = 0
+    for place in sorted(others_before):
+        in_order += events[before:place]
+        in_order += sorted(others_before[place], key=lambda other: other.rule.day)
+        before = place
+    return [*in_order, *events[before:]]
 
 
 def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
@@ -480,7 +482,7 @@ def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
     Where their times are not known, all count as said after it.
     """
     if rule.added_behind is not None:
-        return sum(event.is_before(rule.added_behind + 1) for event in events)
+        return bisect_left(events, rule.added_behind + 1, key=_position_of)
     if rule.since is None or not rule.holds_everywhere:
         return 0
     place = 0
@@ -544,7 +546,7 @@ def rules_of(
         elif record.holds_everywhere and record.conversation_id != conversation_id:
             elsewhere.append(stored_rule(record))
     return StandingRules(
-        events=tuple(_with_time(event, noted_at) for event in events),
+        events=tuple(_with_times(events, noted_at)),
         elsewhere=tuple(elsewhere),
         by_hand=tuple(by_hand),
         given=tuple(
@@ -555,12 +557,25 @@ def rules_of(
     )
 
 
-def _with_time(event: RuleEvent, noted_at: Mapping[str, datetime | None]) -> RuleEvent:
+def _with_times(
+    events: Iterable[RuleEvent], noted_at: Mapping[str, datetime | None]
+) -> Iterable[RuleEvent]:
+    """Returns sentences with the times at which they were read, where their messages tell none."""
+    if not noted_at:
+        return events
+    return [_with_time(event, noted_at.get(event.rule.id)) for event in events]
+
+
+def _with_time(event: RuleEvent, at: datetime | None) -> RuleEvent:
     """Returns a sentence with the time at which it was read, where its message tells none."""
-    at = noted_at.get(event.rule.id)
     if at is None or event.rule.since is not None:
         return event
     return replace(event, noted_at=at)
+
+
+def _position_of(event: RuleEvent) -> int:
+    """Returns the position of the message of a sentence."""
+    return event.rule.position or 0
 
 
 def stored_rule(record: RuleRecord) -> StandingRule:
@@ -578,13 +593,15 @@ def stored_rule(record: RuleRecord) -> StandingRule:
     )
 
 
-def own_events(events: Iterable[RuleEvent], not_own: Container[str]) -> tuple[RuleEvent, ...]:
+def own_events(events: Iterable[RuleEvent], not_own: Collection[str]) -> tuple[RuleEvent, ...]:
     """Returns sentences about rules without those of other speakers.
 
     Args:
         events: Sentences about rules.
         not_own: The ids of the messages that others have said.
     """
+    if not not_own:
+        return tuple(events)
     return tuple(event for event in events if event.rule.message_id not in not_own)
 
 
