@@ -15,7 +15,10 @@ from langchain_ctxbudget.messages import (
     without_reported_speech,
 )
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
-from langchain_ctxbudget.sentences.liftings import takes_back_last_rule
+from langchain_ctxbudget.sentences.phrases import (
+    says_in_all_conversations,
+    takes_back_last_rule,
+)
 from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights, probabilities
 
 DECIMALS = 3
@@ -128,7 +131,11 @@ def _said_by_user(text: str, span: Span, row: Sequence[float]) -> Said | None:
     if takes_back_last_rule(text[begin:end]) and takes_back_last_rule(_own_words(text, span)):
         return Said(Label.LIFTING, begin, end, certainty=1.0, lifting=1.0)
     said = _said(span, row)
-    return None if said is None else _with_own_lifting(said, text)
+    if said is None:
+        return None
+    if said.label is Label.RULE and says_in_all_conversations(_own_words(text, span)):
+        said = said._replace(label=Label.USER_RULE)
+    return _with_own_lifting(said, text)
 
 
 def _with_own_lifting(said: Said, text: str) -> Said | None:

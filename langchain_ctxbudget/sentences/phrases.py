@@ -1,14 +1,15 @@
-"""Sentences that take back the rule that was said last, without naming what it is about."""
+"""What users say of rules in the same few words each time: how far one reaches, and its end."""
 
 import re
 
 from langchain_ctxbudget.messages import one_line, vocabulary
 
-_WORDS = vocabulary("sentences", "liftings")
+_WORDS = vocabulary("sentences", "phrases")
 _TAKES_IT_BACK = rf"(?:{_WORDS['verb']} {_WORDS['pointer']}|take {_WORDS['pointer']} back)"
 _IT_HAS_ENDED = rf"{_WORDS['pointer']} {_WORDS['end_of_it']}"
 _IN_ENGLISH = rf"{_WORDS['opening']}(?:{_TAKES_IT_BACK}|{_IT_HAS_ENDED}){_WORDS['closing']}"
 _TAKES_BACK_LAST = re.compile(rf"{_IN_ENGLISH}|(?:{_WORDS['other_languages']})[.!]*", re.IGNORECASE)
+_IN_ALL = re.compile(rf"(?:{_WORDS['in_all_conversations']}){_WORDS['of_others']}", re.IGNORECASE)
 _MOST_CHARACTERS = 120
 """A longer sentence does more than take something back."""
 
@@ -24,3 +25,15 @@ def takes_back_last_rule(sentence: str) -> bool:
     """
     words = one_line(sentence)
     return len(words) <= _MOST_CHARACTERS and _TAKES_BACK_LAST.fullmatch(words) is not None
+
+
+def says_in_all_conversations(rule: str) -> bool:
+    """Tells whether a rule says that it holds in all conversations of its user.
+
+    Example:
+        >>> says_in_all_conversations("No emoji in any of our chats.")
+        True
+        >>> says_in_all_conversations("Log the id in all chats with customers.")
+        False
+    """
+    return _IN_ALL.search(one_line(rule)) is not None

@@ -1,8 +1,13 @@
-"""Sentences that take back the last rule without naming it, and those that only look like them."""
+"""Phrases that say how far a rule reaches or that it ends, and those that only look like them."""
 
 import pytest
 
-from langchain_ctxbudget.sentences import Label, read, takes_back_last_rule
+from langchain_ctxbudget.sentences import (
+    Label,
+    read,
+    says_in_all_conversations,
+    takes_back_last_rule,
+)
 
 TAKE_BACK = [
     "I take that rule back.",
@@ -78,3 +83,40 @@ def test_somebody_elses_words_take_nothing_back(text: str) -> None:
 @pytest.mark.parametrize("beginning", ["Don't", "Never", "If they ask, do not", "She says she'd"])
 def test_words_before_it_change_what_it_says(beginning: str, sentence: str) -> None:
     assert not takes_back_last_rule(f"{beginning} {sentence[:1].lower()}{sentence[1:]}")
+
+
+# How far a rule reaches
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "No emoji in any of our chats.",
+        "Don't use emoji in any chat.",
+        "In all my conversations, answer in French.",
+        "Answer briefly across our chats.",
+        "In every chat with me, begin with the answer.",
+        "Keine Emojis, in allen unseren Chats.",
+        "Pas d'emoji dans toutes nos conversations.",
+        "Sin emojis en todos los chats.",
+        "Geen emoji in al onze gesprekken, in elke chat.",
+    ],
+)
+def test_a_rule_says_that_it_holds_in_all_conversations(rule: str) -> None:
+    assert says_in_all_conversations(rule)
+    [(said,)] = read([rule])
+    assert said.label is Label.USER_RULE
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "No emoji, please.",
+        "Log the id in all chats with customers.",
+        "Count the words in all conversations of the support team.",
+        "Keep the tone of this conversation.",
+        "Write a summary of every chat that was closed.",
+    ],
+)
+def test_other_rules_do_not(rule: str) -> None:
+    assert not says_in_all_conversations(rule)
