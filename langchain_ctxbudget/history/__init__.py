@@ -52,6 +52,7 @@ from langchain_ctxbudget.history.derived_kinds import (
     hand_over_derived,
     remade_kinds,
 )
+from langchain_ctxbudget.history.differences import is_within
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.elsewhere import (
     NOWHERE,

@@ -169,6 +169,17 @@ def difference_to_state(
     )
 
 
+def is_within(conversation: OpenConversation, turn: Sequence[BaseMessage]) -> bool:
+    """Tells whether a turn has all that is stored, as where a second agent goes on with it.
+
+    Then the stored messages are none that a state without them has forgotten.
+    """
+    stored_ids = conversation.table.ids
+    if not 0 < len(stored_ids) <= len(turn):
+        return False
+    return _under_stored_ids(conversation, turn).keys() >= set(stored_ids)
+
+
 def _only_appended(
     conversation: OpenConversation, messages: Sequence[BaseMessage]
 ) -> list[IdentifiedMessage] | None:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, MessageLikeRepresentation, convert_to_messages
+from langchain_core.messages import AIMessage, BaseMessage, MessageLikeRepresentation
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import PIPELINE_ARGUMENTS, require_pipeline
+from langchain_ctxbudget.messages import checked_messages, is_user
 from langchain_ctxbudget.pipeline import (
     ContextPipeline,
     Engine,
@@ -70,27 +71,29 @@ class RememberNode(Runnable[Any, dict[str, Any]]):
         )
         run = run.under(self._pipeline.settings)
         engine = self._pipeline.engine.over_store(run.store if self._runtime_store else None)
-        if not calls_tools(messages):
+        if has_ended(messages):
             yield from store_turn(engine, run, messages, config)
 
 
-def _messages_of(state: object) -> Sequence[MessageLikeRepresentation]:
+def _messages_of(state: object) -> list[BaseMessage]:
     """Returns the messages of a graph's state: a mapping, or an object with fields."""
     found = (
         state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
     )
-    if not isinstance(found, Sequence):
+    if not isinstance(found, Sequence) or isinstance(found, str):
         raise InputError(
             "The state has no list of 'messages', so there is nothing to remember: add "
             "`messages: Annotated[list[AnyMessage], add_messages]` to it"
         )
-    return found
+    return checked_messages(found, "messages")
 
 
-def calls_tools(messages: Sequence[MessageLikeRepresentation]) -> bool:
-    """Tells whether the last message calls tools, so that its turn goes on."""
-    last = messages[-1] if messages else None
-    return isinstance(last, AIMessage) and bool(last.tool_calls)
+def has_ended(messages: Sequence[BaseMessage]) -> bool:
+    """Tells whether the last turn has ended: nobody waits for an answer, or for a tool's result."""
+    if not messages:
+        return True
+    last = messages[-1]
+    return not is_user(last) and not (isinstance(last, AIMessage) and last.tool_calls)
 
 
 def store_turn(
@@ -113,9 +116,7 @@ def store_turn(
         engine.workspace.open_conversations.drop(run.scope)
         return
     stored = StoredConversation(engine.workspace, run.scope)
-    yield from stored.copy_state(
-        convert_to_messages(messages), thread_id=run.thread, task=is_task(config)
-    )
+    yield from stored.copy_state(messages, thread_id=run.thread, task=is_task(config))
 
 
 @checks_names(of_pipeline=PIPELINE_ARGUMENTS)
@@ -132,7 +133,8 @@ def build_remember_node(
     turn. Without this node the last exchange of a thread is stored when that thread runs next:
     until then no other thread of the user finds it, and a rule that it lifts still holds after a
     restart. Put the node where a turn ends, or give it to `create_react_agent` as
-    `post_model_hook`. While the model calls tools, it waits. The state stays as it is.
+    `post_model_hook`. It waits while the model calls tools, or has not answered yet. The state
+    stays as it is.
 
     Args:
         pipeline: the pipeline of the context graph.

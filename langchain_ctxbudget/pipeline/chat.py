@@ -76,7 +76,10 @@ class Chat:
 
     def __repr__(self) -> str:
         """Names the conversation, and its messages where it is open in this process."""
-        number = self._workspace.open_messages(self._scope)
+        number: int | None = None
+        for workspace in self.pipeline.engine.workspace.places_kept():
+            if number is None:
+                number = workspace.open_messages(self._scope)
         counted = "" if number is None else f", messages={number}"
         return f"Chat({self.conversation_id!r}, user_id={self.user_id!r}{counted})"
 
@@ -406,7 +409,7 @@ class Chat:
 
     def last_report(self) -> ContextReport | None:
         """Returns the report of the last prompt in this process; None where there was none."""
-        return self._workspace.recent.report_of(self._scope)
+        return self.pipeline.engine.recent.report_of(self._scope)
 
 
 def _flat(

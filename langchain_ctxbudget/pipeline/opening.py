@@ -151,6 +151,7 @@ class SessionOpener:
                 return conversation
 
         goes_on = self._take_up_background(conversation, turn, request.background)
+        goes_on = goes_on or histories.is_within(conversation, turn)
         if thread is not None:
             yield from thread.keep_guests(conversation, state)
         conversation.own_turn = ids_of_users_messages(turn)

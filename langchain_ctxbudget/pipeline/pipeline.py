@@ -147,7 +147,8 @@ class ContextPipeline:
         model_name = self.engine.target.model_name
         if model_name:
             parts.append(f"model={model_name!r}")
-        parts.append(f"store={self._kept.store_name}")
+        names = [place.store_name for place in self._workspace.places_kept()]
+        parts.append(f"store={' or '.join(names)}")
         return f"ContextPipeline({', '.join(parts)})"
 
     @property
@@ -160,7 +161,7 @@ class ContextPipeline:
         """The store that conversations are kept in.
 
         For a pipeline without one, that is the store of the agent or graph it ran in, if there is
-        one.
+        one; a `StoreError` if there are several.
         """
         return self._kept.store
 
@@ -735,11 +736,11 @@ class ContextPipeline:
         "knowledge/facts", "settings"), the `conversation_id` where it is of one, its `value` and
         times. Messages are in order, as `messages_from_dict` reads them.
         """
-        return drive(users.export(self._kept, user_id))
+        return drive(users.export(self._workspace, user_id))
 
     async def aexport_user(self, *, user_id: str) -> list[str]:
         """Returns all that is stored of a user; the async form of `export_user`."""
-        return await adrive(users.export(self._kept, user_id))
+        return await adrive(users.export(self._workspace, user_id))
 
     def erase_user(self, *, user_id: str) -> int:
         """Deletes every record of a user, and all that was derived from them.

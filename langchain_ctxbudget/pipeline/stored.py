@@ -133,7 +133,11 @@ class StoredConversation:
         return self._change(lambda editor: editor.sync(state), on_removal, surely=False)
 
     def copy_state(
-        self, messages: Sequence[BaseMessage], *, thread_id: str | None, task: bool = False
+        self,
+        messages: Sequence[MessageLikeRepresentation],
+        *,
+        thread_id: str | None,
+        task: bool = False,
     ) -> Flow[None]:
         """Copies an agent's state into the store, unless its thread is another user's.
 
@@ -255,14 +259,18 @@ class StoredConversation:
 
         Also in the stores that runs brought along.
         """
+        yield from self.workspace.everywhere(
+            lambda place: StoredConversation(place, self.scope).clear_here()
+        )
+
+    def clear_here(self) -> Flow[None]:
+        """Deletes the conversation in the workspace's own store alone."""
         workspace = self.workspace
         workspace.workers.bookkeeping.ledger.forget(self.scope)
         yield from workspace.using(self.scope, self._cleared)
         yield from workspace.forget_apart(
             lambda other: other.conversation_id == self.scope.conversation_id
         )
-        for other in workspace.of_runs():
-            yield from StoredConversation(other, self.scope).clear()
 
     def _cleared(self, conversation: history.OpenConversation) -> Flow[None]:
         workspace = self.workspace

@@ -1,6 +1,6 @@
 """What is stored of users: conversations and settings; all of it, exported or erased.
 
-Erasing holds for the workspace and for those over the stores that runs brought along.
+Both hold for the workspace and for those over the stores that runs brought along.
 """
 
 from collections.abc import Mapping
@@ -44,12 +44,24 @@ def save_settings(
 def export(workspace: Workspace, user_id: str) -> Flow[list[str]]:
     """Returns all that is stored of a user; see `ContextPipeline.export_user`."""
     path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-    return stores.bulk.export_below(workspace.store, path, without=history.remade_kinds())
+
+    def export_here(place: Workspace) -> Flow[list[str]]:
+        return stores.bulk.export_below(place.store, path, without=history.remade_kinds())
+
+    lines: dict[str, None] = {}  # two stores may be one database, opened twice
+    for exported in (yield from workspace.everywhere(export_here)):
+        lines.update(dict.fromkeys(exported))
+    return [*lines]
 
 
 def erase(workspace: Workspace, user_id: str) -> Flow[int]:
     """Deletes everything of a user, and returns how many records there were."""
-    user = stores.label(stores.require_id("user_id", user_id))
+    stores.require_id("user_id", user_id)
+    return sum((yield from workspace.everywhere(lambda place: _erase_here(place, user_id))))
+
+
+def _erase_here(workspace: Workspace, user_id: str) -> Flow[int]:
+    """Deletes everything of a user in the workspace's own store alone."""
     workspace.workers.bookkeeping.ledger.erase(user_id)
     yield from workspace.forget_apart(lambda _: True)
     # Whatever is under way with a conversation ends before anything is deleted; and what was
@@ -57,14 +69,12 @@ def erase(workspace: Workspace, user_id: str) -> Flow[int]:
     count = yield from _erase_once(workspace, user_id)
     count += yield from _erase_once(workspace, user_id)
 
-    workspace.catalogue.forget(user)
+    workspace.catalogue.forget(stores.label(user_id))
     yield from workspace.libraries.erase(user_id)
     workspace.forget_by_text()
     workspace.forget_prompts(lambda scope: scope.user_id == user_id)
     for scope in _open_scopes_of(workspace, user_id):
         workspace.open_conversations.drop(scope)
-    for other in workspace.of_runs():
-        count += yield from erase(other, user_id)
     return count
 
 

@@ -1,5 +1,6 @@
 """A store, the conversations in it that are open, and what is kept in memory over it."""
 
+import logging
 import os
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ from langchain_ctxbudget.worker import AFTER_FORK, new_mutex
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents import Catalogue
 
+_log = logging.getLogger(__name__)
 V = TypeVar("V")
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may
@@ -100,6 +102,7 @@ class Workspace:
         self._closed = False
         self._process = os.getpid()
         self._of_runs: LruCache[Workspace] = LruCache()
+        self._has_told_of_own = False
         self.workers = Workers(self, summary_model, prices)
         self.libraries = history.Libraries(self.workers.sealing.note_other)
         """The other conversations of users, as prompts search them."""
@@ -169,13 +172,52 @@ class Workspace:
         """Returns the workspace over the store in which the conversations are.
 
         A pipeline that was given no store, and whose own one is empty, has its conversations in
-        the store that its runs have brought along, where that is one.
+        the store that its runs have brought along.
+
+        Raises:
+            StoreError: Runs have brought several, so that nobody can tell which one is meant.
         """
+        places = self.places_kept()
+        if len(places) > 1:
+            names = ", ".join(place.store_name for place in places)
+            raise StoreError(
+                f"This pipeline was given no store, and its runs have brought {len(places)} "
+                f"({names}), so it cannot tell which one to read or write. Make a pipeline over "
+                "the one you mean: ContextPipeline(store=...)"
+            )
+        return places[0]
+
+    def places_kept(self) -> list["Workspace"]:
+        """Returns the workspaces in which the conversations may be; nearly always one."""
         of_runs = self.of_runs()
-        is_unused = isinstance(self._store, stores.PrivateStore) and self._store.is_empty()
-        if is_unused and len(of_runs) == 1:
-            return of_runs[0]
-        return self
+        if not of_runs or not isinstance(self._store, stores.PrivateStore):
+            return [self]
+        if self._store.is_empty():
+            return of_runs
+        if not self._has_told_of_own:
+            self._has_told_of_own = True
+            _log.warning(
+                "A pipeline without a store reads what it has in memory, and not what its runs "
+                "keep in %s. Give it that store: ContextPipeline(store=...)",
+                ", ".join(place.store_name for place in of_runs),
+            )
+        return [self]
+
+    def everywhere(self, body: Callable[["Workspace"], Flow[T]]) -> Flow[list[T]]:
+        """Runs a flow in this workspace and in those over the stores that runs brought along.
+
+        It runs in all of them, also where one of the stores fails; then the first error is raised.
+        """
+        results: list[T] = []
+        errors: list[Exception] = []
+        for workspace in (self, *self.of_runs()):
+            try:
+                results.append((yield from body(workspace)))
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return results
 
     def close(self) -> None:
         """Writes everything that is pending and ends the background work.

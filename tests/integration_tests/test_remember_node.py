@@ -1,5 +1,6 @@
 """The node behind the model of a graph stores the turn that has ended, as the middleware does."""
 
+import operator
 import warnings
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
+from typing_extensions import TypedDict
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph, build_remember_node
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -116,6 +118,61 @@ def test_it_waits_while_the_model_calls_tools(pipeline: ContextPipeline) -> None
     assert texts(pipeline, "a") == []
 
 
+def test_it_waits_where_the_model_has_not_answered(pipeline: ContextPipeline) -> None:
+    build_remember_node(pipeline).invoke(said("Hello"), run_of("a"))  # type: ignore[arg-type]
+    assert texts(pipeline, "a") == []
+
+
+def test_it_reads_calls_of_plain_data(pipeline: ContextPipeline) -> None:
+    calls = [{"name": "look_up", "args": {}, "id": "k0"}]
+    answer = {"role": "assistant", "content": "", "tool_calls": calls}
+    state: Any = {"messages": [("human", "Hello"), answer]}
+    build_remember_node(pipeline).invoke(state, run_of("a"))
+    assert texts(pipeline, "a") == []
+
+
+def test_it_may_stand_there_twice(pipeline: ContextPipeline) -> None:
+    node = build_remember_node(pipeline)
+    state: Any = {"messages": [HumanMessage("Hello"), AIMessage("Noted.")]}
+    for _ in range(2):
+        node.invoke(state, run_of("a"))
+    assert texts(pipeline, "a") == ["Hello", "Noted."]
+
+
+def test_a_fork_and_its_way_back_leave_what_each_state_has(pipeline: ContextPipeline) -> None:
+    graph = graph_of(pipeline)
+    for text in ("One", "Two"):
+        graph.invoke(said(text), run_of("a"))
+    ended = [state.config for state in graph.get_state_history(run_of("a")) if not state.next]
+    newest, oldest = [{"configurable": {**end["configurable"], "user_id": "ada"}} for end in ended]
+    graph.invoke(said("Other"), oldest)
+    assert texts(pipeline, "a") == ["One", "Noted.", "Other", "Noted."]
+    graph.invoke(said("Three"), newest)
+    assert texts(pipeline, "a") == ["One", "Noted.", "Two", "Noted.", "Three", "Noted."]
+
+
+class ListedState(TypedDict, total=False):
+    """A state that adds up lists, so that messages keep the ids that they have, or none."""
+
+    messages: Annotated[list[AnyMessage], operator.add]
+    llm_input_messages: list[AnyMessage]
+    ctxbudget_turn: dict[str, Any]
+
+
+@pytest.mark.parametrize("state", [State, ListedState])
+def test_a_second_agent_in_a_turn_sees_it_once(pipeline: ContextPipeline, state: Any) -> None:
+    graph = StateGraph(state)
+    steps: list[tuple[str, Any]] = []
+    for agent in ("first", "second"):
+        steps.append((f"context of {agent}", build_context_graph(pipeline)))
+        steps.append((agent, lambda _: {"messages": [AIMessage("Noted.")]}))
+        steps.append((f"{agent} remembers", build_remember_node(pipeline)))
+    agents = graph.add_sequence(steps).add_edge(START, steps[0][0]).compile()
+    sent = agents.invoke(said("Hello"), run_of("a"))["llm_input_messages"]
+    assert [message.text for message in sent] == ["Hello", "Noted."]
+    assert texts(pipeline, "a") == ["Hello", "Noted.", "Noted."]
+
+
 def test_nothing_is_stored_in_another_users_thread(pipeline: ContextPipeline) -> None:
     graph = graph_of(pipeline)
     graph.invoke(said("I am Ada."), run_of("a"))
@@ -151,6 +208,7 @@ def test_settings_are_no_pipeline() -> None:
         build_remember_node({"max_context_tokens": 4_000})  # type: ignore[arg-type]
 
 
-def test_a_state_without_messages_is_an_error(pipeline: ContextPipeline) -> None:
+@pytest.mark.parametrize("state", [{"input": "Hello"}, {"messages": "Hello"}])
+def test_a_state_without_messages_is_an_error(pipeline: ContextPipeline, state: Any) -> None:
     with pytest.raises(InputError, match="no list of 'messages'"):
-        build_remember_node(pipeline).invoke({"input": "Hello"}, run_of("a"))  # type: ignore[arg-type]
+        build_remember_node(pipeline).invoke(state, run_of("a"))

@@ -7,6 +7,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, scripted
 
@@ -94,8 +95,75 @@ def test_a_pipeline_with_messages_of_its_own_keeps_to_them(own: str, store: InMe
     assert texts(pipeline) == []
 
 
-def test_of_two_stores_neither_is_taken(store: InMemoryStore) -> None:
+def test_it_is_logged_that_it_does_not_read_the_run_s_store(
+    store: InMemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = ContextPipeline({"learn": False})
+    pipeline.add_messages([("human", "Mine.")], user_id="ada", conversation_id="c9")
+    run_agent(ContextBudgetMiddleware(pipeline), store)
+    for _ in range(2):
+        texts(pipeline)
+    assert caplog.text.count("Give it that store") == 1
+
+
+@pytest.fixture
+def between_two(store: InMemoryStore) -> ContextPipeline:
+    """A pipeline whose runs were over two stores, of which the first is closed."""
     middleware = ContextBudgetMiddleware({"max_context_tokens": 4_000})
-    for each in (store, InMemoryStore()):
+    closed = ClosableStore()
+    for each in (closed, store):
         run_agent(middleware, each)
-    assert texts(middleware.pipeline) == []
+    closed.is_closed = True
+    return middleware.pipeline
+
+
+class ClosableStore(InMemoryStore):
+    """A store that can be closed, as one over a connection to a database."""
+
+    is_closed = False
+
+    def batch(self, ops: Any) -> Any:
+        if self.is_closed:
+            raise ConnectionError("The connection is closed")
+        return super().batch(ops)
+
+
+def test_of_two_stores_neither_is_read(between_two: ContextPipeline) -> None:
+    with pytest.raises(StoreError, match=r"brought 2 .*: ContextPipeline\(store=\.\.\.\)"):
+        texts(between_two)
+
+
+def test_of_two_stores_neither_is_written(between_two: ContextPipeline) -> None:
+    with pytest.raises(StoreError, match="brought 2"):
+        between_two.save_settings({"preferences": ["Be brief."]}, **USER)
+
+
+def test_it_can_be_printed_over_two_stores(between_two: ContextPipeline) -> None:
+    chat = between_two.conversation("c1", user_id="ada")
+    assert repr(chat) == "Chat('c1', user_id='ada', messages=2)"
+    assert repr(between_two).endswith(" or InMemoryStore())")
+
+
+def test_a_closed_store_keeps_no_other_from_erasing(
+    between_two: ContextPipeline, store: InMemoryStore
+) -> None:
+    with pytest.raises(ConnectionError):
+        between_two.erase_user(**USER)
+    assert store.search(("ctxbudget",), limit=1) == []
+
+
+def test_a_closed_store_keeps_no_other_from_clearing(
+    between_two: ContextPipeline, store: InMemoryStore
+) -> None:
+    with pytest.raises(ConnectionError):
+        between_two.clear(**SCOPE)
+    assert texts(ContextPipeline(store=store)) == []
+
+
+def test_an_export_has_what_is_in_every_store(store: InMemoryStore) -> None:
+    pipeline = ContextPipeline({"learn": False})
+    pipeline.add_messages([("human", "Mine.")], user_id="ada", conversation_id="c9")
+    run_agent(ContextBudgetMiddleware(pipeline), store)
+    exported = "\n".join(pipeline.export_user(**USER))
+    assert exported.count("Mine.") == 1
+    assert exported.count("My bike is green.") == 1
