@@ -4,7 +4,7 @@ from langchain_ctxbudget.knowledge import facts, known, merging, presence, recor
 from langchain_ctxbudget.knowledge.bundles import CATEGORY_OF_BUNDLE
 from langchain_ctxbudget.knowledge.control import UserKnowledge
 from langchain_ctxbudget.knowledge.control_flows import KnownItem, SourceMessage
-from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, PRIORITIES, ranked
+from langchain_ctxbudget.knowledge.fact_merging import CATEGORIES, PRIORITIES
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning

@@ -127,6 +127,15 @@ class View:
         """The name of the tool that quotes messages; empty where it is not bound."""
         return self.tools.name_of(OwnTool.RECALL)
 
+    @property
+    def earlier_fragments(self) -> list[Fragment]:
+        """What the backgrounds of earlier turns in the prompt show, the oldest one first."""
+        fragments: list[Fragment] = []
+        for position, background in sorted(self.history.backgrounds.items()):
+            if position < len(self.conversation.entries):
+                fragments += background.fragments
+        return fragments
+
 
 # What it answers
 

@@ -1,7 +1,7 @@
 """The layer of preferences: standing rules, personality, instructions, facts about the user.
 
 The stable part of a prompt begins with it, so a conversation shows the same facts until it is
-compacted, until the user changes something by hand, or until one of them ends (their snapshot,
+rebuilt, until the user changes something by hand, or until one of them is erased (their snapshot,
 see `knowledge/facts.py`). Retrieval may quote what was learned since.
 """
 
@@ -24,7 +24,6 @@ from langchain_ctxbudget.knowledge import (
     ContextBundle,
     Fact,
     FactsLayer,
-    ranked,
 )
 from langchain_ctxbudget.layers.base import (
     Chosen,
@@ -68,7 +67,7 @@ class ChosenPreferences(Chosen):
     def facts_left_out(self) -> list[Fact]:
         """The facts that are not shown."""
         shown = {fact.id for fact in self.facts}
-        return [fact for fact in self.remembered.all if fact.id not in shown]
+        return [fact for fact in self.remembered.current if fact.id not in shown]
 
 
 class PreferencesLayer(PromptLayer):
@@ -91,7 +90,7 @@ class PreferencesLayer(PromptLayer):
         heading_tokens = count(MEMORIES_HEADING) if memories else 0
         rule_tokens = rules_tokens(view)
         overhead_tokens = situation.overhead_tokens
-        if rule_tokens or preferences or memories or view.known.remembered.all:
+        if rule_tokens or preferences or memories or facts_tokens:
             overhead_tokens += count(fences.opening(self.fence))
             overhead_tokens += count(fences.closing(self.fence))
         return replace(
@@ -109,7 +108,7 @@ class PreferencesLayer(PromptLayer):
         Rules have a share of the budget of their own.
         """
         count = view.counter.count_text
-        remembered = _remembered(view)
+        remembered = remembered_facts(view)
         all_preferences = preference_fragments(view.settings, count)
         all_memories = memory_fragments(view.settings, count)
 
@@ -184,7 +183,7 @@ def is_knowledge(layer: str, item_id: str) -> bool:
 # Which facts are shown, and how many
 
 
-def _remembered(view: View) -> FactsLayer:
+def remembered_facts(view: View) -> FactsLayer:
     """Returns the facts of the conversation's snapshot, or all facts at a rebuild.
 
     At a rebuild the cached prompt is lost in any case.
@@ -224,7 +223,7 @@ def _facts_tokens(view: View) -> tuple[int, int]:
     remembered = view.known.remembered
     versions = [remembered.shown_facts]
     if remembered.learned_since:
-        versions.append(remembered.all)
+        versions.append(remembered.current)
     all_tokens = by_hand_tokens = 0
     for shown in versions:
         by_hand = [fact for fact in shown if fact.is_kept_by_hand]
@@ -304,11 +303,10 @@ def fact_fragments(
 ) -> tuple[tuple[Fragment, ...], tuple[Fact, ...]]:
     """Returns the facts that fit a budget as lines under headings, and these facts themselves.
 
-    Where not all fit, those that the user keeps by hand come first. Where the window is tight
-    later, only pinned facts, current work and sure preferences stay.
+    Where the window is tight later, only pinned facts, current work and sure preferences stay.
 
     Args:
-        facts: The facts to choose from.
+        facts: The facts to choose from, in the order in which they get room.
         count: Counts the tokens of a text.
         budget_tokens: The tokens that lines and headings may cost.
         titled: Whether the section's title stands in the prompt already.
@@ -347,7 +345,7 @@ def _chosen(
     chosen: list[Fact] = []
     categories: set[str] = set()
     tokens_left = budget_tokens
-    for fact in sorted(ranked(facts), key=lambda fact: not fact.is_kept_by_hand):
+    for fact in facts:
         cost = count(_line(fact.shown))
         if fact.category not in categories:
             cost += count(_heading(fact, titled=titled or bool(categories)))

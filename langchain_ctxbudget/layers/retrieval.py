@@ -17,7 +17,8 @@ from langchain_ctxbudget.layers.base import (
     View,
 )
 from langchain_ctxbudget.layers.groups import group_tokens, positions_of
-from langchain_ctxbudget.layers.rules import NOTICE_SECTION, changes_of_rules, said_by_rules
+from langchain_ctxbudget.layers.replaced import replaced_facts
+from langchain_ctxbudget.layers.rules import RULES_SECTION, changes_of_rules, said_by_rules
 from langchain_ctxbudget.messages import keeps_words
 from langchain_ctxbudget.report import JOINED
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, select
@@ -39,6 +40,8 @@ class QuotingPolicy:
 
 
 QUOTING_POLICY = QuotingPolicy()
+CHANGED_SECTION = "## What has changed\n"
+"""The line above what facts have become, where no quotes stand below it."""
 
 
 class RetrievalLayer(PromptLayer):
@@ -58,14 +61,19 @@ class RetrievalLayer(PromptLayer):
     def items(self, view: View, tokens: int) -> Chosen:
         """Returns those of the ranked texts that are worth their tokens, within the grant.
 
-        In front of them it tells which rules no longer hold, or hold newly, whatever room there is.
+        In front of them it tells which rules no longer hold, or hold newly, and which facts about
+        the user were replaced, whatever room there is.
         """
-        notices = changes_of_rules(view)
-        notice_tokens = sum(part.tokens for part in notices)
-        if notices:
-            notice_tokens += view.counter.count_text(NOTICE_SECTION)
+        rules = changes_of_rules(view)
+        facts = replaced_facts(view)
+        count = view.counter.count_text
+        notice_tokens = sum(part.tokens for part in (*rules, *facts))
+        notice_tokens += count(RULES_SECTION) if rules else 0
+        notice_tokens += count(CHANGED_SECTION) if facts else 0
         chosen = self._quoted(view, max(0, tokens - notice_tokens))
-        return replace(chosen, fragments=(*notices, *chosen.fragments))
+        section = chosen.fragments[0].section if chosen.fragments else CHANGED_SECTION
+        facts = tuple(replace(notice, section=section) for notice in facts)
+        return replace(chosen, fragments=(*rules, *facts, *chosen.fragments))
 
     def _quoted(self, view: View, tokens: int) -> Chosen:
         """Returns those of the ranked texts that are worth their tokens."""

@@ -25,7 +25,8 @@ HEADING = (
     "## Standing rules\n"
     "# They hold until the user takes them back; where two contradict, the newer one holds.\n"
 )
-NOTICE_SECTION = "## Standing rules of the user, to be followed\n"
+RULES_SECTION = "## Standing rules of the user, to be followed\n"
+"""The line above how rules have changed."""
 FIRST_VALUE = 1_000.0
 """The value of the first line, above that of any preference; each further line has 1 less."""
 
@@ -130,21 +131,12 @@ def changes_of_rules(view: View) -> tuple[Fragment, ...]:
     ended += [rule for rule in stated if not rules.is_in_force_again(rule)]
     known = lines_shown.union(line.id for line in shown.left_out)
     added = [rule for rule in rules.all_in_force if rule.position is None and rule.id not in known]
-    told = _told_before(view)
+    told = {part.id: part for part in view.earlier_fragments}
     notices = [_notice(ENDED, rule, count) for rule in ended]
     notices += _ended_since(told.values(), rules, count)
     notices += [_notice(ADDED, rule, count) for rule in added]
     by_id = {notice.id: notice for notice in notices}
     return tuple(notice for notice in by_id.values() if notice.id not in told)
-
-
-def _told_before(view: View) -> dict[str, Fragment]:
-    """Returns what the earlier backgrounds of the prompt tell, by id."""
-    return {
-        part.id: part
-        for background in view.history.backgrounds.values()
-        for part in background.fragments
-    }
 
 
 def _ended_since(
@@ -334,8 +326,8 @@ def _notice_of_line(change: Change, rule_id: str, rule: str, count: Count) -> Fr
         text=line,
         tokens=count(line),
         reason=Reason.STANDING_RULE,
-        section=NOTICE_SECTION,
         value=FIRST_VALUE,
+        section=RULES_SECTION,
     )
 
 

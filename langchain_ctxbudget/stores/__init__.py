@@ -46,6 +46,7 @@ from langchain_ctxbudget.stores.records import (
     PinsRecord,
     Place,
     SegmentRecord,
+    ShownFact,
     SnapshotRecord,
     SummaryLine,
     place_key,

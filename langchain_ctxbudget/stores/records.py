@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from langchain_core.messages import BaseMessage, messages_from_dict
 from pydantic import Field, ValidationError
@@ -254,11 +254,21 @@ class CutsRecord(Record):
 # What an application or the user has chosen
 
 
+class ShownFact(NamedTuple):
+    """A fact as a conversation shows it: a deleted fact must not live on here, so without words."""
+
+    id: str
+    fingerprint: str
+    """A digest of its text and category."""
+    last_seen: datetime | None = None
+    """When it had been said last; None in older records."""
+
+
 class SnapshotRecord(Record):
     """The facts about the user that a conversation shows until its snapshot is renewed."""
 
-    facts: tuple[tuple[str, str], ...] = ()
-    """The id of each, and a fingerprint of its text: a deleted fact must not live on here."""
+    facts: tuple[ShownFact, ...] = ()
+    """They are in the order in which they were chosen."""
     edited: str = ""
     """The mark of the user's last change by hand that is part of it."""
     rules: tuple[str, ...] = ()
