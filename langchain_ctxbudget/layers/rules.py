@@ -11,12 +11,17 @@ that the prompt only grows. So it does of a rule that was laid down in another c
 it says it once, and from the next rebuild on the stable zone does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import HistoryView
-from langchain_ctxbudget.knowledge import RULE_POLICY, StandingRule, StandingRules
+from langchain_ctxbudget.knowledge import (
+    RULE_POLICY,
+    StandingRule,
+    StandingRules,
+    says_the_same_rule,
+)
 from langchain_ctxbudget.layers.base import View
 from langchain_ctxbudget.messages import Count, Group, fences, one_line, plain_text
 from langchain_ctxbudget.retrieval import Other
@@ -130,24 +135,54 @@ def changes_of_rules(view: View) -> tuple[Fragment, ...]:
     stated = [rule for rule in taken_back if rule.id in lines_shown or _is_noted(rule, view)]
     ended += [rule for rule in stated if not rules.is_in_force_again(rule)]
     known = lines_shown.union(line.id for line in shown.left_out)
-    added = [rule for rule in rules.all_in_force if rule.position is None and rule.id not in known]
     told = {part.id: part for part in view.earlier_fragments}
+    told_rules = _told_rules(told)
+    ended_ids = {rule.id for rule in ended}
+    words = [rule.text for rule in _in_force(view) if rule.id in lines_shown - ended_ids]
+    words += [told_rule.words for told_rule in told_rules]
+    added = [
+        rule
+        for rule in rules.all_in_force
+        if rule.position is None and rule.id not in known and not _is_said_by_any(words, rule)
+    ]
     notices = [_notice(ENDED, rule, count) for rule in ended]
-    notices += _ended_since(told.values(), rules, count)
+    notices += [
+        _notice_of_line(ENDED, told_rule.id, told_rule.line, count)
+        for told_rule in told_rules
+        if not any(says_the_same_rule(rule, told_rule.words) for rule in rules.all_in_force)
+    ]
     notices += [_notice(ADDED, rule, count) for rule in added]
     by_id = {notice.id: notice for notice in notices}
     return tuple(notice for notice in by_id.values() if notice.id not in told)
 
 
-def _ended_since(
-    told: Iterable[Fragment], rules: StandingRules, count: Count
-) -> Iterator[Fragment]:
-    """Yields lines on the rules that no longer hold, of those told as rules from elsewhere."""
-    ids_in_force = {rule.id for rule in rules.all_in_force}
-    for part in told:
+@dataclass(frozen=True, slots=True)
+class _ToldRule:
+    """A rule from elsewhere that an earlier background of the prompt tells."""
+
+    id: str
+    line: str
+    """The rule as a quotation with its day."""
+
+    @property
+    def words(self) -> str:
+        """The user's own words."""
+        return self.line[1 : self.line.rindex('"')]
+
+
+def _told_rules(told: Mapping[str, Fragment]) -> list[_ToldRule]:
+    """Returns the rules from elsewhere that backgrounds tell, and of which none tells the end."""
+    rules: list[_ToldRule] = []
+    for part in told.values():
         rule_id = part.id.removeprefix(ADDED.mark)
-        if part.id.startswith(ADDED.mark) and rule_id not in ids_in_force:
-            yield _notice_of_line(ENDED, rule_id, part.text.removeprefix(ADDED.words), count)
+        if part.id.startswith(ADDED.mark) and ENDED.mark + rule_id not in told:
+            rules.append(_ToldRule(rule_id, part.text.removeprefix(ADDED.words)))
+    return rules
+
+
+def _is_said_by_any(words: Iterable[str], rule: StandingRule) -> bool:
+    """Tells whether one of the rules that a prompt states says the same as a rule."""
+    return any(says_the_same_rule(rule, text) for text in words)
 
 
 def _is_stated(rule: StandingRule, view: View) -> bool:

@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.history import with_headings
-from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source
-from langchain_ctxbudget.knowledge.facts import as_candidates, facts_layer_of, snapshot_of
-from langchain_ctxbudget.knowledge.records import KnowledgeMark
+from langchain_ctxbudget.knowledge import BY_USER, Fact, Knowledge, Source
+from langchain_ctxbudget.knowledge.fact_merging import learn, ranked
+from langchain_ctxbudget.knowledge.facts import (
+    as_candidates,
+    facts_layer_of,
+    in_place_of,
+    snapshot_of,
+)
+from langchain_ctxbudget.knowledge.records import KnowledgeMark, LearnedFact, quotation
 from langchain_ctxbudget.layers.preferences import (
     fact_fragments,
     facts_tokens,
@@ -19,6 +25,7 @@ from langchain_ctxbudget.layers.preferences import (
     preference_fragments,
 )
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import SnapshotRecord
 from langchain_ctxbudget.tokens import TiktokenCounter
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -98,7 +105,7 @@ FACTS = (
 
 
 def test_facts_stand_under_the_headings_of_their_categories():
-    assert shown_text(FACTS) == (
+    assert shown_text(ranked(FACTS)) == (
         "## What you know about this user\n"
         "Current work:\n- Builds a boat\n"
         "Preferences:\n- Prefers tea\n- Prefers cats\n"
@@ -173,41 +180,51 @@ def test_a_fact_that_is_not_shown_is_reported_with_the_reason(flags, reason):
 
 
 TEA = fact("Prefers tea")
-SURER_TEA = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
+LATER_TEA = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
 BOAT = fact("Builds a boat", "project")
+NURSE = fact("Is a nurse", "identity", made_by=BY_USER)
 SNAPSHOT_OF_TEA = snapshot_of([TEA], "e1")
 
 
 def knowing(*facts, edited="e1"):
-    return Knowledge(mark=KnowledgeMark(mark="1", edited=edited), facts=facts)
+    return Knowledge(mark=KnowledgeMark(mark="1", edited=edited)).with_facts(facts)
+
+
+def changed(**changes):
+    return TEA.model_copy(update=changes)
 
 
 def test_a_new_conversation_shows_all_facts():
     layer = facts_layer_of(knowing(TEA, BOAT), None)
 
-    assert layer == FactsLayer(shown_facts=(TEA, BOAT), is_snapshot_due=True, edited="e1")
+    assert layer.is_snapshot_due
+    assert set(layer.shown_facts) == {TEA, BOAT}
+
+
+def test_facts_kept_by_hand_get_room_first_then_those_of_the_more_important_category():
+    layer = facts_layer_of(knowing(TEA, BOAT, NURSE), None)
+
+    assert layer.shown_facts == (NURSE, BOAT, TEA)
 
 
 def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
-    layer = facts_layer_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(knowing(BOAT, LATER_TEA), SNAPSHOT_OF_TEA)
 
-    assert layer == FactsLayer(
-        shown_facts=(SURER_TEA,), learned_since=(BOAT,), is_snapshot_due=False, edited="e1"
-    )
+    assert not layer.is_snapshot_due
+    assert layer.learned_since == (BOAT,)
 
 
 def test_a_renewed_snapshot_shows_what_was_learned():
-    layer = facts_layer_of(knowing(BOAT, SURER_TEA), SNAPSHOT_OF_TEA)
+    layer = facts_layer_of(knowing(LATER_TEA, BOAT), SNAPSHOT_OF_TEA).renewed()
 
-    assert layer.renewed() == FactsLayer(
-        shown_facts=(SURER_TEA, BOAT), is_snapshot_due=True, edited="e1"
-    )
+    assert layer.is_snapshot_due
+    assert layer.shown_facts == (BOAT, LATER_TEA)
 
 
 def test_while_knowledge_is_unread_no_fact_is_shown():
     layer = facts_layer_of(Knowledge(is_read=False), SNAPSHOT_OF_TEA)
 
-    assert layer.all == ()
+    assert layer.current == ()
     assert not layer.is_snapshot_due
     assert not layer.renewed().is_snapshot_due
 
@@ -215,23 +232,105 @@ def test_while_knowledge_is_unread_no_fact_is_shown():
 @pytest.mark.parametrize(
     "knowledge",
     [
-        pytest.param(knowing(TEA, BOAT, edited="e2"), id="the user changed something by hand"),
-        pytest.param(knowing(BOAT), id="a fact was deleted or superseded"),
-        pytest.param(
-            knowing(TEA.model_copy(update={"text": "Prefers juice"}), BOAT), id="another text"
-        ),
-        pytest.param(
-            knowing(TEA.model_copy(update={"category": "identity"}), BOAT), id="another category"
-        ),
-        pytest.param(knowing(TEA.model_copy(update={"pinned": True}), BOAT), id="pinned"),
+        pytest.param(knowing(TEA, edited="e2"), id="the user changed something by hand"),
+        pytest.param(knowing(BOAT), id="erased"),
+        pytest.param(knowing(changed(text="Prefers juice")), id="another text"),
+        pytest.param(knowing(changed(category="identity")), id="another category"),
     ],
 )
-def test_a_snapshot_is_renewed_when_what_it_shows_is_no_longer_so(knowledge):
+def test_a_snapshot_is_renewed_when_what_it_shows_must_not_stand_any_more(knowledge):
     layer = facts_layer_of(knowledge, SNAPSHOT_OF_TEA)
 
     assert layer.is_snapshot_due
     assert layer.shown_facts == knowledge.facts
-    assert layer.learned_since == ()
+
+
+@pytest.mark.parametrize(
+    "tea",
+    [
+        pytest.param(changed(confidence=0.99), id="surer"),
+        pytest.param(changed(last_seen=NOW), id="said again"),
+        pytest.param(changed(pinned=True), id="took over a pin"),
+        pytest.param(changed(ended="superseded", ended_at=NOW), id="superseded"),
+        pytest.param(changed(ended="expired", ended_at=NOW), id="expired"),
+        pytest.param(changed(ended="evicted", ended_at=NOW), id="evicted"),
+    ],
+)
+def test_any_other_change_waits_for_the_next_rebuild(tea):
+    layer = facts_layer_of(knowing(BOAT, tea), SNAPSHOT_OF_TEA)
+
+    assert not layer.is_snapshot_due
+    assert shown_text(layer.shown_facts) == shown_text([TEA])
+
+
+def test_a_snapshot_of_an_earlier_version_shows_the_day_that_is_known():
+    record = SNAPSHOT_OF_TEA.model_dump(mode="json")
+    without_days = {**record, "facts": [fields[:2] for fields in record["facts"]]}
+
+    layer = facts_layer_of(knowing(TEA), SnapshotRecord.read(without_days, "the snapshot"))
+
+    assert layer.shown_facts == (TEA,)
+
+
+SENTENCES = ("I live in Bonn.", "I prefer tea.", "My sister Ana is a nurse.")
+statements = st.builds(
+    LearnedFact,
+    text=st.sampled_from(SENTENCES).map(quotation),
+    category=st.just("identity"),
+    confidence=st.sampled_from([0.3, 0.8, 0.95]),
+    message_ids=st.tuples(st.sampled_from("mno")),
+)
+
+
+def learned(known, notes, day, conversation):
+    sources = {
+        name: Source(conversation_id=conversation, message_id=name)
+        for note in notes
+        for name in note.message_ids
+    }
+    return knowing(*learn(known, notes, sources, NOW + timedelta(days=day), "rules"))
+
+
+@given(
+    st.lists(statements, min_size=1, max_size=6),
+    st.lists(st.tuples(statements, st.integers(0, 9)), max_size=9),
+)
+def test_what_is_said_again_never_changes_what_stands_there(first, said_again):
+    knowledge = learned((), first, 0, "c1")
+    shown = facts_layer_of(knowledge, None).shown_facts
+    snapshot = snapshot_of(shown, "e1")
+
+    for number, (statement, day) in enumerate(said_again):
+        if any(fact.text == statement.text for fact in shown):
+            knowledge = learned(knowledge.facts, [statement], day, f"c{number + 2}")
+
+    layer = facts_layer_of(knowledge, snapshot)
+    assert not layer.is_snapshot_due
+    assert shown_text(layer.shown_facts) == shown_text(shown)
+
+
+def superseded(text, by):
+    return fact(text, ended="superseded", superseded_by=f"fact/{by}")
+
+
+@pytest.mark.parametrize(
+    ("known", "holding"),
+    [
+        pytest.param([TEA], "Prefers tea", id="it holds itself"),
+        pytest.param([superseded("Prefers tea", "B"), fact("B")], "B", id="another one"),
+        pytest.param(
+            [superseded("Prefers tea", "B"), superseded("B", "C"), fact("C")], "C", id="a third"
+        ),
+        pytest.param([superseded("Prefers tea", "B")], None, id="one that is erased"),
+        pytest.param(
+            [superseded("Prefers tea", "B"), superseded("B", "Prefers tea")], None, id="a circle"
+        ),
+    ],
+)
+def test_a_fact_holds_in_place_of_one_that_was_superseded(known, holding):
+    found = in_place_of(known[0], {fact.id: fact for fact in known})
+
+    assert (None if found is None else found.text) == holding
 
 
 def test_a_snapshot_has_no_text():
