@@ -12,6 +12,7 @@ from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.demo import DEMO_BUDGET
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES
+from langchain_ctxbudget.settings import ContextSettings
 
 REPLAY_BUDGET = 8_000
 """Tokens of the prompts of a replay, where neither option nor settings say."""
@@ -349,24 +350,35 @@ def tokens(text: str) -> int:
 
 
 def file_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings in the file that `--settings` names; a `--budget` goes before its own.
+    """Returns the settings in the file that `--settings` names, by their names without groups.
+
+    A `--budget` goes before that of the file.
 
     Raises:
-        InvalidSettingsError: The file cannot be read.
+        InvalidSettingsError: The file cannot be read, or has settings that cannot be used.
     """
     settings: dict[str, Any] = {}
     path: Path | None = options.settings
     if path is not None:
         read = json.loads if path.suffix == ".json" else tomllib.loads
         try:
-            settings = dict(read(path.read_text(encoding="utf-8")))
+            settings = _settings_of(read(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise InvalidSettingsError(f"--settings {path}: {error.strerror}") from error
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise InvalidSettingsError(f"--settings {path}: {error}") from error
     if options.budget is not None:
         settings["max_context_tokens"] = options.budget
     return settings
+
+
+def _settings_of(values: object) -> dict[str, Any]:
+    """Returns settings that were read, checked, by their names without groups."""
+    if not isinstance(values, dict):
+        raise InvalidSettingsError(
+            f'must be an object of settings, such as {{"max_context_tokens": 4000}}, not {values!r}'
+        )
+    return dict(ContextSettings().override(values).chosen)
 
 
 def option_settings(options: argparse.Namespace) -> dict[str, Any]:

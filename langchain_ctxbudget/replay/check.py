@@ -22,6 +22,7 @@ from langchain_ctxbudget.replay.result import (
 )
 from langchain_ctxbudget.replay.running import has_answers, replay
 from langchain_ctxbudget.replay.tariff import Tariff
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import Price
 
@@ -191,7 +192,8 @@ class CheckResult:
         missing = len(figures.failures)
         problem = ""
         if missing:
-            problem = f"{missing:,} prompts could not be made; the first: {figures.failures[0]}"
+            count = plural(missing, "prompt")
+            problem = f"{count} could not be made; the first: {figures.failures[0]}"
         figure = f"{figures.prompts:,} of {figures.prompts + missing:,}"
         return Verdict(
             name="makes every prompt", figure=figure, problem=problem, details=figures.failures
@@ -307,7 +309,7 @@ class CheckResult:
         if cost is not None and cost > allowed:
             parts.append(f"costs {cost:.1f} %, more than {allowed:g} %")
         if figures.failures:
-            parts.append(f"{len(figures.failures):,} prompts could not be made")
+            parts.append(f"{plural(len(figures.failures), 'prompt')} could not be made")
         return "; ".join(parts)
 
     def __str__(self) -> str:

@@ -372,7 +372,8 @@ def _settings_strategy(strategy: Mapping[str, Any]) -> tuple[str, Mapping[str, A
 def _named_strategy(strategy: str) -> tuple[str, int | None]:
     """Returns the name of a strategy, and its budget where one stands behind the name."""
     base, separator, budget = strategy.strip().partition("@")
-    if base not in NAMES or (separator and not budget.isdecimal()):
+    has_budget = budget.isdecimal() and int(budget) > 0
+    if base not in NAMES or (separator and not has_budget):
         accepted = f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
         raise InvalidSettingsError(
             f"There is no strategy {strategy!r} to replay; there are {accepted}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay.tariff import Tariff
-from langchain_ctxbudget.report import STATES, CoverageState
+from langchain_ctxbudget.report import STATES, CoverageState, plural
 from langchain_ctxbudget.tokens import Price
 
 
@@ -171,7 +171,7 @@ class ReplayResult:
         ]
         for track in self.tracks:
             if track.failures:
-                missing = f"{len(track.failures):,} prompts could not be made"
+                missing = f"{plural(len(track.failures), 'prompt')} could not be made"
                 lines += [
                     "",
                     f"{track.name}: {missing}, and cost nothing here; the first:",

@@ -97,13 +97,13 @@ def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
     counts = [_messages_by_state(report) for report in reports]
     states = _stacked_columns(lower, counts, [1] * len(counts))
 
-    strategies = [_words(report.allocation_strategy, 16) for report in reports]
+    allocations = [_words(report.allocation_strategy, 16) for report in reports]
     budgets = [f"{report.budget_tokens:,}" for report in reports]
-    differ_in_strategy = len(set(budgets)) == 1 and len(set(strategies)) > 1
-    if differ_in_strategy:
-        names = strategies
+    differ_in_allocation = len(set(budgets)) == 1 and len(set(allocations)) > 1
+    if differ_in_allocation:
+        names = allocations
         below = ""
-        subject = "strategy"
+        subject = "allocation"
     else:
         names = budgets
         below = "budget, tokens"

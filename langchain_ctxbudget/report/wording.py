@@ -114,7 +114,7 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
         ("Limit", _usage(report.usage)),
         ("Summaries", _summaries(report)),
         ("Compiled", _compiled(report)),
-        ("Strategy", report.allocation_strategy),
+        ("Allocation", report.allocation_strategy),
         ("Settings", _settings(report)),
         ("Squeezed", _last_resort(report)),
     ]

@@ -64,7 +64,8 @@ class Usage:
     timed_calls: NonNegative = 0
     """The calls of which somebody told how long the answer took."""
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """How long those took together, in whole microseconds, for the same reason as `cost`."""
+    """How long those took together, from the call to the end of the answer, with the attempts that
+    failed in between. In whole microseconds, for the same reason as `cost`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", round(float(self.cost), 9))

@@ -107,6 +107,7 @@ def test_a_junit_report_is_written(chat: Path, tmp_path: Path) -> None:
     [
         (["--strategy", "elastc"], "There is no strategy"),
         (["--beside", "elastc"], "There is no strategy"),
+        (["--beside", "recency@0"], "There is no strategy"),
         (["--junit", "nowhere/report.xml"], "there is no folder nowhere"),
         (["--junit", "."], "is a folder"),
         (["--price", "mine"], "no price is known"),
@@ -163,6 +164,42 @@ def test_settings_of_the_application_are_taken(chat: Path, tmp_path: Path) -> No
     outcome = run(chat, "--settings", settings, "--strategy", "recency", "--json", *OPEN)
 
     assert outcome.json["budget_tokens"] == 350
+
+
+@pytest.mark.parametrize(
+    ("options", "budget_tokens"), [([], 350), (["--budget", 400], 400)], ids=["file", "option"]
+)
+def test_a_budget_in_its_group_is_taken(
+    chat: Path, tmp_path: Path, options: list[Any], budget_tokens: int
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"budget": {"max_context_tokens": 350}}', encoding="utf-8")
+
+    outcome = run(chat, "--settings", settings, "--strategy", "recency", "--json", *options, *OPEN)
+
+    assert outcome.json["budget_tokens"] == budget_tokens
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[1, 2]", "must be an object of settings"),
+        ('[["learn", false]]', "must be an object of settings"),
+        ("null", "must be an object of settings"),
+        ('{"max_context_tokens": "x"}', "max_context_tokens"),
+        ('{"lern": false}', "lern is no setting"),
+        ("{", "Expecting"),
+    ],
+)
+def test_an_error_in_settings_names_their_file(tmp_path: Path, content: str, problem: str) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text(content, encoding="utf-8")
+
+    outcome = run("no-such-file.json", "--settings", settings)
+
+    assert outcome.code == 2
+    assert f"--settings {settings}: " in outcome.err
+    assert problem in outcome.err
 
 
 # An agent's session, and an export

@@ -158,7 +158,7 @@ def test_the_demo_has_two_pieces_of_evidence() -> None:
 
 @pytest.mark.slow
 def test_the_budget_is_divided_by_the_strategy_that_is_named(demo_with_prompt: Run) -> None:
-    assert "Strategy   ratio 30/40/30\n" in demo_with_prompt.out
+    assert "Allocation ratio 30/40/30\n" in demo_with_prompt.out
 
 
 @pytest.mark.slow

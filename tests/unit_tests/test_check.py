@@ -88,7 +88,7 @@ def test_a_prompt_that_cannot_be_made_closes_the_gate() -> None:
     result = check({"huge": huge}, budget=BUDGET, kept=0, cost=1_000)
 
     [problem] = result.problems
-    assert problem.startswith("1 prompts could not be made; the first: turn 1: BudgetTooSmallError")
+    assert problem.startswith("1 prompt could not be made; the first: turn 1: BudgetTooSmallError")
 
 
 HALF_TOO_LONG = [

@@ -330,7 +330,7 @@ def test_a_message_that_does_not_fit_is_told(replay_with_a_huge_message: ReplayR
     [failure] = package.failures
     assert failure.startswith("turn 1: BudgetTooSmallError")
     assert window.failures == ()
-    assert "elastic: 1 prompts could not be made" in str(replay_with_a_huge_message)
+    assert "elastic: 1 prompt could not be made" in str(replay_with_a_huge_message)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ export function showAccount(report, tier) {
   const { usage, window_tokens: window, output_reserve_tokens: reserve, summaries_waiting: waiting } = report;
   const steps = Object.entries(report.timings_ms).map(([step, took]) => `${step.replaceAll("_", " ")} ${milliseconds(took)}`);
   const lines = [
-    ["Divided by", report.allocation_strategy],
+    ["Allocation", report.allocation_strategy],
     ["History", report.history_strategy.replaceAll("_", " ")],
     ["Counted", `${report.count_mode === "exact" ? "exactly" : "estimated, with a margin"} (${report.tokenizer})`],
     ["Window", window && `${count(window)} tokens (${report.window_detail || report.window_source})`],
