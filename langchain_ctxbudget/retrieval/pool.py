@@ -43,7 +43,7 @@ BEST_PER_SCORE = 512
 and their date. About as many more are ranked as a sample of all messages."""
 BEST_WITH_NEIGHBOURS = BEST_PER_SCORE // 8
 """How many of these have their neighbours ranked, too."""
-MOST_WITH_IDENTIFIER = 32
+MOST_WITH_IDENTIFIER = 64
 """An identifier that more messages may have than so many tells none of them apart."""
 NamedDocument: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names: all of it (None if that is too large), and its summary."""
