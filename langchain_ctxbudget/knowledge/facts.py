@@ -14,7 +14,7 @@ from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.knowledge.fact_merging import ranked
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
-from langchain_ctxbudget.knowledge.standing_rules import NO_RULES, StandingRules
+from langchain_ctxbudget.knowledge.standing_rules import StandingRule
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.search import Candidate, Kind
 from langchain_ctxbudget.stores import ShownFact, SnapshotRecord
@@ -109,7 +109,7 @@ def _in_order_of_choice(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 
 
 def snapshot_of(
-    facts: Iterable[Fact], edited: str, rules: StandingRules = NO_RULES
+    facts: Iterable[Fact], edited: str, rules: Iterable[StandingRule] = ()
 ) -> SnapshotRecord:
     """Returns the record of the facts that a conversation shows.
 
@@ -118,13 +118,12 @@ def snapshot_of(
     Args:
         facts: The facts.
         edited: The mark of the user's last change by hand.
-        rules: What is known of rules in the conversation.
+        rules: The rules from other conversations that it shows.
     """
     return SnapshotRecord(
         facts=tuple(ShownFact(fact.id, _fingerprint(fact), fact.last_seen) for fact in facts),
         edited=edited,
-        rules=tuple(rule.id for rule in rules.elsewhere),
-        lifted=tuple(rule.id for rule in rules.lifted_elsewhere),
+        rules=tuple(rule.id for rule in rules),
     )
 
 

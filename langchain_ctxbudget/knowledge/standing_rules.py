@@ -175,10 +175,8 @@ class Lifting:
     """The sentence with its day and place; a rule itself where it replaces the other one."""
 
 
-_Ids: TypeAlias = frozenset[str] | None
-_Reading: TypeAlias = tuple[int | None, _Ids, _Ids]
-"""Up to which position messages are read, which rules from elsewhere count, and which ones other
-conversations have taken back; None: all."""
+_Reading: TypeAlias = tuple[int | None, frozenset[str] | None]
+"""Up to which position messages are read, and which rules from elsewhere count; None: all."""
 
 
 @dataclass(frozen=True)
@@ -195,40 +193,22 @@ class StandingRules:
     """Rules of the application."""
     lifted_ids: frozenset[str] = field(default_factory=frozenset)
     """Ids of rules that were lifted by hand, or in another conversation."""
-    lifted_elsewhere: tuple[StandingRule, ...] = ()
-    """The rules that messages of other conversations take back."""
 
     def in_force(
-        self,
-        until: int | None = None,
-        shown_elsewhere: Iterable[str] | None = None,
-        lifted_before: Iterable[str] | None = None,
+        self, until: int | None = None, shown_elsewhere: Iterable[str] | None = None
     ) -> list[StandingRule]:
         """Returns the rules in force, those of the application first, then in order of time.
 
         Args:
             until: Only messages before this position are read; None for all.
-            shown_elsewhere: Ids of the rules from other conversations that count, those among them
-                that were taken back in one since; None for all that hold.
-            lifted_before: Ids of the rules of which it counts that another conversation takes them
-                back; None for all.
+            shown_elsewhere: Ids of the rules from other conversations that count; None for all.
         """
         ids = None if shown_elsewhere is None else frozenset(shown_elsewhere)
-        lifted = None if lifted_before is None else frozenset(lifted_before)
-        reading = (until, ids, lifted)
-        known = self._in_force_by_reading.get(reading)
+        known = self._in_force_by_reading.get((until, ids))
         if known is None:
-            outcome = self._outcome_until(until, ids)
-            known = tuple(self._in_force_of(outcome, self._lifted_ids_of(lifted)))
-            self._in_force_by_reading[reading] = known
+            known = tuple(self._in_force_of(self._outcome_until(until, ids)))
+            self._in_force_by_reading[until, ids] = known
         return list(known)
-
-    def _lifted_ids_of(self, lifted_before: _Ids) -> frozenset[str]:
-        """Returns the ids of the rules that count as lifted; see `in_force`."""
-        if lifted_before is None:
-            return self.lifted_ids
-        lifted_since = {rule.id for rule in self.lifted_elsewhere} - lifted_before
-        return self.lifted_ids - lifted_since
 
     @cached_property
     def _in_force_by_reading(self) -> dict[_Reading, tuple[StandingRule, ...]]:
@@ -242,18 +222,17 @@ class StandingRules:
         """Returns what has become of the rules before a position; see `in_force`."""
         learned = self.elsewhere
         if ids is not None:
-            noted = (*self.elsewhere, *self.lifted_elsewhere)
-            learned = tuple(rule for rule in noted if rule.id in ids)
+            learned = tuple(rule for rule in learned if rule.id in ids)
         events = self.events
         if until is not None:
             events = events[: bisect_left(events, until, key=_position_of)]
         return _outcome_of(events, (*learned, *self.by_hand))
 
-    def _in_force_of(self, outcome: "_Outcome", lifted_ids: frozenset[str]) -> list[StandingRule]:
+    def _in_force_of(self, outcome: "_Outcome") -> list[StandingRule]:
         """Returns the rules in force once some sentences were read."""
         standing: Sequence[StandingRule] = outcome.standing
-        if lifted_ids:
-            standing = [rule for rule in standing if rule.id not in lifted_ids]
+        if self.lifted_ids:
+            standing = [rule for rule in standing if rule.id not in self.lifted_ids]
         return [*self.given, *_that_count(standing)]
 
     @cached_property
@@ -264,7 +243,7 @@ class StandingRules:
     @cached_property
     def all_in_force(self) -> tuple[StandingRule, ...]:
         """The rules in force after all messages."""
-        return tuple(self._in_force_of(self._outcome, self.lifted_ids))
+        return tuple(self._in_force_of(self._outcome))
 
     @cached_property
     def liftings(self) -> tuple[Lifting, ...]:
@@ -492,16 +471,9 @@ def _in_order(events: Sequence[RuleEvent], others: Iterable[StandingRule]) -> li
     before = 0
     for place in sorted(others_before):
         in_order += events[before:place]
-        in_order += sorted(others_before[place], key=_order_in_time)
+        in_order += sorted(others_before[place], key=lambda other: other.rule.day)
         before = place
     return [*in_order, *events[before:]]
-
-
-def _order_in_time(other: RuleEvent) -> tuple[str, float, str]:
-    """Returns what rules from elsewhere are sorted by, whatever else is known: when they began."""
-    rule = other.rule
-    seconds = rule.since.timestamp() if rule.since else 0.0
-    return rule.day, seconds, rule.id
 
 
 def _place_of(rule: StandingRule, events: Sequence[RuleEvent]) -> int:
@@ -560,7 +532,6 @@ def rules_of(
     elsewhere: list[StandingRule] = []
     by_hand: list[StandingRule] = []
     lifted: set[str] = set()
-    lifted_elsewhere: list[StandingRule] = []
     noted_at: dict[str, datetime | None] = {}
     for record in records:
         if record.conversation_id == conversation_id:
@@ -568,8 +539,6 @@ def rules_of(
         # A sentence of this conversation takes effect where it stands.
         if record.lifted_at is not None and record.lifted_in != conversation_id:
             lifted.add(record.id)
-            if record.lifted_in:
-                lifted_elsewhere.append(stored_rule(record))
         elif record.made_by == BY_USER:
             if record.conversation_id in ("", conversation_id):
                 rule = stored_rule(record)
@@ -585,7 +554,6 @@ def rules_of(
             for number, text in enumerate(given, 1)
         ),
         lifted_ids=frozenset(lifted),
-        lifted_elsewhere=tuple(lifted_elsewhere),
     )
 
 
@@ -722,8 +690,7 @@ def records_of(
     """Returns what is to be stored about the user's rules once a conversation was read.
 
     Its rules that hold everywhere are stored for other conversations. Those that hold everywhere
-    and were taken back in it, or said again, are lifted, as long as it has the message that does
-    so: a prompt of another one may still show them. Of what takes
+    and were taken back in it are lifted, as long as it has the message that does so. Of what takes
     a rule back without a time of its own, the time is stored: it must not take back what the user
     lays down elsewhere later.
 
@@ -734,18 +701,13 @@ def records_of(
         now: The time at which it was read.
     """
     here = {rule.id: rule for rule in rules.all_in_force if rule.position is not None}
-    ended_here = {event.rule.id for event in rules.events if event.rule.id not in here}
     stored: dict[str, RuleRecord] = {}
     for record in known:
         was_read_here = record.conversation_id == conversation_id and record.made_by == BY_RULES
         if not was_read_here:
             stored[record.id] = _marked(record, rules.taken_back_here, conversation_id, now)
-        elif record.id in here and record.lifted_in == conversation_id:
-            stored[record.id] = _with_lifting(record, None, "")
-        elif record.id in here or record.lifted_at is not None:
+        elif record.lifted_at is not None or record.id in here:
             stored[record.id] = record
-        elif record.id in ended_here and record.holds_everywhere:
-            stored[record.id] = _with_lifting(record, now, conversation_id)
     for rule in here.values():
         if rule.holds_everywhere and rule.id not in stored:
             stored[rule.id] = _record_of(replace(rule, since=rule.since or now))
@@ -771,15 +733,10 @@ def _marked(
     if record.id in taken_back:
         if record.lifted_at is not None:
             return record
-        return _with_lifting(record, now, conversation_id)
+        return record.model_copy(update={"lifted_at": now, "lifted_in": conversation_id})
     if record.lifted_in == conversation_id:
-        return _with_lifting(record, None, "")
+        return record.model_copy(update={"lifted_at": None, "lifted_in": ""})
     return record
-
-
-def _with_lifting(record: RuleRecord, at: datetime | None, conversation_id: str) -> RuleRecord:
-    """Returns the record of a rule as lifted in a conversation; with None, as not lifted."""
-    return record.model_copy(update={"lifted_at": at, "lifted_in": conversation_id})
 
 
 def _record_of(rule: StandingRule) -> RuleRecord:

@@ -3,8 +3,7 @@
 A rule whose message stands in the prompt word for word is said there, and one whose message is left
 out of its middle where the middle was. All others stand first in the
 stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
-rule is added or lifted by hand: what the user has said about rules since stands in the prompt, or
-is told in the background of the next turn where it was said in another conversation.
+rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
 
 A rule that no longer holds may still be said by the prompt: by its message, or by a line that stays
 until the next rebuild. Then the background of the next turn says once that it no longer holds, so
@@ -133,18 +132,19 @@ def changes_of_rules(view: View) -> tuple[Fragment, ...]:
     lines_shown = {line.id for line in shown.fragments}
     ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
     taken_back = [lifting.rule for lifting in rules.liftings]
-    taken_back += [rule for rule in _in_force(view) if rule.id in rules.lifted_ids]
     stated = [rule for rule in taken_back if rule.id in lines_shown or _is_noted(rule, view)]
     ended += [rule for rule in stated if not rules.is_in_force_again(rule)]
     known = lines_shown.union(line.id for line in shown.left_out)
     told = {part.id: part for part in view.earlier_fragments}
     told_rules = _told_rules(told)
-    added = [rule for rule in rules.all_in_force if rule.position is None and rule.id not in known]
-    if added:
-        ended_ids = {rule.id for rule in ended}.union(_ended_ids(told))
-        words = [rule.text for rule in _stated_rules(view) if rule.id not in ended_ids]
-        words += [told_rule.words for told_rule in told_rules]
-        added = [rule for rule in added if not _is_said_by_any(words, rule)]
+    ended_ids = {rule.id for rule in ended}
+    words = [rule.text for rule in _in_force(view) if rule.id in lines_shown - ended_ids]
+    words += [told_rule.words for told_rule in told_rules]
+    added = [
+        rule
+        for rule in rules.all_in_force
+        if rule.position is None and rule.id not in known and not _is_said_by_any(words, rule)
+    ]
     notices = [_notice(ENDED, rule, count) for rule in ended]
     notices += [
         _notice_of_line(ENDED, told_rule.id, told_rule.line, count)
@@ -173,30 +173,11 @@ class _ToldRule:
 def _told_rules(told: Mapping[str, Fragment]) -> list[_ToldRule]:
     """Returns the rules from elsewhere that backgrounds tell, and of which none tells the end."""
     rules: list[_ToldRule] = []
-    ended_ids = _ended_ids(told)
     for part in told.values():
         rule_id = part.id.removeprefix(ADDED.mark)
-        if part.id.startswith(ADDED.mark) and rule_id not in ended_ids:
+        if part.id.startswith(ADDED.mark) and ENDED.mark + rule_id not in told:
             rules.append(_ToldRule(rule_id, part.text.removeprefix(ADDED.words)))
     return rules
-
-
-def _ended_ids(told: Iterable[str]) -> set[str]:
-    """Returns the ids of the rules that backgrounds tell not to hold any more."""
-    return {line_id.removeprefix(ENDED.mark) for line_id in told if line_id.startswith(ENDED.mark)}
-
-
-def _stated_rules(view: View) -> list[StandingRule]:
-    """Returns the rules that the prompt states: in its stable zone, and in its messages.
-
-    Of these, those are left out that the conversation takes back.
-    """
-    rules = view.known.rules
-    lines_shown = {line.id for line in shown_rules(view).fragments}
-    in_zone = [rule for rule in _in_force(view) if rule.id in lines_shown]
-    laid_down = [event.rule for event in rules.events if event.states_rule]
-    in_messages = [rule for rule in laid_down if _is_said(rule, view.history.groups)]
-    return [*in_zone, *(rule for rule in in_messages if rule.id not in rules.taken_back_here)]
 
 
 def _is_said_by_any(words: Iterable[str], rule: StandingRule) -> bool:
@@ -341,10 +322,8 @@ def _in_force(view: View) -> list[StandingRule]:
     if not view.continuation.mode.extends_last or cut is None:
         return list(rules.all_in_force)
     snapshot = view.conversation.snapshot
-    if snapshot is None:
-        return rules.in_force(until=cut.begun)
     return rules.in_force(
-        until=cut.begun, shown_elsewhere=snapshot.rules, lifted_before=snapshot.lifted
+        until=cut.begun, shown_elsewhere=None if snapshot is None else snapshot.rules
     )
 
 

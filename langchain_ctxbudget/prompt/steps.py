@@ -414,7 +414,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
     remembered = plan.preferences.remembered
     snapshot = None
     if remembered.is_snapshot_due:
-        rules = plan.request.user.rules
+        rules = plan.request.user.rules.elsewhere
         snapshot = facts.snapshot_of(plan.preferences.facts, remembered.edited, rules)
     used: dict[str, bool] = {}
     for texts in plan.compiled.values():

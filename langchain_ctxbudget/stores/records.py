@@ -273,8 +273,6 @@ class SnapshotRecord(Record):
     """The mark of the user's last change by hand that is part of it."""
     rules: tuple[str, ...] = ()
     """The ids of the rules from other conversations that it shows."""
-    lifted: tuple[str, ...] | None = None
-    """The ids of the rules that other conversations had taken back; None in older records."""
 
 
 class PinsRecord(Record):

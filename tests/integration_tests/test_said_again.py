@@ -17,9 +17,6 @@ KIEL = "I no longer live in Hamburg but in Kiel."
 CARPENTER = "I work as a carpenter."
 BROTHER = "My brother lives in Oslo."
 METRIC = "From now on, always answer in metric units."
-LIFTED = "You need not answer in metric units any more."
-GONE = f'No longer holds, as the user has taken it back: "{METRIC}"'
-ADDED = "Also follow this rule"
 FIRST_DAY = "2026-01-01"
 ENDED = "No longer so: "
 HOLDS = "The user says now: "
@@ -179,42 +176,6 @@ def test_a_rule_that_is_said_again_elsewhere_is_told_once(talk: Talk) -> None:
 
     assert sent(prompt).count(METRIC) == 1
     assert "No longer holds" not in sent(prompt)
-
-
-@pytest.fixture
-def ruled(talk: Talk) -> Talk:
-    """The same conversation, rebuilt once a rule from elsewhere stands in its stable zone."""
-    talk.say_elsewhere(METRIC)
-    talk.clock.now += timedelta(days=40_000)
-    talk.prompts = [talk.say("And for pine?")]
-    assert METRIC in talk.prompts[0].messages[0].text
-    return talk
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        pytest.param([METRIC, METRIC], [], id="said again"),
-        pytest.param([LIFTED], [GONE], id="taken back"),
-        pytest.param([LIFTED, METRIC], [GONE, ADDED], id="taken back and laid down again"),
-    ],
-)
-def test_a_rule_of_the_stable_zone_stays_until_the_next_rebuild(
-    ruled: Talk, words: list[str], told: list[str]
-) -> None:
-    for text in words:
-        ruled.say_elsewhere(text)
-        prompt = ruled.say("And for beech?")
-
-    require_that_prompts_only_grew(ruled)
-    assert [line for line in (GONE, ADDED) if line in sent(prompt)] == told
-
-
-def test_a_rule_that_is_said_here_and_again_elsewhere_is_not_told(talk: Talk) -> None:
-    talk.say(METRIC)
-    talk.say_elsewhere(METRIC)
-
-    assert METRIC not in last(talk.say("And for pine?"))
 
 
 def test_an_erased_fact_leaves_the_next_prompt(talk: Talk) -> None:
