@@ -56,7 +56,7 @@ VIEW = View(
     system_prompt="You know rowing.",
     known=Known(
         detected=detect("Will Bo go rowing in races?", SETTINGS, count=COUNTER.count_text),
-        remembered=FactsLayer(shown_facts=FACTS),
+        remembered=FactsLayer(shown_facts=FACTS, current=FACTS),
         own_items={"ticket": ("The oar is broken.", "A new one was ordered. " * 20)},
     ),
     turn=TurnView(tokens=20, free_tokens=5, work_tokens=3, own_work_tokens=2),
