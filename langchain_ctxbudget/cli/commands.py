@@ -137,18 +137,7 @@ def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
 def run_replay(arguments: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
     strategies = _strategies(arguments.compare)
-    settings = {
-        "max_context_tokens": options.REPLAY_BUDGET,
-        **options.file_settings(arguments),
-    }
-    replayed: dict[str, Any] = {
-        "budget": settings["max_context_tokens"],
-        "settings": settings,
-        "model": arguments.model,
-        "price": arguments.price,
-        "summary_model": _summary_model(arguments.summary_model),
-    }
-    require_usable(strategies, **replayed)
+    replayed = _replayed(arguments, strategies)
     system_prompt = demo.DEMO_SYSTEM_PROMPT
     messages = demo.demo_messages()
     if arguments.file is not None:
@@ -189,6 +178,28 @@ def _summary_model(name: str | None) -> BaseChatModel | None:
         raise errors.InputError(f"--summary-model {name}: {error}") from error
 
 
+def _replayed(arguments: argparse.Namespace, strategies: Sequence[str]) -> dict[str, Any]:
+    """Returns what a replay is made with, as the options say.
+
+    Raises:
+        InputError: An option is out of range, or no price is known for a model.
+        InvalidSettingsError: There is no such strategy or setting.
+    """
+    settings = {
+        "max_context_tokens": options.REPLAY_BUDGET,
+        **options.file_settings(arguments),
+    }
+    replayed: dict[str, Any] = {
+        "budget": settings["max_context_tokens"],
+        "settings": settings,
+        "model": arguments.model,
+        "price": arguments.price,
+        "summary_model": _summary_model(arguments.summary_model),
+    }
+    require_usable(strategies, **replayed)
+    return replayed
+
+
 def _named_apart(conversations: Sequence[ReadConversation]) -> dict[str, list[BaseMessage]]:
     """Returns the messages of conversations by a name that only one of them has."""
     by_name: dict[str, list[BaseMessage]] = {}
@@ -204,18 +215,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     """Checks a strategy on conversations, prints what came of it, and returns the exit code."""
     beside = _strategies(arguments.beside) if arguments.beside else []
     strategies = [*_strategies(arguments.strategy), *beside]
-    settings = {
-        "max_context_tokens": options.REPLAY_BUDGET,
-        **options.file_settings(arguments),
-    }
-    replayed: dict[str, Any] = {
-        "budget": settings["max_context_tokens"],
-        "settings": settings,
-        "model": arguments.model,
-        "price": arguments.price,
-        "summary_model": _summary_model(arguments.summary_model),
-    }
-    require_usable(strategies, **replayed)
+    replayed = _replayed(arguments, strategies)
     if arguments.junit:
         _require_folder_of(arguments.junit)
     conversations = _read_several(arguments.path, arguments.title)

@@ -68,8 +68,10 @@ class RetrievalLayer(PromptLayer):
         facts = replaced_facts(view)
         count = view.counter.count_text
         notice_tokens = sum(part.tokens for part in (*rules, *facts))
-        notice_tokens += count(RULES_SECTION) if rules else 0
-        notice_tokens += count(CHANGED_SECTION) if facts else 0
+        if rules:
+            notice_tokens += count(RULES_SECTION)
+        if facts:
+            notice_tokens += count(CHANGED_SECTION)
         chosen = self._quoted(view, max(0, tokens - notice_tokens))
         section = chosen.fragments[0].section if chosen.fragments else CHANGED_SECTION
         facts = tuple(replace(notice, section=section) for notice in facts)

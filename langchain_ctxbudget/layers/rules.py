@@ -1,8 +1,8 @@
 """The standing rules in the layer of preferences: which a prompt says, and as which lines.
 
 A rule whose message stands in the prompt word for word is said there, and one whose message is left
-out of its middle where the middle was. All others stand first in the
-stable zone, as quotations with their days. These lines stay the same between two rebuilds, unless a
+out of its middle where the middle was. All others stand first in the stable zone, as quotations
+with their days. These lines stay the same between two rebuilds, unless a
 rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
 
 A rule that no longer holds may still be said by the prompt: by its message, or by a line that stays
@@ -11,7 +11,7 @@ that the prompt only grows. So it does of a rule that was laid down in another c
 it says it once, and from the next rebuild on the stable zone does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
@@ -62,6 +62,11 @@ class ShownRules:
 
     no_longer: tuple[Fragment, ...] = ()
     """Lines that tell which rules no longer hold, although a message states them."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the rules that it says."""
+        return frozenset(line.id for line in self.fragments)
 
     @property
     def text(self) -> str:
@@ -127,33 +132,65 @@ def changes_of_rules(view: View) -> tuple[Fragment, ...]:
     an earlier background of the prompt tells is not told again.
     """
     count = view.counter.count_text
-    rules = view.known.rules
     shown = shown_rules(view)
-    lines_shown = {line.id for line in shown.fragments}
-    ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
-    taken_back = [lifting.rule for lifting in rules.liftings]
-    stated = [rule for rule in taken_back if rule.id in lines_shown or _is_noted(rule, view)]
-    ended += [rule for rule in stated if not rules.is_in_force_again(rule)]
-    known = lines_shown.union(line.id for line in shown.left_out)
     told = {part.id: part for part in view.earlier_fragments}
     told_rules = _told_rules(told)
-    ended_ids = {rule.id for rule in ended}
-    words = [rule.text for rule in _in_force(view) if rule.id in lines_shown - ended_ids]
-    words += [told_rule.words for told_rule in told_rules]
-    added = [
-        rule
-        for rule in rules.all_in_force
-        if rule.position is None and rule.id not in known and not _is_said_by_any(words, rule)
-    ]
+    ended = _ended_rules(view, shown)
+    added = _added_rules(view, shown, ended, told_rules)
     notices = [_notice(ENDED, rule, count) for rule in ended]
     notices += [
         _notice_of_line(ENDED, told_rule.id, told_rule.line, count)
-        for told_rule in told_rules
-        if not any(says_the_same_rule(rule, told_rule.words) for rule in rules.all_in_force)
+        for told_rule in _no_longer_in_force(told_rules, view.known.rules)
     ]
     notices += [_notice(ADDED, rule, count) for rule in added]
     by_id = {notice.id: notice for notice in notices}
     return tuple(notice for notice in by_id.values() if notice.id not in told)
+
+
+def _ended_rules(view: View, shown: ShownRules) -> list[StandingRule]:
+    """Returns the rules that the prompt states, and that no longer hold."""
+    rules = view.known.rules
+    ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
+    for lifting in rules.liftings:
+        rule = lifting.rule
+        is_there = rule.id in shown.ids or _is_noted(rule, view)
+        if is_there and not rules.is_in_force_again(rule):
+            ended.append(rule)
+    return ended
+
+
+def _added_rules(
+    view: View,
+    shown: ShownRules,
+    ended: Iterable[StandingRule],
+    told_rules: Iterable["_ToldRule"],
+) -> list[StandingRule]:
+    """Returns the rules from elsewhere and by hand that the prompt does not say yet.
+
+    Args:
+        view: What the layer may look at.
+        shown: The rules of the stable zone.
+        ended: The rules that no longer hold.
+        told_rules: The rules from elsewhere that earlier backgrounds tell.
+    """
+    holding_ids = shown.ids.difference(rule.id for rule in ended)
+    words = [rule.text for rule in _in_force(view) if rule.id in holding_ids]
+    words += [told_rule.words for told_rule in told_rules]
+    known_ids = shown.ids.union(line.id for line in shown.left_out)
+    return [
+        rule
+        for rule in view.known.rules.all_in_force
+        if rule.position is None and rule.id not in known_ids and not _is_said_by_any(words, rule)
+    ]
+
+
+def _no_longer_in_force(
+    told_rules: Iterable["_ToldRule"], rules: StandingRules
+) -> Iterator["_ToldRule"]:
+    """Yields the told rules that no rule in force says, too."""
+    for told_rule in told_rules:
+        if not any(says_the_same_rule(rule, told_rule.words) for rule in rules.all_in_force):
+            yield told_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +290,11 @@ class SaidByRules:
 
 def said_by_rules(view: View) -> SaidByRules:
     """Returns the messages that say nothing but rules which the stable zone shows."""
-    shown = {part.id for part in shown_rules(view).fragments}
+    shown_ids = shown_rules(view).ids
     rules = [
-        rule for rule in view.known.rules.all_in_force if rule.id in shown or _is_noted(rule, view)
+        rule
+        for rule in view.known.rules.all_in_force
+        if rule.id in shown_ids or _is_noted(rule, view)
     ]
     entries = view.conversation.entries
     words = _words_by_position(rules)

@@ -95,6 +95,7 @@ def test_words_before_it_change_what_it_says(beginning: str, sentence: str) -> N
         "Don't use emoji in any chat.",
         "In all my conversations, answer in French.",
         "Answer briefly across our chats.",
+        "No emoji in any of our threads.",
         "In every chat with me, begin with the answer.",
         "Keine Emojis, in allen unseren Chats.",
         "Pas d'emoji dans toutes nos conversations.",
@@ -116,6 +117,8 @@ def test_a_rule_says_that_it_holds_in_all_conversations(rule: str) -> None:
         "Count the words in all conversations of the support team.",
         "Keep the tone of this conversation.",
         "Write a summary of every chat that was closed.",
+        "Release the lock in every thread.",
+        "Close the cursor in all sessions.",
     ],
 )
 def test_other_rules_do_not(rule: str) -> None:
