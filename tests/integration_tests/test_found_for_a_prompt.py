@@ -206,6 +206,21 @@ def test_a_growing_prompt_gets_the_passage_about_an_identifier(identifier: str) 
     assert "shelf: 7003" in "\n".join(message.text for message in prompt.messages)
 
 
+def test_an_identifier_of_forty_messages_still_has_its_passage() -> None:
+    said = lookups("service-{}")
+    asked = "Is service-13 all right? Only the number of its restarts this time, the {}."
+    for number in range(18):
+        said += [HumanMessage(asked.format(number)), AIMessage(f"service-13: {number} restarts.")]
+    pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=InMemoryStore())
+    pipeline.add_messages(said[:-2], **HERE)
+    pipeline.assemble(said[-2:-1], **HERE)
+    pipeline.add_messages(said[-2:], **HERE)
+
+    prompt = pipeline.assemble("Write down the shelf and the name of service-13.", **HERE)
+
+    assert "shelf: 7003" in "\n".join(message.text for message in prompt.messages)
+
+
 # Documents that a message names
 
 

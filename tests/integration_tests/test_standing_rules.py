@@ -695,6 +695,14 @@ def test_a_rule_reaches_an_open_conversation_at_its_next_turn(opened: tuple[Talk
     assert NO_EMOJIS in second.say("Hello.").messages[-1].text
 
 
+def test_a_rule_from_elsewhere_is_no_mere_background(opened: tuple[Talk, Talk]) -> None:
+    _, second = opened
+    lines = second.say("Hello.").messages[-1].text.splitlines()
+    [number] = [number for number, line in enumerate(lines) if NO_EMOJIS in line]
+
+    assert lines[number - 1] == "## Standing rules of the user, to be followed"
+
+
 def test_a_prompt_with_a_rule_from_elsewhere_only_grows(opened: tuple[Talk, Talk]) -> None:
     _, second = opened
     second.go_on(2)
