@@ -415,18 +415,20 @@ def _growth_to_ideals(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]
 
     In `specs`, the keenest layers come first.
     """
-    demands = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
+    demands = {spec.layer: spec.ideal_tokens - spec.min_tokens for spec in specs}
     if sum(demands.values()) <= tokens:
-        return {spec.layer: demand for spec, demand in demands.items()}
+        return demands
 
     left = tokens
-    total_weight = sum(demand * spec.keenness for spec, demand in demands.items())
-    for spec, demand in demands.items():
-        if spec.keenness * left < total_weight:
+    keenness = {spec.layer: spec.keenness for spec in specs}
+    weights = {layer: demand * keenness[layer] for layer, demand in demands.items()}
+    total_weight = sum(weights.values())
+    for layer, demand in demands.items():
+        if keenness[layer] * left < total_weight:
             break
         left -= demand  # it gets all it wants; the rest of its share is for the others
-        total_weight -= demand * spec.keenness
+        total_weight -= weights[layer]
+    speed = left / total_weight
     return {
-        spec.layer: min(demand, int(demand * spec.keenness * left / total_weight))
-        for spec, demand in demands.items()
+        layer: min(demand, int(weights[layer] * speed)) for layer, demand in demands.items()
     }

@@ -5,6 +5,8 @@ user has said something that takes the place of such a fact, the background of t
 it once, so that the prompt only grows.
 """
 
+from collections.abc import Sequence
+
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.knowledge import Fact, facts
 from langchain_ctxbudget.layers.base import View
@@ -28,12 +30,13 @@ def replaced_facts(view: View) -> tuple[Fragment, ...]:
     """
     known = view.known.knowledge
     by_id = {fact.id: fact for fact in (*known.ended_facts, *known.facts)}
+    told = _told_before(view)
     lines: dict[str, Fragment] = {}
     for fact_id in _stated_ids(view):
         stated = by_id.get(fact_id)
         if stated is None:
             continue
-        last_told = by_id.get(_last_told_id(fact_id, view))
+        last_told = by_id.get(_last_told_id(fact_id, told))
         line = _line(last_told, facts.in_place_of(stated, by_id), view)
         if line is not None:
             lines[line.id] = line
@@ -49,13 +52,27 @@ def _stated_ids(view: View) -> list[str]:
     return [*shown, *quoted]
 
 
-def _last_told_id(fact_id: str, view: View) -> str:
-    """Returns the id of the fact that the prompt told last in place of another one, or of that."""
-    last_told = fact_id
+def _told_before(view: View) -> list[tuple[str, str]]:
+    """Returns what earlier backgrounds tell: the ids of a stated fact and of the one that holds."""
+    told: list[tuple[str, str]] = []
     for part in view.earlier_fragments:
-        mark, *fact_ids = part.id.split()
-        if mark == MARK and fact_ids[0] == last_told:
-            last_told = fact_ids[1]
+        if part.id.startswith(f"{MARK} "):
+            _, stated_id, holding_id = part.id.split()
+            told.append((stated_id, holding_id))
+    return told
+
+
+def _last_told_id(fact_id: str, told: Sequence[tuple[str, str]]) -> str:
+    """Returns the id of the fact that was told last in place of another one, or of that.
+
+    Args:
+        fact_id: The id of the fact that is stated.
+        told: The ids of what was told in place of what, in order of time.
+    """
+    last_told = fact_id
+    for stated_id, holding_id in told:
+        if stated_id == last_told:
+            last_told = holding_id
     return last_told
 
 

@@ -268,11 +268,11 @@ def with_items(plan: Plan, layer: PromptLayer, view: View, tokens: int) -> Plan:
 def _with_stable_layers(plan: Plan) -> Plan:
     """Writes the layers that stand before the turn within their budgets."""
     view = plan.view
+    chosen = dict(plan.chosen)
     for layer in plan.layers:
         if layer.place in (Place.STABLE, Place.HISTORY):
-            tokens = plan.allocated.tokens[layer.name]
-            plan = plan.with_chosen(layer, layer.items(view, tokens))
-    return plan
+            chosen[layer.name] = layer.items(view, plan.allocated.tokens[layer.name])
+    return replace(plan, chosen=chosen)
 
 
 # The history

@@ -80,14 +80,19 @@ def each(
     def meet_all(stretch: Stretch, profile: Profile) -> Met:
         sent: list[Placed] = []
         repairs: list[Repair] = []
+        is_changed = False
         for placed in stretch.placed:
             message, changes = meet(placed.message, profile)
             if changes:
                 repairs += [change.repair_of(placed.message) for change in changes]
             if message is placed.message:
                 sent.append(placed)
-            elif message is not None:
-                sent.append(Placed(message, placed.position))
+            else:
+                is_changed = True
+                if message is not None:
+                    sent.append(Placed(message, placed.position))
+        if not is_changed:
+            return stretch, repairs
         return replace(stretch, placed=sent), repairs
 
     return meet_all

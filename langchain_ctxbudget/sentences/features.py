@@ -201,10 +201,10 @@ def features_of(
     all_kinds = [*_in_texts(sentences), _of_places(sentences)]
     kinds = [kind for kind in all_kinds if kind.family in families]
     owners = np.concatenate([kind.owners for kind in kinds])
-    hashes = np.concatenate([_mixed(kind.hashes, kind.family) for kind in kinds])
-    weights = np.concatenate(
-        [np.full(len(kind.hashes), WEIGHTS[kind.family], np.float32) for kind in kinds]
-    )
+    counts = [len(kind.hashes) for kind in kinds]
+    families_of_all = np.repeat([kind.family for kind in kinds], counts)
+    hashes = _mixed(np.concatenate([kind.hashes for kind in kinds]), families_of_all)
+    weights = np.repeat(np.array([WEIGHTS[kind.family] for kind in kinds], np.float32), counts)
     order = np.argsort(owners, kind="stable")
     hashes = hashes[order]
     buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
@@ -212,9 +212,14 @@ def features_of(
     return Features(buckets, marks, owners[order], weights[order])
 
 
-def _mixed(hashes: Hashes, family: int) -> Hashes:
-    """Returns hashes that depend on the family, with every bit on every bit of the given ones."""
-    mixed: Hashes = hashes + _POWERS[family]
+def _mixed(hashes: Hashes, families: Numbers | int) -> Hashes:
+    """Returns hashes that depend on their families, with every bit on every bit of the given ones.
+
+    Args:
+        hashes: The hashes, shape (features,).
+        families: The family of each, or that of all of them.
+    """
+    mixed: Hashes = hashes + _POWERS[families]
     mixed ^= mixed >> np.uint64(33)
     mixed *= _MULTIPLIER
     mixed ^= mixed >> np.uint64(29)
@@ -281,7 +286,7 @@ class _Words(NamedTuple):
     @property
     def begins_clause(self) -> NDArray[np.bool_]:
         """Whether each is the first word of a sentence, or of letters behind a mark."""
-        is_break = np.isin(self.first_codes, _CLAUSE_BREAKS)
+        is_break = _clause_breaks()[np.minimum(self.first_codes, _KNOWN_CODES - 1)]
         follows_break = np.append(False, is_break[:-1])
         return self.begins_sentence | (follows_break & self.has_letters)
 
@@ -379,7 +384,7 @@ _MARKS = [
 """Ranges of marks and emojis beyond ASCII."""
 _UNSPACED = [(0x3040, 0x30FF), (0x3400, 0x9FFF), (0xAC00, 0xD7AF)]
 """Ranges of characters of Chinese, Japanese and Korean."""
-_CLAUSE_BREAKS = [ord(mark) for mark in ",;:.!?-\u2013\u2014\uff0c\u3002\u3001\uff1b"]
+_CLAUSE_BREAKS = ",;:.!?-\u2013\u2014\uff0c\u3002\u3001\uff1b"
 """Marks behind which a clause may begin."""
 _APOSTROPHES = "'_\u2019"
 _SPACES = " \t\n\r\xa0\u3000\0"
@@ -399,6 +404,14 @@ def _kinds() -> NDArray[np.uint8]:
     kinds[[ord(character) for character in _APOSTROPHES]] = _Character.LETTER
     kinds[[ord(character) for character in _SPACES]] = _Character.SPACE
     return kinds
+
+
+@cache
+def _clause_breaks() -> NDArray[np.bool_]:
+    """Returns for every character, by its code, whether a clause may begin behind it."""
+    breaks = np.zeros(_KNOWN_CODES, np.bool_)
+    breaks[[ord(mark) for mark in _CLAUSE_BREAKS]] = True
+    return breaks
 
 
 def _kinds_of(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
