@@ -429,6 +429,4 @@ def _growth_to_ideals(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]
         left -= demand  # it gets all it wants; the rest of its share is for the others
         total_weight -= weights[layer]
     speed = left / total_weight
-    return {
-        layer: min(demand, int(weights[layer] * speed)) for layer, demand in demands.items()
-    }
+    return {layer: min(demand, int(weights[layer] * speed)) for layer, demand in demands.items()}

@@ -5,10 +5,10 @@ before it has changed. A conversation is planned without those that will not be 
 cost nothing; `prompt/bound_thoughts.py` has the last word.
 """
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container
 
 from langchain_ctxbudget.history.backgrounds import Background
-from langchain_ctxbudget.history.columns import Entry, PartlyHeld
+from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.stores import CutRecord
 
@@ -34,26 +34,7 @@ def with_thoughts_at(conversation: Conversation, kept: Container[int]) -> Conver
         bare_entries[position] = bare
         if costs[position]:  # else it is in no prompt
             costs[position] = tokens
-    return conversation.with_parts(
-        thinking=conversation,
-        without_thoughts=bare_entries.keys(),
-        entries=_Replaced(conversation.entries, bare_entries),
-        cost_column=costs,
-        costs=costs.data,
-        total_tokens=int(costs.sum()),
-    )
-
-
-class _Replaced(PartlyHeld[Entry]):
-    """The messages of a conversation, some of them replaced."""
-
-    def __init__(self, entries: Sequence[Entry], replaced: dict[int, Entry]) -> None:
-        self._entries = entries
-        self.held = replaced
-        self._look_up = entries.__getitem__
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    return conversation.with_bare_entries(bare_entries, costs)
 
 
 def bound_since(backgrounds: Collection[Background], record: CutRecord) -> set[int]:

@@ -178,6 +178,18 @@ class PartlyHeld(Sequence[T]):
         return self.held.get(position) or self._look_up(position)
 
 
+class PartlyReplaced(PartlyHeld[T]):
+    """A sequence with other items at some positions."""
+
+    def __init__(self, items: Sequence[T], replaced: dict[int, T]) -> None:
+        self._items = items
+        self.held = replaced
+        self._look_up = items.__getitem__
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
 class Beginning(Sequence[T]):
     """The beginning of a list that is only ever added to, as long as the list is now.
 

@@ -15,7 +15,14 @@ from langchain_ctxbudget.content import has_media, has_more_than_text, parts_of,
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.backgrounds import Background, with_background, words_of
-from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
+from langchain_ctxbudget.history.columns import (
+    UNKNOWN,
+    Beginning,
+    Clips,
+    Costs,
+    Entry,
+    PartlyReplaced,
+)
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Folded, Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
@@ -184,12 +191,16 @@ class Conversation:
         return ""
 
     def use_costs(self, costs: Costs) -> None:
-        """Takes what every message costs."""
+        """Takes what every message costs, and what else is known of that."""
         self.columns = costs
-        self.cost_column: Numbers = costs.column.values
-        self.costs: Sequence[int] = self.cost_column.data  # whole numbers of Python, not copied
-        self.total_tokens = int(self.cost_column.sum())
         self.clips = costs.clips
+        self.use_cost_column(costs.column.values)
+
+    def use_cost_column(self, column: Numbers) -> None:
+        """Takes what every message costs."""
+        self.cost_column = column
+        self.costs: Sequence[int] = column.data  # whole numbers of Python, not copied
+        self.total_tokens = int(column.sum())
 
     def counted_anew(self) -> "Conversation":
         """Returns it with costs that are counted now, and none that were counted earlier."""
@@ -201,10 +212,73 @@ class Conversation:
         other.use_costs(costs)
         return other
 
-    def with_parts(self, **changes: object) -> "Conversation":
-        """Returns it with some of its parts replaced."""
+    def after_prompts(
+        self,
+        *,
+        cuts: Mapping[str, CutRecord],
+        snapshot: SnapshotRecord | None,
+        last: LastPrompt | None,
+        backgrounds: Mapping[int, Background],
+    ) -> "Conversation":
+        """Returns it with what is known of its earlier prompts."""
         other = copy(self)
-        vars(other).update(changes)
+        other.cuts = cuts
+        other.snapshot = snapshot
+        other.last = last
+        other.backgrounds = backgrounds
+        return other
+
+    def with_cuts_alone(self, cuts: Mapping[str, CutRecord], clips: Clips) -> "Conversation":
+        """Returns it without its last prompt, for another look at a finished prompt.
+
+        Args:
+            cuts: The cuts that it has.
+            clips: The clipped messages that it knows; more of them are added to these.
+        """
+        other = copy(self)
+        other.cuts = cuts
+        other.last = None
+        other.clips = clips
+        return other
+
+    def with_recall_tool(self, *, is_bound: bool) -> "Conversation":
+        """Returns it for a model that can look up what is left out, or that cannot."""
+        other = copy(self)
+        other.has_recall_tool = is_bound
+        return other
+
+    def behind_compaction(self, compaction: range, cost_column: Numbers) -> "Conversation":
+        """Returns it as the provider reads it behind its own compaction.
+
+        Args:
+            compaction: The positions of the message with the compaction and of its results.
+            cost_column: What every message costs, shape (messages,).
+        """
+        other = copy(self)
+        other.whole = self
+        other.compaction = compaction
+        other.use_cost_column(cost_column)
+        return other
+
+    def without_compactions(self) -> "Conversation":
+        """Returns it for a provider that reads compactions as texts: all else is as it was said."""
+        other = copy(self)
+        other.whole = self
+        other.profile = replace(self.profile, compactions="")
+        return other
+
+    def with_bare_entries(self, bare: dict[int, Entry], cost_column: Numbers) -> "Conversation":
+        """Returns it with some messages that are sent without their thoughts.
+
+        Args:
+            bare: These messages, by position.
+            cost_column: What every message costs, shape (messages,).
+        """
+        other = copy(self)
+        other.thinking = self
+        other.without_thoughts = bare.keys()
+        other.entries = PartlyReplaced(self.entries, bare)
+        other.use_cost_column(cost_column)
         return other
 
     def count_quote(self, position: int, most_tokens: int, *, numbered: bool) -> int | None:
@@ -480,7 +554,7 @@ class OpenConversation:
             if position < len(table) and words_of(table[position].message) == background.said
         }
         conversation = Conversation(self.scope, table, counter, profile)
-        return conversation.with_parts(
+        return conversation.after_prompts(
             cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, backgrounds=backgrounds
         )
 

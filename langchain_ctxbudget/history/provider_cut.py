@@ -6,7 +6,6 @@ provider, and where the compaction is not sent, the conversation is whole.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from langchain_core.messages import BaseMessage
 
@@ -39,7 +38,7 @@ def as_compacted(
     compaction = _group_of(whole, position)
     tokens = _tokens_of(whole, position, turn)
     if tokens is None or tokens > budget_tokens * LARGEST_SHARE:
-        return _without_compactions(whole)
+        return whole.without_compactions()
     return _compacted(whole, compaction, tokens)
 
 
@@ -82,12 +81,6 @@ def _tokens_of(
     return conversation.counter.count_message(entry.sent_message)
 
 
-def _without_compactions(conversation: Conversation) -> Conversation:
-    """Returns a conversation whose compactions are sent as texts: all else is as it was said."""
-    profile = replace(conversation.profile, compactions="")
-    return conversation.with_parts(whole=conversation, profile=profile)
-
-
 def _compacted(conversation: Conversation, compaction: range, tokens: int) -> Conversation:
     """Returns a conversation in which nothing before a compaction costs anything.
 
@@ -104,10 +97,4 @@ def _compacted(conversation: Conversation, compaction: range, tokens: int) -> Co
         costs[group.start : group.stop] = conversation.cost_column[group.start : group.stop]
     if first < end:
         costs[first] = tokens
-    return conversation.with_parts(
-        whole=conversation,
-        compaction=compaction,
-        cost_column=costs,
-        costs=costs.data,
-        total_tokens=int(costs.sum()),
-    )
+    return conversation.behind_compaction(compaction, costs)

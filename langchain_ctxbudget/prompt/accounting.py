@@ -66,7 +66,7 @@ def account(settled: Settled, last_repairs: Sequence[Repair]) -> Account:
         plan=replace(
             plan,
             findings=replace(plan.findings, pool=None),
-            conversation=plan.conversation.with_parts(last=None, cuts={}, clips={}),
+            conversation=plan.conversation.with_cuts_alone({}, clips={}),
         ),
         content=settled.content,
         measured=measured,

@@ -520,9 +520,7 @@ def _begun_for(prompt: Prompt, budget: int) -> Plan:
     cut = prompt.changes.cut
     if cut is not None:
         cuts[cut.cut_key] = cut
-    conversation = before.conversation.with_parts(
-        cuts=cuts, last=None, clips=dict(before.conversation.clips)
-    )
+    conversation = before.conversation.with_cuts_alone(cuts, clips=dict(before.conversation.clips))
     request = replace(
         before.request,
         settings=before.request.settings.override({"max_context_tokens": budget}),

@@ -254,7 +254,7 @@ def _with_tools(
     conversation = plan.conversation
     has_recall_tool = bool(tools.name_of(OwnTool.RECALL))
     if conversation.has_recall_tool is not has_recall_tool:
-        conversation = conversation.with_parts(has_recall_tool=has_recall_tool)
+        conversation = conversation.with_recall_tool(is_bound=has_recall_tool)
     return replace(plan, conversation=conversation, tools=tools)
 
 
