@@ -58,12 +58,10 @@ from langchain_ctxbudget.receipts import CONVERSATION, OPERATION, traced
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, put_of
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tokens import ChatModel, TokenCounter
 from langchain_ctxbudget.worker import PATIENCE_SECONDS, PAUSE_SECONDS, Cancelled, Worker
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
-
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
     from langchain_ctxbudget.knowledge.joint_reading import JointReader
 
@@ -90,7 +88,7 @@ class _Owner(Owner, Protocol):
 class Learning:
     """One thread in which conversations are learned from, one at a time."""
 
-    def __init__(self, owner: _Owner, model: BaseChatModel | None) -> None:
+    def __init__(self, owner: _Owner, model: "ChatModel | None") -> None:
         """Sets up; the thread begins with the first conversation that has enough to learn from."""
         self.owner = owner
         self._extractor: ChatModelExtractor | None = None

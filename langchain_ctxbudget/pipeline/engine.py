@@ -20,7 +20,7 @@ from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, target_key
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
+    from langchain_core.runnables import Runnable
 
 
 class Engine:
@@ -59,7 +59,7 @@ class Engine:
             return self
         return self._of_runs.find(id(workspace), lambda: self._same(workspace, self.target))
 
-    def for_model(self, model: "BaseChatModel | str") -> "Engine":
+    def for_model(self, model: "Runnable[Any, Any] | str") -> "Engine":
         """Returns the engine for the model of a run, or for one of a name.
 
         What that does not tell of itself is taken for the engine's.

@@ -75,7 +75,7 @@ class ContextPipeline:
         settings: ContextSettings | Mapping[str, Any] | None = None,
         *,
         system_prompt: str = "",
-        model: "BaseChatModel | str | None" = None,
+        model: "Runnable[Any, Any] | str | None" = None,
         store: BaseStore | None = None,
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
@@ -91,8 +91,8 @@ class ContextPipeline:
         Args:
             settings: say how much may go in, and what.
             system_prompt: sent verbatim with every prompt, never cut.
-            model: the target model or its name: tokenizer, window, output reserve; default:
-                o200k_base, no window.
+            model: the target model, also bound or with fallbacks, or its name: tokenizer, window,
+                output reserve; default: o200k_base, no window.
             store: any LangGraph store; default: that of the agent or graph in which the pipeline
                 runs, where it was compiled with one, else a private one in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are

@@ -24,7 +24,7 @@ from langchain_ctxbudget.providers.google import GOOGLE, GOOGLE_VERTEX
 from langchain_ctxbudget.providers.mistral import MISTRAL
 from langchain_ctxbudget.providers.ollama import OLLAMA
 from langchain_ctxbudget.providers.openai import OPENAI
-from langchain_ctxbudget.providers.profile import CallIds, Profile
+from langchain_ctxbudget.providers.profile import Profile
 from langchain_ctxbudget.providers.responses import OPENAI_RESPONSES
 
 PROFILES: Mapping[str, Profile] = {
@@ -87,8 +87,6 @@ _BEDROCK_CLASS = "ChatBedrock"
 _OPENAI_CLASS = "BaseChatOpenAI"
 _OF_SEVERAL_MAKERS = frozenset({"", "bedrock", "amazon_bedrock"})
 """Values of `model_provider` that do not tell whose model has answered."""
-_REASONING = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
-"""Types of blocks that hold thoughts, of all providers."""
 _WITH_RESPONSES: Mapping[str, Profile] = {
     OPENAI.name: OPENAI_RESPONSES,
     AZURE.name: AZURE_RESPONSES,
@@ -105,6 +103,14 @@ _BEGINNINGS_OF_NAMES: Mapping[str, Profile] = {
     "gemini": GOOGLE,
     "mistral": MISTRAL,
     "mixtral": MISTRAL,
+    "open-mistral": MISTRAL,
+    "open-mixtral": MISTRAL,
+    "codestral": MISTRAL,
+    "devstral": MISTRAL,
+    "magistral": MISTRAL,
+    "ministral": MISTRAL,
+    "pixtral": MISTRAL,
+    "voxtral": MISTRAL,
     "deepseek": COMPATIBLE,
     "grok": COMPATIBLE,
 }
@@ -143,8 +149,8 @@ def profile_named(provider: str | Profile) -> Profile:
 def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
     """Returns the profile of the provider that gets the requests for a model.
 
-    If the model has fallbacks or alternatives, any of them may get a request: the profile then has
-    ids of calls, and items of server tools, that all of them take.
+    If the model has fallbacks or alternatives, any of them may get a request: the profile is then
+    that of the first, with what all of them take, see `Profile.taken_by_all`.
 
     Args:
         model: The model, an object or a name; it may be bound.
@@ -158,7 +164,8 @@ def profile_of(model: object, tools: Sequence[object] = ()) -> Profile:
         return _profile_by_name([inner])
     choices = choices_of(inner)
     if choices:
-        return _strictest([profile_of(choice, tools) for choice in choices])
+        first, *others = [profile_of(choice, tools) for choice in choices]
+        return first.taken_by_all(others)
     profile = _profile_by_class(inner)
     profile = as_asked_to_think(profile, model)
     with_responses = _WITH_RESPONSES.get(profile.name)
@@ -275,32 +282,6 @@ def _bound_arguments(model: object) -> dict[str, Any]:
         arguments = {**getattr(model, "kwargs", {}), **arguments}
         model = model.bound  # type: ignore[attr-defined]
     return arguments
-
-
-def _strictest(profiles: Sequence[Profile]) -> Profile:
-    """Returns the first of some profiles, with ids of calls and server tools that all take.
-
-    Its own reasoning stays: without it the first model may refuse a round of calls, and classes of
-    other providers leave most of it out themselves.
-    """
-    first = profiles[0]
-    call_ids = _taken_by_all([profile.call_ids for profile in profiles])
-    items = first.items
-    if items is not None and any(profile.items != items for profile in profiles):
-        items = replace(items, types=items.types & _REASONING)
-    return replace(first, call_ids=call_ids, items=items)
-
-
-def _taken_by_all(rules: Sequence[CallIds]) -> CallIds:
-    """Returns the rules for ids of calls that several providers take."""
-    limits = [ids.longest for ids in rules if ids.longest is not None]
-    patterns = dict.fromkeys(ids.refused for ids in rules if ids.refused)
-    return CallIds(
-        longest=min(limits, default=None),
-        shortest=max(ids.shortest for ids in rules),
-        refused="|".join(patterns),
-        keeps_thoughts=all(ids.keeps_thoughts for ids in rules),
-    )
 
 
 def _profile_by_name(names: Iterable[str]) -> Profile:

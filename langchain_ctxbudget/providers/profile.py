@@ -6,8 +6,8 @@ added here together with the first code that reads it.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -19,6 +19,8 @@ from langchain_ctxbudget.providers.media_rules import MediaRules
 THOUGHT_MARK = "__thought__"
 """Stands in the id of a call before the thought signature of the model that asked for it: LiteLLM
 keeps Gemini's there (BerriAI/litellm pull request 16895, read in November 2026)."""
+_REASONING = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+"""Types of blocks that hold thoughts, of all providers."""
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -97,6 +99,17 @@ class CallIds:
         name, mark, thought = (call_id or "call").partition(THOUGHT_MARK)
         return self.accepted(f"{name}-{number}{mark}{thought}")
 
+    def also_taken_by(self, others: Sequence["CallIds"]) -> "CallIds":
+        """Returns the rules for ids that this provider takes, and others do, too."""
+        rules = [self, *others]
+        limits = [ids.longest for ids in rules if ids.longest is not None]
+        return CallIds(
+            longest=min(limits, default=None),
+            shortest=max(ids.shortest for ids in rules),
+            refused=_any_of(ids.refused for ids in rules),
+            keeps_thoughts=all(ids.keeps_thoughts for ids in rules),
+        )
+
     def _takes(self, call_id: str) -> bool:
         """Tells if the provider takes an id."""
         if self.keeps_thoughts and THOUGHT_MARK in call_id:
@@ -104,6 +117,11 @@ class CallIds:
         if self.longest is not None and not self.shortest <= len(call_id) <= self.longest:
             return False
         return not (self.refused and re.search(self.refused, call_id))
+
+
+def _any_of(patterns: Iterable[str]) -> str:
+    """Returns a pattern that finds whatever one of some patterns finds; empty if all are."""
+    return "|".join(dict.fromkeys(pattern for pattern in patterns if pattern))
 
 
 def _letters_and_digits(value: bytes, length: int) -> str:
@@ -181,6 +199,28 @@ class Profile:
     cache_by_family: Mapping[str, CacheTerms] = field(default_factory=dict)
     """How the provider caches prompts for some families of models, by how their names begin. All
     others have `cache`."""
+
+    def taken_by_all(self, others: Sequence["Profile"]) -> "Profile":
+        """Returns it with what it takes and others take, too, any of which may get a request.
+
+        Its own reasoning stays: without it this provider may refuse a round of calls, and classes
+        of others leave most of it out themselves. So do its forms of media, its prices, and its way
+        of counting.
+        """
+        profiles = [self, *others]
+        items = self.items
+        if items is not None and any(profile.items != items for profile in others):
+            items = replace(items, types=items.types & _REASONING)
+        return replace(
+            self,
+            call_ids=self.call_ids.also_taken_by([profile.call_ids for profile in others]),
+            items=items,
+            longest_name=min(profile.longest_name for profile in profiles),
+            refused_in_names=_any_of(profile.refused_in_names for profile in profiles),
+            calls_follow_others=any(profile.calls_follow_others for profile in profiles),
+            answers_follow_results=any(profile.answers_follow_results for profile in profiles),
+            begins_with_user=any(profile.begins_with_user for profile in profiles),
+        )
 
     def cache_terms_for(self, model_name: str) -> CacheTerms:
         """Returns how this provider caches prompts for a model, and what it charges for that."""

@@ -24,6 +24,7 @@ from langchain_ctxbudget.providers.stretch import Change
 SYSTEM_NOTE = "[Note from the application]\n"
 NO_FIRST_QUESTION = "[The conversation begins.]"
 """Stands before a first message of an assistant."""
+NOTHING_IN_IT = Change("empty_message", "left out: it has no content")
 _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
     "user": HumanMessage,
     "human": HumanMessage,
@@ -43,9 +44,11 @@ def accepted(message: BaseMessage, profile: Profile) -> tuple[BaseMessage | None
     if _is_plain_text(message):
         return message, ()
     if is_empty(message):
-        return None, [Change("empty_message", "left out: it has no content")]
+        return None, [NOTHING_IN_IT]
     formed, changes = _formed(message, profile)
-    return (None if is_empty(formed) else formed), changes
+    if is_empty(formed):
+        return None, [*changes, NOTHING_IN_IT]
+    return formed, changes
 
 
 def in_accepted_form(message: BaseMessage, profile: Profile = COMMON) -> BaseMessage:

@@ -80,6 +80,12 @@ def azure(**options: Any) -> AzureChatOpenAI:
         ("openai:our-tuned-model", "openai"),
         ("ft:gpt-4o:acme::1", "openai"),
         ("gemini-2.5-pro", "google"),
+        ("mistral-large-latest", "mistral"),
+        ("codestral-latest", "mistral"),
+        ("ministral-8b-latest", "mistral"),
+        ("magistral-medium-latest", "mistral"),
+        ("pixtral-large-latest", "mistral"),
+        ("open-mistral-nemo", "mistral"),
         ("claude-sonnet-4-5", "anthropic"),
         ("mistralai:our-tuned-model", "mistral"),
         ("our-tuned-model", "unknown"),
@@ -181,6 +187,12 @@ def test_of_several_models_each_takes_the_ids(model: Any, longest: int | None) -
 def test_ids_for_several_models_have_characters_that_each_takes() -> None:
     ids = profile_of(openai("gpt-4o").with_fallbacks([CLAUDE])).call_ids
     assert ids.accepted("functions.search:0").isidentifier()
+
+
+@pytest.mark.parametrize("model", [openai("gpt-4o"), CLAUDE])
+def test_a_fallback_that_wants_answers_behind_results_gets_them(model: Any) -> None:
+    assert not profile_of(model).answers_follow_results
+    assert profile_of(model.with_fallbacks([MISTRAL])).answers_follow_results
 
 
 @pytest.mark.parametrize(("fallback", "taken"), [(openai("gpt-4o"), False), (CLAUDE, True)])

@@ -484,6 +484,12 @@ def test_what_is_left_out_of_2023_is_reported():
     assert last == "orphan_result"
 
 
+def test_a_blank_text_of_another_form_is_reported_as_left_out():
+    blank = AIMessage([{"type": "output_text", "text": " "}])
+
+    assert kinds([HumanMessage("Hello."), blank]) == ["content_form", "empty_message"]
+
+
 # Media and roles
 
 
