@@ -83,6 +83,14 @@ class CallArguments:
         return ""
 
     @cached_property
+    def folder(self) -> str:
+        """The folder in which the call runs its command; empty where it names none."""
+        for key, text in self.texts.items():
+            if PATTERNS.folder_key.match(key):
+                return text
+        return ""
+
+    @cached_property
     def pattern(self) -> str:
         """The text or pattern that the call searches for."""
         for key, text in self.texts.items():

@@ -1,8 +1,9 @@
 """The kinds of tools, each with all that the work state and stale results need to know of it.
 
 Nobody knows the tools beforehand: a call is of the first kind in `KINDS` that fits its arguments,
-where the application does not say it. Whoever adds a kind adds its object to `KINDS` and its name
-to `ToolKind` in the settings.
+where the application does not say it. Whoever adds a kind adds its object to `KINDS`, its section
+to `SECTIONS`, and its name to `ToolKind` in the settings; what tells its calls by their arguments
+stands in `tool_calls.py`, with its patterns in `history_patterns.toml`.
 """
 
 import json
@@ -127,6 +128,9 @@ class Staleness:
     """Returns what a call shows or does anew."""
     looks_at: Callable[[ToolUse], list[Key]]
     """Returns what a later call must show or do to make the result of this one stale."""
+    needs_success: bool = False
+    """True if a call neither makes results stale nor becomes so where its result tells a failure.
+    No call does whose result is marked as an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +263,7 @@ def equal_calls(use: ToolUse) -> list[Key]:
 
 def _equal_commands(use: ToolUse) -> list[Key]:
     # The same command may be described in other words.
-    return [(use.call.tool, "", *use.subjects)]
+    return [(use.call.tool, use.call.folder, *use.subjects)]
 
 
 def _its_files(use: ToolUse) -> list[Key]:
@@ -279,8 +283,17 @@ def _files_and_part(use: ToolUse) -> list[Key]:
 
 # The kinds
 
+TASKS = Section("# To do\n", 89.0, WorkNotes.task_lines)
 CHANGED = Section("# Files made or changed\n", 85.0)
+COMMANDS = Section(
+    "# Commands, in order of time\n",
+    76.0,
+    partial(WorkNotes.outcome_lines, kind="run"),
+    is_in_order_of_time=True,
+)
 FILES_READ = Section("# Files read\n", 84.0)
+SECTIONS = (TASKS, CHANGED, COMMANDS, FILES_READ)
+"""The sections of all kinds, in the order in which they stand."""
 
 TODO = ToolKindRules(
     kind="todo",
@@ -288,7 +301,7 @@ TODO = ToolKindRules(
     subjects=lambda _: (),
     failure=marked_failure,
     note=_note_tasks,
-    section=Section("# To do\n", 89.0, WorkNotes.task_lines),
+    section=TASKS,
     staleness=Staleness(
         done_again="written anew", replaces=lambda _: [PLAN], looks_at=lambda _: [PLAN]
     ),
@@ -332,12 +345,7 @@ RUN = ToolKindRules(
     subjects=_summary,
     failure=shown_failure,
     note=_note_command,
-    section=Section(
-        "# Commands, in order of time\n",
-        76.0,
-        partial(WorkNotes.outcome_lines, kind="run"),
-        is_in_order_of_time=True,
-    ),
+    section=COMMANDS,
     staleness=Staleness(done_again="run again", replaces=_equal_commands, looks_at=_equal_commands),
 )
 
@@ -349,7 +357,10 @@ READ = ToolKindRules(
     note=_note_read,
     section=FILES_READ,
     staleness=Staleness(
-        done_again="read again", replaces=_whole_files_or_part, looks_at=_files_and_part
+        done_again="read again",
+        replaces=_whole_files_or_part,
+        looks_at=_files_and_part,
+        needs_success=True,
     ),
     shows_files=True,
     is_about_files=True,
@@ -366,7 +377,7 @@ OTHER = ToolKindRules(
 )
 
 KINDS: tuple[ToolKindRules, ...] = (TODO, EDIT, WRITE, SEARCH, RUN, READ, OTHER)
-"""Every kind, in the order in which they are tried; their sections stand in this order, too."""
+"""Every kind, in the order in which they are tried."""
 
 
 def rules_of(kind: ToolKind) -> ToolKindRules:

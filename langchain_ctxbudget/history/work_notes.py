@@ -39,6 +39,17 @@ class Outcome:
     """The line that says why the last try failed; None where it did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that failed."""
+
+    kind: ToolKind
+    subject: str
+    """What it was about."""
+    reason: str
+    """The line that says why it failed."""
+
+
 @dataclass(slots=True, kw_only=True)
 class WorkNotes:
     """What calls have left behind, as the kinds of their tools noted it."""
@@ -50,8 +61,8 @@ class WorkNotes:
     """How the newest calls of each kind that lists them ended, the last one at the end."""
     todos: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The titles and states of open tasks, by their ids."""
-    error: tuple[str, str] | None = None
-    """What failed last, and the line that says why."""
+    error: Failure | None = None
+    """What failed last."""
     done_since: tuple[shell.Command, ...] = ()
     """The commands that have succeeded since then."""
     texts: dict[str, KnownFile] = field(default_factory=dict)
@@ -62,12 +73,9 @@ class WorkNotes:
         """How the newest commands ended, the last one at the end."""
         return self.outcomes.get("run", {})
 
-    def outcome_of(self, subject: str) -> Outcome | None:
-        """Returns how a call or a file stands; None where that is not noted."""
-        for outcomes in self.outcomes.values():
-            if subject in outcomes:
-                return outcomes[subject]
-        return self.files.get(subject)
+    def outcome_of(self, kind: ToolKind, subject: str) -> Outcome | None:
+        """Returns how a call of some kind, or a file, stands; None where that is not noted."""
+        return self.outcomes.get(kind, self.files).get(subject)
 
     def note_outcome(self, kind: ToolKind, subject: str, failure: str | None) -> None:
         """Notes how a call ended."""
@@ -77,9 +85,9 @@ class WorkNotes:
             commands = (*self.done_since, *shell.commands_in(subject))
             self.done_since = tuple(dict.fromkeys(commands))[-MOST_OUTCOMES:]
 
-    def note_error(self, subject: str, failure: str) -> None:
+    def note_error(self, kind: ToolKind, subject: str, reason: str) -> None:
         """Notes what has failed, and why."""
-        self.error = (subject, failure)
+        self.error = Failure(kind, subject, reason)
         self.done_since = ()
 
     def outcome_lines(self, kind: ToolKind) -> Iterator[str]:
@@ -187,12 +195,13 @@ class WorkNotes:
         """Yields a line that says what failed last, and whether it succeeded since."""
         if self.error is None:
             return
-        subject, failure = self.error
-        outcome = self.outcome_of(subject)
-        is_done_again = outcome is not None and outcome.failed is None
-        is_resolved = is_done_again or shell.all_done(subject, self.done_since)
+        error = self.error
+        outcome = self.outcome_of(error.kind, error.subject)
+        is_resolved = outcome is not None and outcome.failed is None
+        if error.kind == "run":
+            is_resolved |= shell.all_done(error.subject, self.done_since)
         state = "resolved since" if is_resolved else "not resolved yet"
-        yield f"{subject[:SHORT]}: {failure} ({state})"
+        yield f"{error.subject[:SHORT]}: {error.reason} ({state})"
 
 
 def _title_of(task: Mapping[str, Any]) -> str:

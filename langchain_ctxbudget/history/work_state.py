@@ -94,8 +94,7 @@ POLICY = WorkStatePolicy()
 
 def sections() -> tuple[Section, ...]:
     """Returns the sections of a work state in the order in which they stand."""
-    of_kinds = [rules.section for rules in tool_kinds.KINDS if rules.section is not None]
-    return (ERROR, *dict.fromkeys(of_kinds), NAMES, CODE)
+    return (ERROR, *tool_kinds.SECTIONS, NAMES, CODE)
 
 
 def headings() -> frozenset[str]:
@@ -271,7 +270,7 @@ class WorkState(WorkNotes):
     def _note_result(self, use: ToolUse, result: ToolMessage) -> None:
         failure = use.rules.failure(result)
         if failure is not None:
-            self.note_error(use.subject, failure)
+            self.note_error(use.kind, use.subject, failure)
         use.rules.note(self, FinishedCall(use, result.text, failure))
 
     def activation(self, name: str) -> float:

@@ -88,7 +88,7 @@ class _Owner(Owner, Protocol):
 class Learning:
     """One thread in which conversations are learned from, one at a time."""
 
-    def __init__(self, owner: _Owner, model: "ChatModel | None") -> None:
+    def __init__(self, owner: _Owner, model: ChatModel | None) -> None:
         """Sets up; the thread begins with the first conversation that has enough to learn from."""
         self.owner = owner
         self._extractor: ChatModelExtractor | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 
-from langchain_ctxbudget.history import Key, ToolUse, extractive
+from langchain_ctxbudget.history import Key, ToolUse
 from langchain_ctxbudget.messages import Group
 from langchain_ctxbudget.settings import ToolKind
 
@@ -53,9 +53,9 @@ class StaleResults:
         staleness = use.rules.staleness
         if staleness is None:
             return
+        if staleness.needs_success and use.rules.failure(result) is not None:
+            return
         if use.rules.shows_files:
-            if extractive.PATTERNS.refused.search(result.text):
-                return
             self.paths_read[call_id] = next(iter(use.subjects), "")
         for key in staleness.replaces(use):
             for older_id in self._newest_calls.pop(key, ()):

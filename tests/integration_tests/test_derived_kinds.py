@@ -133,6 +133,20 @@ def test_vectors_of_texts_in_memory_go_with_the_texts(
     assert not vectors
 
 
+def test_words_go_from_segments_that_a_killed_process_has_left_without_a_head(
+    pipeline: ContextPipeline, store: BaseStore
+) -> None:
+    fill(pipeline)
+    pipeline.close()
+    blocks = kind_of("blocks")
+    drive(blocks.forget(store, SCOPE, [segments.HEAD]))
+
+    with closing(new_pipeline(store)) as later:
+        later.remove_messages("m0", on_removal="forget", **ADA)
+
+    assert not any(key.startswith("0 ") for key in keys(store, blocks))
+
+
 def test_every_kind_is_tested() -> None:
     assert [kind.name for kind in derived_kinds.KINDS] == EVERY_KIND
 

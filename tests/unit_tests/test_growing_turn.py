@@ -293,6 +293,16 @@ def test_a_stale_result_gives_way_first_to_where_the_newer_one_is(
             id="another file",
         ),
         pytest.param(
+            used(1, "shell", 2 * TEXT, command="ls", workdir="/a"),
+            used(2, "shell", TEXT, command="ls", workdir="/b"),
+            id="another folder",
+        ),
+        pytest.param(
+            used(1, "Read", 2 * TEXT, path="a.py"),
+            used(2, "Read", "Error: no such file", path="a.py"),
+            id="refused",
+        ),
+        pytest.param(
             used(1, "next_page", 2 * TEXT), used(2, "next_page", TEXT), id="the next page"
         ),
     ],

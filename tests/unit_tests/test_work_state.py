@@ -285,6 +285,16 @@ def test_an_error_is_resolved_once_the_same_command_ends_well() -> None:
     assert "(resolved since)" in text
 
 
+def test_a_command_resolves_no_search_for_the_same_words() -> None:
+    calling, result = messages_of_a_round(0, "Grep", {"pattern": "make"}, "Error: timed out")
+    failed = result.model_copy(update={"status": "error"})
+    made = messages_of_a_round(1, "Bash", {"command": "make"}, "ok")
+
+    state = WorkState().read(enumerate([calling, failed, *made]))
+
+    assert "(not resolved yet)" in lines_of(state)
+
+
 @pytest.mark.parametrize("result", ["", " \n"])
 @pytest.mark.parametrize(
     ("name", "args", "line"),
