@@ -502,17 +502,17 @@ class Segments(DerivedKind):
     def forget_changed(self, store: BaseStore, change: Change) -> Flow[None]:
         """Deletes the segments that reach behind the first message that changes."""
         [value] = yield from self.get(store, change.scope, [HEAD])
-        if value is None:
-            yield from self.forget(store, change.scope, _keys_without_head(sealed=0))
-            return
-        head = _head_in(value)
-        if head is None:  # nobody knows what is there
+        head = None if value is None else _head_in(value)
+        if head is None:
+            # Nobody knows what is there: somebody who was killed may have left parts without one.
             yield from self.clear(store, change.scope)
             return
 
         kept = [segment for segment in head.segments if segment.end <= change.first]
         keys = _keys_of_parts(head.segments[len(kept) :], len(kept))
-        keys += _keys_without_head(sealed=len(head.segments))
+        # They may have left parts of the next segments, too, which no head names yet.
+        for number in range(len(head.segments), len(head.segments) + SEALED_AT_ONCE):
+            keys += [key_of(number, TEXTS), key_of(number, LOG)]
         yield from self.forget(store, change.scope, keys)
 
         doubles = [record for record in head.doubles if record.place.key not in change.records]
@@ -527,17 +527,6 @@ class Segments(DerivedKind):
             }
         )
         yield from self.put(store, change.scope, {HEAD: shortened.to_value()})
-
-
-def _keys_without_head(sealed: int) -> list[str]:
-    """Returns the keys of parts that somebody who was killed may have left.
-
-    They are parts of the segments behind the `sealed` ones, which no head names yet.
-    """
-    keys: list[str] = []
-    for number in range(sealed, sealed + SEALED_AT_ONCE):
-        keys += [key_of(number, TEXTS), key_of(number, LOG)]
-    return keys
 
 
 _SEGMENTS = Segments()
