@@ -131,9 +131,11 @@ PAUSE = timedelta(minutes=20)
 
 NOT_COMPARED = {
     "timings_ms": "measured with the computer's clock",
+    "made_in_ms": "measured with the computer's clock",
+    "seconds": "measured with the computer's clock",
     "tokenizer_calls": "depends on what this process has counted before",
 }
-"""Fields of reports that are left out, stored reports included, and why. Nothing else is left out;
+"""Fields of reports and records that are left out, stored reports included, and why. Nothing else is left out;
 where there is another clock or a random name, see `ClockedStore` and `RANDOM_NAMES`."""
 
 RANDOM_NAMES = {

@@ -206,13 +206,14 @@ class DynamicAllocation(Parameters):
             retrieval = max(0, remaining - system - history - entities)
 
         buckets = self._buckets(situation, remaining, history, entities, retrieval)
-        if not situation.custom:
-            half = retrieval // 2
-            without_retrieval = self._buckets(
-                situation, remaining, history + half, entities + half, retrieval=0
-            )
-            if situation.history_tokens <= without_retrieval.history:
-                buckets = without_retrieval
+        # Where all of the history fits in half of what retrieval has, nothing need be retrieved.
+        custom = min(retrieval, sum(spec.limit_tokens for spec in situation.custom))
+        half = (retrieval - custom) // 2
+        without_retrieval = self._buckets(
+            situation, remaining, history + half, entities + half, retrieval=custom
+        )
+        if situation.history_tokens <= without_retrieval.history:
+            buckets = without_retrieval
         return _divide_buckets(self.name, situation, buckets, kept_tokens=situation.keep_tokens)
 
     @staticmethod

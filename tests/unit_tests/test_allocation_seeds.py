@@ -552,6 +552,14 @@ def test_seed_004_dynamic_retrieves_of_a_history_one_token_longer(turns, history
     assert allocation.tokens["L5"] > 0
 
 
+def test_dynamic_sends_a_history_whole_beside_a_layer_of_the_application():
+    clock = budget.LayerSpec("clock", 20, 20, 20, priority=50)
+    sizes = {"message_count": 11, "history_tokens": 2_000, "entity_count": 1, "custom": (clock,)}
+    allocation = allocate(DYNAMIC, {**FOUR_THOUSAND, **sizes})
+    assert allocation.fits_whole
+    assert allocation.tokens["clock"] == 20
+
+
 PRIORITIZED_SIZES = {
     "total_tokens": 4_096,
     "identity_tokens": 400,
