@@ -117,8 +117,10 @@ def request_from(
         place -= 1
         messages[place] = _dated(messages[place], details.sent_at)
     for message in answer:
-        dated = message if is_state else _dated(message, details.answered_at)
-        messages.append(_with_details(dated, details))
+        answered = message
+        if not is_state:
+            answered = _dated(message, details.answered_at)
+        messages.append(_with_details(answered, details))
     return Request(messages=messages, thread=details.thread, tools=details.tools)
 
 
@@ -156,16 +158,24 @@ def said_in(value: Any, role: str) -> list[BaseMessage]:  # noqa: ANN401 - JSON
         role: The role of a text without one.
     """
     if isinstance(value, str):
-        unpacked_value = unpacked(value)
-        messages = [] if unpacked_value is value else said_in(unpacked_value, role)
-        if messages:
-            return messages
-        return messages_of({"role": role, "content": value}) if value.strip() else []
+        return _said_in_text(value, role)
     if isinstance(value, list):
         return _said_in_list(value, role)
     if isinstance(value, dict):
         return _said_in_object(value, role)
     return []
+
+
+def _said_in_text(text: str, role: str) -> list[BaseMessage]:
+    """Returns the messages of which a text is the JSON; else the text as one message."""
+    value = unpacked(text)
+    if value is not text:
+        messages = said_in(value, role)
+        if messages:
+            return messages
+    if not text.strip():
+        return []
+    return messages_of({"role": role, "content": text})
 
 
 def unpacked(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -194,34 +204,51 @@ def _is_item(record: JsonObject) -> bool:
 
 
 def _said_in_object(fields: JsonObject, role: str) -> list[BaseMessage]:
+    if tool_in(fields):
+        return []
     if is_message(fields):
-        return [] if tool_in(fields) else messages_of(_in_known_form(fields))
+        return messages_of(_in_known_form(fields))
     for key in ("messages", "prompts"):
         if isinstance(fields.get(key), list):
             return [*_instructions(fields), *said_in(fields[key], role)]
-    for key in ("generations", "choices"):
-        # Of several answers to one request, the first went on.
-        answers = fields.get(key)
-        if isinstance(answers, list) and answers:
-            first = answers[0][0] if isinstance(answers[0], list) else answers[0]
-            return said_in(first, "assistant")
+    answers = _answers_in(fields)
+    if answers:
+        return said_in(_first_answer(answers), "assistant")
     for key in _WRAPPED:
         if fields.get(key):
             return [*_instructions(fields), *said_in(fields[key], role)]
-    text = fields.get("content") or fields.get("text")
-    if isinstance(text, str | list) and text:
-        return messages_of({"role": role, "content": text})
+    return _said_as(role, fields.get("content") or fields.get("text"))
+
+
+def _answers_in(fields: JsonObject) -> list[Any]:
+    """Returns the answers to one request, as LangChain and OpenAI list them."""
+    for key in ("generations", "choices"):
+        answers = fields.get(key)
+        if isinstance(answers, list) and answers:
+            return answers
     return []
+
+
+def _first_answer(answers: list[Any]) -> Any:  # noqa: ANN401 - JSON
+    """Returns the first of several answers to one request, which is the one that went on."""
+    if isinstance(answers[0], list):
+        return answers[0][0]
+    return answers[0]
+
+
+def _said_as(role: str, content: Any) -> list[BaseMessage]:  # noqa: ANN401 - JSON
+    """Returns content as a message of a role; none where there is nothing in it."""
+    if not isinstance(content, str | list) or not content:
+        return []
+    return messages_of({"role": role, "content": content})
 
 
 def _instructions(fields: JsonObject) -> list[BaseMessage]:
     """Returns the instructions that Anthropic and OpenAI's Responses have beside the messages."""
-    return [
-        message
-        for key in ("system", "instructions")
-        if isinstance(fields.get(key), str | list) and fields[key]
-        for message in messages_of({"role": "system", "content": fields[key]})
-    ]
+    messages: list[BaseMessage] = []
+    for key in ("system", "instructions"):
+        messages += _said_as("system", fields.get(key))
+    return messages
 
 
 def tool_in(fields: JsonObject) -> JsonObject | None:
@@ -229,19 +256,15 @@ def tool_in(fields: JsonObject) -> JsonObject | None:
     content = fields.get("content")
     if fields.get("role") != "tool" or not isinstance(content, dict):
         return None
-    return content if "function" in content or "input_schema" in content else None
+    if "function" not in content and "input_schema" not in content:
+        return None
+    return content
 
 
 def _in_known_form(fields: JsonObject) -> JsonObject:
     """Returns a message of a trace in the form that its library has it in."""
-    kwargs = fields.get("kwargs")
-    if fields.get("type") == "constructor" and isinstance(kwargs, dict):
-        path = fields.get("id")
-        name = path[-1] if isinstance(path, list) and path else None
-        data = {key: value for key, value in kwargs.items() if key not in OF_CHUNKS}
-        if isinstance(name, str) and name in CLASSES:
-            data["type"] = CLASSES[name]
-        return fields | {"kwargs": data}
+    if fields.get("type") == "constructor" and isinstance(fields.get("kwargs"), dict):
+        return _with_type_of_class(fields)
     role = fields.get("role")
     if not isinstance(role, str):
         return fields
@@ -251,6 +274,17 @@ def _in_known_form(fields: JsonObject) -> JsonObject:
     if isinstance(fields.get("tool_calls"), list):
         changed["tool_calls"] = [_openai_call(call) for call in fields["tool_calls"]]
     return fields | changed
+
+
+def _with_type_of_class(fields: JsonObject) -> JsonObject:
+    """Returns a message as `dumps` writes it, with the type for which its class stands."""
+    data = {key: value for key, value in fields["kwargs"].items() if key not in OF_CHUNKS}
+    path = fields.get("id")
+    if isinstance(path, list) and path:
+        class_name = path[-1]
+        if isinstance(class_name, str) and class_name in CLASSES:
+            data["type"] = CLASSES[class_name]
+    return fields | {"kwargs": data}
 
 
 def _openai_call(call: JsonObject) -> JsonObject:

@@ -32,6 +32,7 @@ from langchain_ctxbudget.readers.fields import (
     objects_in,
     seconds_at,
     text_at,
+    texts_at,
     time_at,
 )
 from langchain_ctxbudget.readers.message_forms import call_of
@@ -62,22 +63,20 @@ class ChatGPT(GroupReader):
         """Returns the conversation as the user last saw it, and its other branches."""
         [record] = records
         nodes = {key: node for key, node in record["mapping"].items() if isinstance(node, dict)}
+        messages = {key: object_at(node, "message") for key, node in nodes.items()}
         parents = {key: id_at(node, ("parent",)) for key, node in nodes.items()}
-        times = {
-            key: seconds_at(object_at(node, "message"), "create_time")
-            for key, node in nodes.items()
-        }
+        times = {key: seconds_at(message, "create_time") for key, message in messages.items()}
         current = text_at(record, "current_node")
-        paths = [
-            [object_at(nodes[key], "message") for key in path]
-            for path in branches(parents, times, current)
-        ]
         said: dict[int, BaseMessage] = {}
+        transcripts: list[list[BaseMessage]] = []
+        for branch in branches(parents, times, current):
+            path = [messages[key] for key in branch]
+            transcripts.append(messages_of_path(path, said))
         notes: tuple[str, ...] = ()
         if current is not None and current not in nodes:
             notes = ("the message that was seen last is missing: the newest branch is read",)
         return conversation_of(
-            [messages_of_path(path, said) for path in paths],
+            transcripts,
             conversation_id=id_at(record),
             title=text_at(record, *TITLE_KEYS),
             notes=notes,
@@ -116,7 +115,6 @@ class _Transcript:
         """Takes the next message of the branch, which is its message with this number."""
         content = object_at(message, "content")
         kind = content.get("content_type")
-        role = object_at(message, "author").get("role")
         if kind in INSTRUCTIONS:
             self._say(SystemMessage, instructions_in(content), message)
             return
@@ -124,8 +122,12 @@ class _Transcript:
         if report is not None:
             self._say(AIMessage, report, message)
             return
-        if kind in THOUGHTS or _is_hidden(message):
-            return
+        if kind not in THOUGHTS and not _is_hidden(message):
+            self._add_shown(message, number)
+
+    def _add_shown(self, message: JsonObject, number: int) -> None:
+        """Adds a message that the user saw, by who said it."""
+        role = object_at(message, "author").get("role")
         if role == "user":
             self._call_place = None
             self._say(HumanMessage, text_of(message), message)
@@ -215,7 +217,9 @@ def _arguments_in(text: str) -> JsonObject:
         value = json.loads(text, strict=False)
     except ValueError:
         return {"input": text}
-    return value if isinstance(value, dict) else {"input": text}
+    if isinstance(value, dict):
+        return value
+    return {"input": text}
 
 
 def written_in(text: str, recipient: str) -> str:
@@ -224,9 +228,11 @@ def written_in(text: str, recipient: str) -> str:
         return f"[memory: {text}]"
     call = _arguments_in(text)
     lines = [f"[canvas: {text_at(call, 'name') or 'the document'}]"]
-    lines += filter(None, [text_at(call, "content")])
+    lines += texts_at(call, "content")
     for change in objects_in(call.get("updates")):
-        lines += filter(None, [text_at(change, "replacement")])
+        lines += texts_at(change, "replacement")
     for comment in objects_in(call.get("comments")):
-        lines += filter(None, [text_at(comment, "comment")])
-    return "\n".join(lines) if len(lines) > 1 else f"{lines[0]}\n{text}"
+        lines += texts_at(comment, "comment")
+    if len(lines) == 1:
+        lines.append(text)
+    return "\n".join(lines)

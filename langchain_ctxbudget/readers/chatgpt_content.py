@@ -5,7 +5,7 @@ from typing import Any
 
 from langchain_ctxbudget.readers.base import JsonObject
 from langchain_ctxbudget.readers.citations import without_marks
-from langchain_ctxbudget.readers.fields import object_at, objects_in, text_at
+from langchain_ctxbudget.readers.fields import object_at, objects_in, text_at, texts_at
 from langchain_ctxbudget.readers.pieces import file_line
 
 THOUGHTS = ("thoughts", "reasoning_recap")
@@ -40,8 +40,7 @@ def text_of(message: JsonObject) -> str:
 
 def instructions_in(content: JsonObject) -> str:
     """Returns what the user or ChatGPT's memory lays down; empty if that is nothing."""
-    texts = [text_at(content, key) for key in INSTRUCTION_KEYS]
-    return "\n\n".join(text for text in texts if text is not None)
+    return "\n\n".join(texts_at(content, *INSTRUCTION_KEYS))
 
 
 def _parts_of(content: JsonObject) -> Iterator[Any]:
@@ -70,9 +69,11 @@ def _line_of(part: Any, attachments: list[JsonObject], *, has_transcript: bool) 
         return ""
     pointer = _pointer_of(part)
     if pointer is None:
-        return "\n".join(text for key in WORD_KEYS if (text := text_at(part, key)) is not None)
+        return "\n".join(texts_at(part, *WORD_KEYS))
     name = _name_of(pointer, attachments)
-    return file_line("audio" if kind in VOICE else kind.removesuffix("_asset_pointer"), name)
+    if kind in VOICE:
+        return file_line("audio", name)
+    return file_line(kind.removesuffix("_asset_pointer"), name)
 
 
 def _pointer_of(part: JsonObject) -> str | None:

@@ -42,7 +42,9 @@ def without_marks(text: str, metadata: JsonObject) -> str:
 
 def _words_of_match(match: re.Match[str]) -> str:
     words = _words_in(match[1])
-    return f" {words}" if words and match[0].startswith(" ") else words
+    if words and match[0].startswith(" "):
+        return f" {words}"
+    return words
 
 
 def _words_in(mark: str) -> str:

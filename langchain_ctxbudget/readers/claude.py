@@ -5,9 +5,9 @@ Anthropic does not publish the format. It was read from Sinity/polylogue
 parsers test with (2025 and 2026).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from langchain_core.messages import (
     AIMessage,
@@ -31,10 +31,16 @@ from langchain_ctxbudget.readers.fields import (
     objects_in,
     seconds_at,
     text_at,
+    texts_at,
     time_at,
 )
-from langchain_ctxbudget.readers.pieces import beside, document, file_line
-from langchain_ctxbudget.readers.trees import branches, conversation_of
+from langchain_ctxbudget.readers.pieces import (
+    beside,
+    document,
+    file_line,
+    words_with_documents,
+)
+from langchain_ctxbudget.readers.trees import branches, conversation_of, transcript_of
 
 PLACEHOLDER = "This block is not supported on your current device yet."
 """What an export has in the place of a call of a tool, mostly as a block of code."""
@@ -70,24 +76,34 @@ class Claude(GroupReader):
             return _project(record)
         if _is_memory(record):
             return _memory(record)
-        said = objects_in(record["chat_messages"])
-        keys = [id_at(message, ("uuid",)) or f"message-{n}" for n, message in enumerate(said)]
-        of_key = dict(zip(keys, said, strict=True))
-        parents: dict[str, str | None] = {}
-        before: str | None = None
-        for key, message in of_key.items():
-            parents[key] = id_at(message, ("parent_message_uuid",)) or before
-            before = key
-        times = {key: seconds_at(message, "created_at") for key, message in of_key.items()}
+        by_key = _messages_by_key(record)
+        times = {key: seconds_at(message, "created_at") for key, message in by_key.items()}
         current = text_at(record, "current_leaf_message_uuid")
-        read = {key: messages_of(message, key) for key, message in of_key.items()}
+        said = {key: messages_of(message, key) for key, message in by_key.items()}
         transcripts = [
-            [message for key in path for message in read[key]]
-            for path in branches(parents, times, current)
+            transcript_of(branch, said) for branch in branches(_parents(by_key), times, current)
         ]
         return conversation_of(
             transcripts, conversation_id=id_at(record), title=text_at(record, *TITLE_KEYS)
         )
+
+
+def _messages_by_key(record: JsonObject) -> dict[str, JsonObject]:
+    """Returns the messages of a conversation by their ids; one without an id by its number."""
+    by_key: dict[str, JsonObject] = {}
+    for number, message in enumerate(objects_in(record["chat_messages"])):
+        by_key[id_at(message, ("uuid",)) or f"message-{number}"] = message
+    return by_key
+
+
+def _parents(by_key: Mapping[str, JsonObject]) -> dict[str, str | None]:
+    """Returns what each message follows: the one that it names, else the one before it."""
+    parents: dict[str, str | None] = {}
+    before: str | None = None
+    for key, message in by_key.items():
+        parents[key] = id_at(message, ("parent_message_uuid",)) or before
+        before = key
+    return parents
 
 
 def messages_of(message: JsonObject, key: str) -> list[BaseMessage]:
@@ -112,9 +128,7 @@ def _of_user(message: JsonObject, key: str) -> list[BaseMessage]:
         if text is not None:
             pasted.append(document(text, text_at(attachment, "file_name")))
     said = "\n\n".join(filter(str.strip, [*words, *_file_lines(message)]))
-    content: str | list[Any] = said
-    if pasted:
-        content = [{"type": "text", "text": said}, *pasted] if said else pasted
+    content = words_with_documents(said, pasted)
     if not content:
         return []
     return [HumanMessage(content, **beside(key, time_at(message)))]
@@ -132,8 +146,7 @@ def _text_of(block: JsonObject) -> str:
     """Returns the words of a block without what stands there for what an export leaves out."""
     if block.get("type") in NOT_SAID:
         return ""
-    texts = [text_at(block, "title"), text_at(block, "text")]
-    text = "\n".join(text for text in texts if text is not None)
+    text = "\n".join(texts_at(block, "title", "text"))
     for placeholder in (f"```\n{PLACEHOLDER}\n```", PLACEHOLDER):
         text = text.replace(placeholder, "")
     return text.strip()
@@ -150,7 +163,9 @@ def _file_lines(message: JsonObject) -> list[str]:
 def _file_line(file: JsonObject) -> str:
     name = text_at(file, "file_name", "file_uuid")
     kind = text_at(file, "file_kind", "file_type")
-    return file_line("image", name) if kind == "image" else file_line("file", name, kind)
+    if kind == "image":
+        return file_line("image", name)
+    return file_line("file", name, kind)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,13 +215,10 @@ class _Answer:
 
     def _add_result(self, block: JsonObject) -> None:
         """Adds the result of a call: the one that it names, else the oldest without a result."""
-        text = _result_text(block)
-        named = id_at(block, ("tool_use_id",))
-        call = next((call for call in self._unanswered if call["id"] == named), None)
-        if call is None and named is None and self._unanswered:
-            call = self._unanswered[0]
         if block.get("name") == ARTIFACTS:
             return
+        text = _result_text(block)
+        call = self._answered_by(block)
         if call is None:
             self.say(text)
             return
@@ -222,15 +234,25 @@ class _Answer:
             )
         )
 
+    def _answered_by(self, block: JsonObject) -> ToolCall | None:
+        """Returns the call without a result that a result is of; None where there is none."""
+        named = id_at(block, ("tool_use_id",))
+        for call in self._unanswered:
+            if named is None or call["id"] == named:
+                return call
+        return None
+
     def _finish_message(self) -> None:
         if not self._words and not self._calls:
             return
-        number = len(self.messages)
+        message_id = self.key
+        if self.messages:
+            message_id = f"{self.key}-{len(self.messages)}"
         self.messages.append(
             AIMessage(
                 "\n\n".join(self._words),
                 tool_calls=self._calls,
-                **beside(f"{self.key}-{number}" if number else self.key, self.time),
+                **beside(message_id, self.time),
             )
         )
         self._words = []
@@ -239,9 +261,8 @@ class _Answer:
 
 def _artifact(arguments: JsonObject) -> str:
     """Returns a document that Claude has written beside the conversation, or a change to it."""
-    texts = [text for key in ARTIFACT_TEXTS if (text := text_at(arguments, key)) is not None]
     title = text_at(arguments, "title", "id") or "without a name"
-    return "\n".join([f"[artifact: {title}]", *texts])
+    return "\n".join([f"[artifact: {title}]", *texts_at(arguments, *ARTIFACT_TEXTS)])
 
 
 def _result_text(block: JsonObject) -> str:

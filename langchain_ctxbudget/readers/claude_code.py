@@ -22,6 +22,7 @@ from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.message_forms import CALL, RESULT, messages_of
+from langchain_ctxbudget.readers.pieces import marked_with_source, time_kwargs
 from langchain_ctxbudget.readers.trees import conversation_of
 
 STEERING = "queue-operation"
@@ -42,6 +43,8 @@ BEGINNINGS_OF_PROGRAM = (
     "[Request interrupted by user",
 )
 """How texts begin that the program writes into a user's line without marking it as its own."""
+_AGENT = "-agent-"
+"""What stands between the ids of a session and of its subagent."""
 _BARE_COMMAND = re.compile(
     r"\s*<command-(name|message)>.*<command-args>\s*</command-args>\s*", re.DOTALL
 )
@@ -72,7 +75,9 @@ class _Line:
     @property
     def content(self) -> str | list[Any]:
         content = object_at(self.record, "message").get("content")
-        return content if isinstance(content, str | list) else ""
+        if isinstance(content, str | list):
+            return content
+        return ""
 
     def blocks(self, block_type: str) -> list[JsonObject]:
         """Returns the blocks of a type."""
@@ -140,13 +145,25 @@ def _key(record: JsonObject, uuid: str, key_of_line: dict[str, str]) -> str:
             with the one that its first line follows, whatever its own id.
     """
     known = key_of_line.get(_parent(record) or "")
-    session = _session(record)
-    if not record.get("isSidechain"):
-        return known if known is not None and "-agent-" not in known else session
+    if record.get("isSidechain"):
+        return _key_of_subagent(record, uuid, known)
+    if known is None or _AGENT in known:
+        return _session(record)
+    return known
+
+
+def _key_of_subagent(record: JsonObject, uuid: str, known: str | None) -> str:
+    """Returns the id of the conversation of a subagent's line.
+
+    Args:
+        record: The line.
+        uuid: Its id.
+        known: The conversation of the line that it follows, if there is one.
+    """
     agent = id_at(record, ("agentId",))
-    if agent is None and known is not None and "-agent-" in known:
+    if agent is None and known is not None and _AGENT in known:
         return known
-    return f"{session}-agent-{agent or uuid}"
+    return f"{_session(record)}{_AGENT}{agent or uuid}"
 
 
 def _parent(record: JsonObject) -> str | None:
@@ -156,9 +173,10 @@ def _parent(record: JsonObject) -> str | None:
 def _title(records: Sequence[JsonObject]) -> str | None:
     """Returns the user's own title, else one that was made; the last of several."""
     for key in ("customTitle", "aiTitle", "summary"):
-        titles = [title for record in records if (title := text_at(record, key)) is not None]
-        if titles:
-            return titles[-1]
+        for record in reversed(records):
+            title = text_at(record, key)
+            if title is not None:
+                return title
     return None
 
 
@@ -168,7 +186,23 @@ def _lines(records: Sequence[JsonObject]) -> list[_Line]:
     A line whose parent does not stand before it follows the line before it, as does what the user
     typed while the model worked; one without any parent begins the conversation anew.
     """
-    texts = {text.strip() for record in records if (text := _text_in(record)) is not None}
+    lines: dict[str, _Line] = {}
+    before: str | None = None
+    for uuid, record in _newest_by_uuid(records).items():
+        parent = _parent(record)
+        if (parent is not None and parent not in lines) or "uuid" not in record:
+            parent = before
+        lines[uuid] = _Line(uuid, parent, record)
+        before = uuid
+    return list(lines.values())
+
+
+def _newest_by_uuid(records: Sequence[JsonObject]) -> dict[str, JsonObject]:
+    """Returns the newest copy of each line of the tree, in the place of the first.
+
+    What the user typed while the model worked has no id, and gets one.
+    """
+    texts = {text.strip() for text in map(_text_in, records) if text is not None}
     newest: dict[str, JsonObject] = {}
     for number, record in enumerate(records):
         uuid = id_at(record, ("uuid",))
@@ -176,15 +210,7 @@ def _lines(records: Sequence[JsonObject]) -> list[_Line]:
             uuid = f"typed-{number}"
         if uuid is not None:
             newest[uuid] = record
-    lines: dict[str, _Line] = {}
-    before: str | None = None
-    for uuid, record in newest.items():
-        parent = _parent(record)
-        if (parent is not None and parent not in lines) or "uuid" not in record:
-            parent = before
-        lines[uuid] = _Line(uuid, parent, record)
-        before = uuid
-    return list(lines.values())
+    return newest
 
 
 def _text_in(record: JsonObject) -> str | None:
@@ -243,22 +269,25 @@ class _Tree:
         """
         path = self._path_to(end)
         answers = {line.answer_id for line in path if line.answer_id is not None}
-        calls = {
-            block.get("id")
-            for answer in answers
-            for line in self._of_answer[answer]
-            for block in line.blocks(CALL)
-            if isinstance(block.get("id"), str)
-        }
-        on_path = {line.uuid for line in path}
+        calls = self._calls_in(answers)
+        on_branch = {line.uuid for line in path}
         branch: list[_Line] = []
         for line in self._lines:
-            is_steering = line.type == STEERING and line.parent in on_path
-            belongs = line.answer_id in answers or _answers_one_of(line, calls) or is_steering
-            if line.uuid in on_path or belongs:
+            belongs_to_an_answer = line.answer_id in answers or _answers_one_of(line, calls)
+            steers = line.type == STEERING and line.parent in on_branch
+            if line.uuid in on_branch or belongs_to_an_answer or steers:
                 branch.append(line)
-                on_path.add(line.uuid)
+                on_branch.add(line.uuid)
         return branch
+
+    def _calls_in(self, answers: Iterable[str]) -> set[str]:
+        """Returns the ids of the calls in some answers."""
+        calls: set[str] = set()
+        for answer in answers:
+            for line in self._of_answer[answer]:
+                ids = [block.get("id") for block in line.blocks(CALL)]
+                calls.update(call_id for call_id in ids if isinstance(call_id, str))
+        return calls
 
     def _path_to(self, end: _Line) -> list[_Line]:
         """Returns the lines from an end back to the beginning."""
@@ -277,7 +306,7 @@ class _Tree:
         return boundary is not None and boundary.parent is not None
 
 
-def _answers_one_of(line: _Line, calls: set[Any]) -> bool:
+def _answers_one_of(line: _Line, calls: set[str]) -> bool:
     """Tells if a line has nothing but results of some calls."""
     if line.type != "user" or not isinstance(line.content, list):
         return False
@@ -322,26 +351,34 @@ def _all_messages(branch: Sequence[_Line], tree: _Tree) -> Iterator[BaseMessage]
 
 def _answer(lines: Sequence[_Line]) -> Iterator[BaseMessage]:
     """Yields the answer that some lines are the parts of."""
-    blocks: list[Any] = []
-    for line in lines:
-        content = line.content
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        blocks += [part for part in parts if part not in blocks and part != _NOTHING]
-    if not lines or not blocks:
+    blocks = _blocks_of_answer(lines)
+    if not blocks:
         return
-    first = lines[0]
     last = object_at(lines[-1].record, "message")
     model = text_at(last, "model")
     if model == SYNTHETIC:
         return
-    [message] = messages_of(_fields(first, "assistant", blocks))
-    metadata = {"model_provider": "anthropic"} | ({"model_name": model} if model else {})
+    [message] = messages_of(_fields(lines[0], "assistant", blocks))
+    metadata = {"model_provider": "anthropic"}
+    if model is not None:
+        metadata["model_name"] = model
     yield message.model_copy(
         update={"response_metadata": metadata, "usage_metadata": _usage(object_at(last, "usage"))}
     )
 
 
 _NOTHING = {"type": "text", "text": ""}
+
+
+def _blocks_of_answer(lines: Sequence[_Line]) -> list[Any]:
+    """Returns what the lines of an answer say, each block once."""
+    blocks: list[Any] = []
+    for line in lines:
+        parts = line.content
+        if isinstance(parts, str):
+            parts = [{"type": "text", "text": parts}]
+        blocks += [part for part in parts if part not in blocks and part != _NOTHING]
+    return blocks
 
 
 def _usage(usage: JsonObject) -> UsageMetadata | None:
@@ -374,24 +411,29 @@ def _of_user(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
 
     A summary is left out if what it sums up is in the file.
     """
-    record = line.record
-    if not line.content or (record.get("isCompactSummary") and tree.follows_compacted(line)):
+    is_summary = bool(line.record.get("isCompactSummary"))
+    if not line.content or (is_summary and tree.follows_compacted(line)):
         return
-    source = None
-    if record.get("isCompactSummary"):
-        source = SUMMARY
-    elif record.get("isMeta") or _is_of_program(_text_in(record) or ""):
-        source = PROGRAM
+    source = _source_of(line)
     messages = messages_of(_fields(line, "user", line.content))
     for number, message in enumerate(messages):
-        update: dict[str, Any] = {}
+        piece = message
         if number:
-            update["id"] = f"{line.uuid}-{number}"
+            piece = message.model_copy(update={"id": f"{line.uuid}-{number}"})
         elif message.id is None:
-            update["id"] = line.uuid
-        if source is not None and isinstance(message, HumanMessage):
-            update["additional_kwargs"] = message.additional_kwargs | {"lc_source": source}
-        yield message.model_copy(update=update)
+            piece = message.model_copy(update={"id": line.uuid})
+        if source is not None and isinstance(piece, HumanMessage):
+            piece = marked_with_source(piece, source)
+        yield piece
+
+
+def _source_of(line: _Line) -> str | None:
+    """Returns what wrote a user's line; None for the user."""
+    if line.record.get("isCompactSummary"):
+        return SUMMARY
+    if line.record.get("isMeta") or _is_of_program(_text_in(line.record) or ""):
+        return PROGRAM
+    return None
 
 
 def _is_of_program(text: str) -> bool:
@@ -403,36 +445,39 @@ def _is_of_program(text: str) -> bool:
 def _fields(line: _Line, role: str, content: str | list[Any]) -> JsonObject:
     """Returns a message in Anthropic's form, with its id and time."""
     fields: JsonObject = {"role": role, "content": content, "id": line.uuid}
-    time = time_at(line.record)
-    return fields if time is None else fields | {"created_at": time}
+    return fields | time_kwargs(time_at(line.record))
 
 
 def _attached(line: _Line, tree: _Tree) -> Iterator[BaseMessage]:
     """Yields what the user typed while the model worked, or a file that was put into the prompt."""
     attachment = object_at(line.record, "attachment")
-    if attachment.get("type") == "queued_command":
-        if tree.has(id_at(attachment, ("source_uuid",))):
-            return  # it has a line of its own as well
-        prompt = attachment.get("prompt")
-        origin = text_at(object_at(attachment, "origin"), "kind") or "human"
-        is_typed = attachment.get("commandMode", "prompt") == "prompt" and origin == "human"
-        source = None if is_typed and not attachment.get("isMeta") else PROGRAM
-    else:
-        prompt = _text_of_file(attachment)
-        source = PROGRAM
-    if not prompt or not isinstance(prompt, str | list):
+    is_queued = attachment.get("type") == "queued_command"
+    prompt = attachment.get("prompt") if is_queued else _text_of_file(attachment)
+    has_own_line = is_queued and tree.has(id_at(attachment, ("source_uuid",)))
+    if has_own_line or not prompt or not isinstance(prompt, str | list):
         return
+    is_of_user = is_queued and _is_typed(attachment)
     for message in messages_of(_fields(line, "user", prompt)):
-        kwargs = message.additional_kwargs | ({"lc_source": source} if source else {})
-        yield message.model_copy(update={"additional_kwargs": kwargs})
+        yield message if is_of_user else marked_with_source(message, PROGRAM)
+
+
+def _is_typed(command: JsonObject) -> bool:
+    """Tells if the user typed a command that waited in the queue."""
+    origin = text_at(object_at(command, "origin"), "kind") or "human"
+    is_prompt = command.get("commandMode", "prompt") == "prompt"
+    return is_prompt and origin == "human" and not command.get("isMeta")
 
 
 def _text_of_file(attachment: JsonObject) -> str | None:
     """Returns the name and the text of an attached file; None for anything else."""
     name = text_at(attachment, "displayPath", "filename", "path")
-    content = attachment.get("content")
-    if isinstance(content, dict):
-        file = content.get("file")
-        content = (file if isinstance(file, dict) else content).get("content")
-    text = content if isinstance(content, str) else text_at(attachment, "snippet")
-    return f"Contents of {name}:\n{text}" if name and text else None
+    text = attachment.get("content")
+    if isinstance(text, dict):
+        file = text.get("file")
+        holder = file if isinstance(file, dict) else text
+        text = holder.get("content")
+    if not isinstance(text, str):
+        text = text_at(attachment, "snippet")
+    if not name or not text:
+        return None
+    return f"Contents of {name}:\n{text}"

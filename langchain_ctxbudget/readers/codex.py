@@ -20,6 +20,7 @@ from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, Us
 from langchain_ctxbudget.readers.base import GroupReader, JsonObject, ReadConversation
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
 from langchain_ctxbudget.readers.items import ItemCollector, text_of_instructions, words_of
+from langchain_ctxbudget.readers.pieces import marked_with_source
 from langchain_ctxbudget.readers.trees import conversation_of
 
 META = "session_meta"
@@ -104,14 +105,18 @@ def _meta_in(record: JsonObject) -> JsonObject | None:
     """Returns what a line tells of a session; None if it tells nothing."""
     if record.get("type") == META:
         return object_at(record, "payload")
-    return record if _is_bare_meta(record) else None
+    if _is_bare_meta(record):
+        return record
+    return None
 
 
 def _item_in(record: JsonObject) -> JsonObject | None:
     """Returns the item of a line; None if it has none."""
     if record.get("type") == ITEM:
         return object_at(record, "payload")
-    return record if _is_bare_item(record) else None
+    if _is_bare_item(record):
+        return record
+    return None
 
 
 class _Session:
@@ -120,9 +125,7 @@ class _Session:
     def __init__(self, records: Sequence[JsonObject]) -> None:
         self._meta = next(filter(None, map(_meta_in, records)), {})
         self._typed = _typed_texts(records)
-        self._items = "\n\n".join(
-            text for record in records for text in words_of(_item_in(record) or {})
-        )
+        self._text_of_items = _text_of_items(records)
         self._title: str | None = None
         self._collector = ItemCollector()
         self._branches: list[list[BaseMessage]] = []
@@ -140,19 +143,15 @@ class _Session:
         elif record.get("type") == COMPACTED and not self._collector.messages:
             summary = text_at(payload, "message")
             if summary is not None:
-                self._collector.messages.append(_of_program(HumanMessage(summary), SUMMARY))
+                message = marked_with_source(HumanMessage(summary), SUMMARY)
+                self._collector.messages.append(message)
 
     def _take_item(self, item: JsonObject, time: str | None) -> None:
         before = len(self._collector.messages)
         self._collector.add(item, time)
-        if item.get("role") != "user":
-            return
-        if not self._is_typed(words_of(item)):
+        if item.get("role") == "user" and not self._is_typed(words_of(item)):
             messages = self._collector.messages
-            messages[before:] = [
-                _of_program(message, PROGRAM) if isinstance(message, HumanMessage) else message
-                for message in messages[before:]
-            ]
+            messages[before:] = map(_as_written_by_codex, messages[before:])
 
     def _is_typed(self, texts: Sequence[str]) -> bool:
         """Tells if the user typed one of the texts of a message."""
@@ -164,22 +163,33 @@ class _Session:
 
     def _take_event(self, event: JsonObject, time: str | None) -> None:
         match event.get("type"):
-            case "user_message" | "agent_message" as kind:
-                text = text_at(event, "message")
-                if text is not None and text.strip() not in self._items:
-                    role = "user" if kind == "user_message" else "assistant"
-                    self._take_item({"type": "message", "role": role, "content": text}, time)
+            case "user_message":
+                self._take_words("user", event, time)
+            case "agent_message":
+                self._take_words("assistant", event, time)
             case "thread_name_updated":
                 self._title = text_at(event, "thread_name") or self._title
             case "token_count":
-                usage = _usage(object_at(object_at(event, "info"), "last_token_usage"))
-                answer = self._collector.last_answer() if usage else None
-                if answer is not None and answer.usage_metadata is None:
-                    answer.usage_metadata = usage
+                self._take_usage(object_at(object_at(event, "info"), "last_token_usage"))
             case "thread_rolled_back":
                 turns = event.get("num_turns")
                 if isinstance(turns, int) and turns > 0:
                     self._take_back(turns)
+
+    def _take_words(self, role: str, event: JsonObject, time: str | None) -> None:
+        """Takes the words of an event that no item has."""
+        text = text_at(event, "message")
+        if text is not None and text.strip() not in self._text_of_items:
+            self._take_item({"type": "message", "role": role, "content": text}, time)
+
+    def _take_usage(self, counts: JsonObject) -> None:
+        """Takes the tokens of the last answer, where they are not known yet."""
+        usage = _usage(counts)
+        if usage is None:
+            return
+        answer = self._collector.last_answer()
+        if answer is not None and answer.usage_metadata is None:
+            answer.usage_metadata = usage
 
     def _take_back(self, turns: int) -> None:
         """Takes back the last turns of the user; they stay as a branch."""
@@ -216,9 +226,19 @@ def _typed_texts(records: Sequence[JsonObject]) -> frozenset[str]:
     return frozenset(text.strip() for text in texts if text is not None)
 
 
-def _of_program(message: BaseMessage, source: str) -> BaseMessage:
-    kwargs = message.additional_kwargs | {"lc_source": source}
-    return message.model_copy(update={"additional_kwargs": kwargs})
+def _text_of_items(records: Sequence[JsonObject]) -> str:
+    """Returns all that items say, in which the words of an event are looked for."""
+    texts: list[str] = []
+    for record in records:
+        texts += words_of(_item_in(record) or {})
+    return "\n\n".join(texts)
+
+
+def _as_written_by_codex(message: BaseMessage) -> BaseMessage:
+    """Returns a message with a mark that Codex wrote it, if it is one in the user's name."""
+    if isinstance(message, HumanMessage):
+        return marked_with_source(message, PROGRAM)
+    return message
 
 
 def _begins_turn(message: BaseMessage) -> bool:

@@ -35,6 +35,12 @@ def text_at(record: JsonObject, *keys: str) -> str | None:
     return None
 
 
+def texts_at(record: JsonObject, *keys: str) -> list[str]:
+    """Returns the texts under some keys that are more than white space, in the order of keys."""
+    texts = [text_at(record, key) for key in keys]
+    return [text for text in texts if text is not None]
+
+
 def id_at(record: JsonObject, keys: Sequence[str] = ID_KEYS) -> str | None:
     """Returns the first id under one of some keys; a number is one as well."""
     for key in keys:
@@ -59,11 +65,7 @@ def iso_time(value: Any) -> str | None:  # noqa: ANN401 - JSON
     What is no time is None: a message without a date is better than none.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            seconds = value / 1000 if abs(value) >= LEAST_MILLISECONDS else value
-            return datetime.fromtimestamp(seconds, UTC).isoformat()
-        except (OSError, OverflowError, ValueError):
-            return None
+        return _iso_time_of_number(value)
     if not isinstance(value, str):
         return None
     try:
@@ -71,6 +73,17 @@ def iso_time(value: Any) -> str | None:  # noqa: ANN401 - JSON
     except ValueError:
         return None
     return value
+
+
+def _iso_time_of_number(number: float) -> str | None:
+    """Returns a time in Unix seconds or milliseconds as ISO 8601; None for one beyond all dates."""
+    try:
+        seconds = number
+        if abs(number) >= LEAST_MILLISECONDS:
+            seconds = number / 1000
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (OSError, OverflowError, ValueError):
+        return None
 
 
 def seconds_at(record: JsonObject, key: str) -> float:

@@ -5,9 +5,10 @@ from saved prompts in public repositories (2026); a request may write names with
 the SDK for Python does.
 """
 
-import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from langchain_core.messages import (
@@ -21,27 +22,35 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget.readers.base import JsonObject
 from langchain_ctxbudget.readers.calls import CallDetails, CallReader, request_from
-from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at, time_at
+from langchain_ctxbudget.readers.fields import (
+    id_at,
+    object_at,
+    objects_in,
+    text_at,
+    texts_at,
+    time_at,
+)
 from langchain_ctxbudget.readers.growing import Request
-from langchain_ctxbudget.readers.message_forms import plain_content
+from langchain_ctxbudget.readers.message_forms import content_from, plain_content
+from langchain_ctxbudget.readers.pieces import text_of_result, time_kwargs
 
 TIMES = ("createTime", "create_time", "timestamp")
 DRIVE = ("driveDocument", "driveImage", "driveVideo", "driveAudio", "youtubeVideo")
 """What a chunk of AI Studio has in the place of a file that stands elsewhere."""
 MEDIA = ("image", "audio", "video")
+INLINE = ("inlineData", "inlineImage", "inlineFile", "fileData")
+"""What a part has that is a file, by its bytes or its address."""
+BESIDE_PARTS = frozenset({"thought", "thoughtSignature", "thought_signature"})
+"""Keys that say something of a part, and are none of its content."""
 _OF_PART = (
-    "text",
-    "inlineData",
-    "inlineImage",
-    "inlineFile",
-    "fileData",
+    *INLINE,
     "functionCall",
     "functionResponse",
     "executableCode",
     "codeExecutionResult",
     *DRIVE,
 )
-"""Keys of a part, which tell what it is."""
+"""Keys of a part that is no text, which tell what it is."""
 
 
 class Gemini(CallReader):
@@ -58,7 +67,7 @@ class Gemini(CallReader):
         if isinstance(object_at(request, "chunkedPrompt").get("chunks"), list):
             return True
         contents = request.get("contents")
-        return isinstance(contents, list) and any("parts" in one for one in objects_in(contents))
+        return isinstance(contents, list) and any("parts" in each for each in objects_in(contents))
 
     def calls_in(self, records: Sequence[JsonObject]) -> Iterable[JsonObject]:
         """Returns the requests in the order of the file."""
@@ -80,18 +89,23 @@ class Gemini(CallReader):
             model=text_at(response, "modelVersion") or text_at(request, "model"),
             tools=_tools_in(request),
         )
-        messages = [*_instructions(request), *collector.finish()]
-        ends_with_answer = bool(messages) and isinstance(messages[-1], AIMessage)
-        sent = messages[:-1] if ends_with_answer else messages
-        return request_from(sent, messages[len(sent) :], details)
+        sent = [*_instructions(request), *collector.finish()]
+        answer: list[BaseMessage] = []
+        if sent and isinstance(sent[-1], AIMessage):
+            answer.append(sent.pop())
+        return request_from(sent, answer, details)
 
 
 def _either(fields: JsonObject, key: str) -> Any:  # noqa: ANN401 - JSON
     """Returns what stands under a key, written like `inlineData` or like `inline_data`."""
     if key in fields:
         return fields[key]
-    underscored = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-    return fields.get(underscored)
+    return fields.get(_in_lower_case(key, "_"))
+
+
+def _in_lower_case(key: str, separator: str) -> str:
+    """Returns a key like `driveImage` with its words in lower case and a separator between them."""
+    return re.sub("[A-Z]", lambda match: f"{separator}{match[0].lower()}", key)
 
 
 def _instructions(request: JsonObject) -> list[BaseMessage]:
@@ -101,27 +115,36 @@ def _instructions(request: JsonObject) -> list[BaseMessage]:
     if not isinstance(instruction, dict):
         return []
     parts = objects_in(instruction.get("parts")) or [instruction]
-    texts = [text for part in parts if (text := text_at(part, "text")) is not None]
+    texts: list[str] = []
+    for part in parts:
+        texts += texts_at(part, "text")
     return [SystemMessage("\n\n".join(texts))] if texts else []
 
 
 def _tools_in(request: JsonObject) -> list[JsonObject]:
-    return [
-        declaration
-        for tool in objects_in(request.get("tools"))
-        for declaration in objects_in(_either(tool, "functionDeclarations"))
-    ]
+    declarations: list[JsonObject] = []
+    for tool in objects_in(request.get("tools")):
+        declarations += objects_in(_either(tool, "functionDeclarations"))
+    return declarations
 
 
 def _parts_of_chunk(chunk: JsonObject) -> list[JsonObject]:
     """Returns the parts of a chunk of AI Studio, which has the text of a single part beside it."""
     parts = objects_in(chunk.get("parts"))
-    is_thought = {"thought": True} if chunk.get("isThought") else {}
-    if not any(text_at(part, "text") for part in parts) and text_at(chunk, "text") is not None:
-        parts = [{"text": chunk["text"]}, *parts]
-    others = [key for key in _OF_PART if key != "text" and isinstance(chunk.get(key), dict)]
-    parts += [{key: chunk[key]} for key in others if not any(key in part for part in parts)]
-    return [is_thought | part for part in parts]
+    text = text_at(chunk, "text")
+    if text is not None and not any(text_at(part, "text") for part in parts):
+        parts.insert(0, {"text": text})
+    parts += _parts_beside(parts, chunk)
+    if chunk.get("isThought"):
+        return [{"thought": True} | part for part in parts]
+    return parts
+
+
+def _parts_beside(parts: Sequence[JsonObject], chunk: JsonObject) -> list[JsonObject]:
+    """Returns what a chunk has beside its parts, but for what they have as well."""
+    in_parts = set(chain.from_iterable(parts))
+    beside = [key for key in _OF_PART if key not in in_parts]
+    return [{key: chunk[key]} for key in beside if isinstance(chunk.get(key), dict)]
 
 
 class _Collector:
@@ -143,7 +166,7 @@ class _Collector:
                 self._add_of_model(part)
             return
         self._finish_answer()
-        kwargs = {} if time is None else {"created_at": time}
+        kwargs = time_kwargs(time)
         content: list[Any] = []
         for part in parts:
             response = _either(part, "functionResponse")
@@ -170,15 +193,8 @@ class _Collector:
             self._numbers[name] += 1
             call_id = f"{name}-{self._numbers[name]}"
         self._open[name].append(call_id)
-        args = call.get("args")
-        self._calls.append(
-            ToolCall(
-                type="tool_call",
-                name=name,
-                args=args if isinstance(args, dict) else {},
-                id=call_id,
-            )
-        )
+        args = object_at(call, "args")
+        self._calls.append(ToolCall(type="tool_call", name=name, args=args, id=call_id))
 
     def _result(self, response: JsonObject, kwargs: JsonObject) -> ToolMessage:
         """Returns the result of a call: that with its id, else the first open one of its name."""
@@ -192,16 +208,17 @@ class _Collector:
         value = response.get("response")
         if isinstance(value, dict) and len(value) == 1:
             value = value.get("result", value.get("output", value))
-        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return ToolMessage(content, tool_call_id=call_id, name=name, additional_kwargs=kwargs)
+        return ToolMessage(
+            text_of_result(value), tool_call_id=call_id, name=name, additional_kwargs=kwargs
+        )
 
     def _finish_answer(self) -> None:
         if self._content or self._calls:
             self._messages.append(
                 AIMessage(
-                    plain_content(self._content) if self._content else "",
+                    content_from(self._content),
                     tool_calls=self._calls,
-                    additional_kwargs={} if self._time is None else {"created_at": self._time},
+                    additional_kwargs=time_kwargs(self._time),
                     response_metadata={"model_provider": "google_genai"},
                 )
             )
@@ -210,38 +227,42 @@ class _Collector:
         self._time = None
 
 
-def _blocks_of(part: JsonObject) -> Iterator[JsonObject]:
-    """Yields a part as a block of LangChain; one that says nothing has none."""
+def _blocks_of(part: JsonObject) -> list[JsonObject]:
+    """Returns a part as a block of LangChain; none for one that says nothing."""
     text = part.get("text")
     if isinstance(text, str):
-        if text and part.get("thought"):
-            yield {"type": "reasoning", "reasoning": text}
-        elif text:
-            yield {"type": "text", "text": text}
-        return
-    for key in ("inlineData", "inlineImage", "inlineFile", "fileData"):
+        return _blocks_of_text(text, is_thought=bool(part.get("thought")))
+    for key in INLINE:
         data = _either(part, key)
         if isinstance(data, dict):
-            yield _medium(data)
-            return
+            return [_medium(data)]
     for key in DRIVE:
         if isinstance(part.get(key), dict):
             name = text_at(part[key], "name", "id") or key
-            yield {"type": "text", "text": f"[{_words_of(key)}: {name}]"}
-            return
-    if set(part) - {"thought", "thoughtSignature", "thought_signature"}:
-        yield {"type": "non_standard", "value": part}
+            return [{"type": "text", "text": f"[{_in_lower_case(key, ' ')}: {name}]"}]
+    if set(part) - BESIDE_PARTS:
+        return [{"type": "non_standard", "value": part}]
+    return []
 
 
-def _words_of(key: str) -> str:
-    """Returns a key like `driveImage` as words."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)
+def _blocks_of_text(text: str, *, is_thought: bool) -> list[JsonObject]:
+    if not text:
+        return []
+    if is_thought:
+        return [{"type": "reasoning", "reasoning": text}]
+    return [{"type": "text", "text": text}]
 
 
 def _medium(data: JsonObject) -> JsonObject:
     """Returns a file, by its bytes or its address."""
     mime_type = _either(data, "mimeType")
     kind = str(mime_type).partition("/")[0]
-    block: JsonObject = {"type": kind if kind in MEDIA else "file", "mime_type": mime_type}
+    if kind not in MEDIA:
+        kind = "file"
+    block: JsonObject = {"type": kind, "mime_type": mime_type}
     address = _either(data, "fileUri")
-    return block | ({"url": address} if address else {"base64": data.get("data")})
+    if address:
+        block["url"] = address
+    else:
+        block["base64"] = data.get("data")
+    return block

@@ -4,7 +4,6 @@ An answer of the model is several items there: thoughts, words, calls. A message
 all of them.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,13 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget.readers.base import JsonObject
 from langchain_ctxbudget.readers.fields import id_at, text_at
-from langchain_ctxbudget.readers.message_forms import call_of, plain_content
+from langchain_ctxbudget.readers.message_forms import (
+    call_of,
+    content_from,
+    plain_content,
+    split_calls,
+)
+from langchain_ctxbudget.readers.pieces import text_of_result, time_kwargs
 
 UNREADABLE_ITEMS = ("compaction", "compaction_summary", "ghost_snapshot", "item_reference")
 """Types of items that say nothing to anybody but the provider."""
@@ -87,13 +92,12 @@ class ItemCollector:
         return None
 
     def _add_to_answer(self, item: JsonObject, item_type: str, time: str | None) -> None:
-        call_id = id_at(item, ("call_id",))
-        is_call = item_type.endswith(_CALL) and (call_id is not None or "action" not in item)
+        is_call = _is_call(item, item_type)
         if not is_call and (self._calls or self._has_words()):
             self._finish_answer()  # Thoughts or words behind words or calls are another answer.
         self._time = self._time or time
         if is_call:
-            self._calls.append(_call_in(item, item_type, call_id))
+            self._calls.append(_call_in(item, item_type))
         elif item_type == "message":
             self._id = self._id or id_at(item, ("id",))
             self._content += [_plain_block(block) for block in _blocks(item.get("content"))]
@@ -109,15 +113,14 @@ class ItemCollector:
         metadata = {"model_provider": "openai"}
         if self.model is not None:
             metadata["model_name"] = self.model
+        calls, invalid_calls = split_calls(self._calls)
         self.messages.append(
             AIMessage(
-                plain_content(self._content) if self._content else "",
+                content_from(self._content),
                 id=self._id,
-                tool_calls=[call for call in self._calls if call["type"] == "tool_call"],
-                invalid_tool_calls=[
-                    call for call in self._calls if call["type"] == "invalid_tool_call"
-                ],
-                additional_kwargs=_with_time(self._time),
+                tool_calls=calls,
+                invalid_tool_calls=invalid_calls,
+                additional_kwargs=time_kwargs(self._time),
                 response_metadata=metadata,
             )
         )
@@ -127,23 +130,21 @@ class ItemCollector:
         self._id = None
 
 
-def _with_time(time: str | None) -> JsonObject:
-    return {} if time is None else {"created_at": time}
-
-
 def _of_somebody(item: JsonObject, time: str | None) -> list[BaseMessage]:
     """Returns the message of a user, a developer or a system."""
     blocks = [_plain_block(block) for block in _blocks(item.get("content"))]
     if not blocks:
         return []
     fields = {"role": item["role"], "content": plain_content(blocks), "id": id_at(item, ("id",))}
-    return convert_to_messages([fields | _with_time(time)])
+    return convert_to_messages([fields | time_kwargs(time)])
 
 
 def _blocks(content: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return content if isinstance(content, list) else []
+    if isinstance(content, list):
+        return content
+    if isinstance(content, str) and content:
+        return [{"type": "text", "text": content}]
+    return []
 
 
 def _plain_block(block: Any) -> Any:  # noqa: ANN401 - JSON
@@ -156,7 +157,14 @@ def _plain_block(block: Any) -> Any:  # noqa: ANN401 - JSON
     return text
 
 
-def _call_in(item: JsonObject, item_type: str, call_id: str | None) -> ToolCall | InvalidToolCall:
+def _is_call(item: JsonObject, item_type: str) -> bool:
+    """Tells if an item is a call that has a result; what the provider itself did has an action."""
+    if not item_type.endswith(_CALL):
+        return False
+    return id_at(item, ("call_id",)) is not None or "action" not in item
+
+
+def _call_in(item: JsonObject, item_type: str) -> ToolCall | InvalidToolCall:
     """Returns a call. A shell's is named after its type, and its action is what it is called with.
 
     Codex gives a call an empty namespace, or that of the server whose tool it is.
@@ -165,7 +173,7 @@ def _call_in(item: JsonObject, item_type: str, call_id: str | None) -> ToolCall 
     arguments = item.get("arguments", item.get("input", item.get("action")))
     if item_type == "custom_tool_call":
         arguments = {"input": arguments}
-    return call_of(name, arguments, call_id or id_at(item, ("id",)))
+    return call_of(name, arguments, id_at(item, ("call_id", "id")))
 
 
 def _result_in(item: JsonObject, time: str | None) -> ToolMessage:
@@ -175,13 +183,7 @@ def _result_in(item: JsonObject, time: str | None) -> ToolMessage:
     if isinstance(output, dict) and "content" in output:
         failed = output.get("success") is False
         output = output["content"]
-    content: str | list[Any]
-    if isinstance(output, list) and all(isinstance(block, dict) for block in output):
-        content = plain_content([_plain_block(block) for block in output]) if output else ""
-    elif isinstance(output, str):
-        content = output
-    else:
-        content = "" if output is None else json.dumps(output, ensure_ascii=False)
+    content = _content_of_output(output)
     call_id = id_at(item, ("call_id", "id"))
     if call_id is None:
         raise ValueError("the result of a call has no call_id")
@@ -189,8 +191,17 @@ def _result_in(item: JsonObject, time: str | None) -> ToolMessage:
         content,
         tool_call_id=call_id,
         status="error" if failed else "success",
-        additional_kwargs=_with_time(time),
+        additional_kwargs=time_kwargs(time),
     )
+
+
+def _content_of_output(output: Any) -> str | list[Any]:  # noqa: ANN401 - JSON
+    """Returns what a call has returned: blocks, a text, or anything else as JSON."""
+    if output is None:
+        return ""
+    if isinstance(output, list) and all(isinstance(block, dict) for block in output):
+        return content_from([_plain_block(block) for block in output])
+    return text_of_result(output)
 
 
 def words_of(item: JsonObject) -> list[str]:
@@ -201,8 +212,8 @@ def words_of(item: JsonObject) -> list[str]:
 
 def text_of_instructions(value: Any) -> str | None:  # noqa: ANN401 - JSON
     """Returns instructions that are a text, or an object with one."""
-    if isinstance(value, str):
-        return value if value.strip() else None
+    if isinstance(value, str) and value.strip():
+        return value
     if isinstance(value, dict):
         return text_at(value, "text")
     return None

@@ -45,11 +45,11 @@ class Langfuse(CallReader):
         calls: list[JsonObject] = []
         for trace in _traces_in(records):
             observations = objects_in(trace.get("observations"))
-            generations = [one for one in observations if one.get("type") == CALL]
-            if observations == [] and trace.get("type", CALL) != CALL:
+            generations = [each for each in observations if each.get("type") == CALL]
+            if not observations and trace.get("type", CALL) != CALL:
                 continue
             session = id_at(trace, ("sessionId",))
-            calls += [{"sessionId": session} | one for one in generations or [trace]]
+            calls += [{"sessionId": session} | call for call in generations or [trace]]
         return sorted(calls, key=_order)
 
     def request_of(self, call: JsonObject) -> Request:
@@ -92,4 +92,4 @@ def _tools_in(value: Any) -> list[JsonObject]:  # noqa: ANN401 - JSON
     """Returns the tools of a call, beside its messages or among them."""
     if isinstance(value, dict):
         return objects_in(value.get("tools"))
-    return [tool for fields in objects_in(value) if (tool := tool_in(fields)) is not None]
+    return [tool for tool in map(tool_in, objects_in(value)) if tool is not None]

@@ -40,7 +40,9 @@ class LangSmith(CallReader):
         traces: defaultdict[str, list[JsonObject]] = defaultdict(list)
         for run in _with_children(records):
             traces[id_at(run, ("trace_id", "id")) or ""].append(run)
-        calls = [call for runs in traces.values() for call in _calls_of(runs)]
+        calls: list[JsonObject] = []
+        for runs in traces.values():
+            calls += _calls_of(runs)
         return sorted(calls, key=_order)
 
     def request_of(self, call: JsonObject) -> Request:

@@ -16,6 +16,7 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget.readers.base import READING_ERRORS, JsonObject, reason_of
 from langchain_ctxbudget.readers.fields import TIME_KEYS, time_at
+from langchain_ctxbudget.readers.pieces import time_kwargs
 
 CALL = "tool_use"
 RESULT = "tool_result"
@@ -84,6 +85,13 @@ def plain_content(blocks: list[Any]) -> str | list[Any]:
             return content
 
 
+def content_from(blocks: list[Any]) -> str | list[Any]:
+    """Returns the content that blocks make; an empty text where there are none."""
+    if not blocks:
+        return ""
+    return plain_content(blocks)
+
+
 def _without_mark(block: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(block, dict) and "cache_control" in block:
         return {key: value for key, value in block.items() if key != "cache_control"}
@@ -95,13 +103,7 @@ def _answer(data: JsonObject) -> AIMessage:
     listed = data.pop("tool_calls", None) or []
     data["content"] = data.get("content") or ""
     [message] = convert_to_messages([data])
-    calls: list[ToolCall] = []
-    invalid: list[InvalidToolCall] = []
-    for call in [*map(_listed_call, listed), *_calls_in(data["content"])]:
-        if call["type"] == "tool_call":
-            calls.append(call)
-        else:
-            invalid.append(call)
+    calls, invalid = split_calls([*map(_listed_call, listed), *_calls_in(data["content"])])
     return AIMessage.model_validate(
         message.model_dump() | {"tool_calls": calls, "invalid_tool_calls": invalid}
     )
@@ -144,6 +146,20 @@ def call_of(
     return ToolCall(type="tool_call", name=name, args=args, id=call_id)
 
 
+def split_calls(
+    calls: Iterable[ToolCall | InvalidToolCall],
+) -> tuple[list[ToolCall], list[InvalidToolCall]]:
+    """Returns the calls whose arguments can be read, and the others."""
+    valid: list[ToolCall] = []
+    invalid: list[InvalidToolCall] = []
+    for call in calls:
+        if call["type"] == "tool_call":
+            valid.append(call)
+        else:
+            invalid.append(call)
+    return valid, invalid
+
+
 def _in_pieces(data: JsonObject) -> Iterator[BaseMessage]:
     """Yields a message that is no answer; results of calls in its content are split off."""
     content = data.get("content")
@@ -168,11 +184,15 @@ def _is_result(block: Any) -> bool:  # noqa: ANN401 - JSON
 
 
 def _result_in(block: JsonObject, data: JsonObject) -> ToolMessage:
-    content = block.get("content")
-    time = data.get("created_at")
     return ToolMessage(
-        plain_content(content) if isinstance(content, list) else content or "",
+        _content_of_result(block.get("content")),
         tool_call_id=block["tool_use_id"],
         status="error" if block.get("is_error") is True else "success",
-        additional_kwargs={"created_at": time} if time else {},
+        additional_kwargs=time_kwargs(data.get("created_at")),
     )
+
+
+def _content_of_result(content: Any) -> str | list[Any]:  # noqa: ANN401 - JSON
+    if isinstance(content, list):
+        return plain_content(content)
+    return content or ""

@@ -104,11 +104,16 @@ def _unfolded(value: Any) -> Any:  # noqa: ANN401 - JSON
     """Returns JSON whose keys have no dots: `{"a.0.b": 1}` becomes `{"a": [{"b": 1}]}`."""
     if isinstance(value, list):
         return [_unfolded(item) for item in value]
-    if not isinstance(value, dict):
-        return value
+    if isinstance(value, dict):
+        return _list_if_numbered(_unfolded_object(value))
+    return value
+
+
+def _unfolded_object(fields: JsonObject) -> JsonObject:
+    """Returns an object whose keys have no dots: what stood behind them is an object in it."""
     unfolded: JsonObject = {}
     inner: dict[str, JsonObject] = {}
-    for key, item in value.items():
+    for key, item in fields.items():
         first, dot, rest = key.partition(".")
         if dot:
             inner.setdefault(first, {})[rest] = item
@@ -116,9 +121,14 @@ def _unfolded(value: Any) -> Any:  # noqa: ANN401 - JSON
             unfolded[key] = _unfolded(item)
     for key, items in inner.items():
         unfolded[key] = _unfolded(items)
-    if unfolded and all(key.isdecimal() for key in unfolded):
-        return [unfolded[key] for key in sorted(unfolded, key=int)]
     return unfolded
+
+
+def _list_if_numbered(fields: JsonObject) -> JsonObject | list[Any]:
+    """Returns an object whose keys are all numbers as a list, any other as it is."""
+    if not fields or not all(map(str.isdecimal, fields)):
+        return fields
+    return [fields[key] for key in sorted(fields, key=int)]
 
 
 def _listed(fields: JsonObject, key: str) -> list[JsonObject]:
@@ -177,8 +187,11 @@ def _of_inference(fields: JsonObject) -> JsonObject:
 
 
 def _message(role: str, content: Any, calls: list[JsonObject], fields: JsonObject) -> JsonObject:  # noqa: ANN401 - JSON
+    """Returns a message in OpenAI's form, with every key that is asked for later."""
+    if role == "function":
+        role = "tool"
     return {
-        "role": "tool" if role == "function" else role,
+        "role": role,
         "content": content or "",
         "tool_calls": calls,
         "tool_call_id": fields.get("tool_call_id"),

@@ -6,7 +6,7 @@ The format was read from open-webui/open-webui (`src/lib/components/chat/Chat.sv
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
@@ -30,9 +30,14 @@ from langchain_ctxbudget.readers.fields import (
     text_at,
     time_at,
 )
-from langchain_ctxbudget.readers.message_forms import call_of
-from langchain_ctxbudget.readers.pieces import beside, document, file_line
-from langchain_ctxbudget.readers.trees import branches, conversation_of
+from langchain_ctxbudget.readers.message_forms import call_of, split_calls
+from langchain_ctxbudget.readers.pieces import (
+    beside,
+    document,
+    file_line,
+    words_with_documents,
+)
+from langchain_ctxbudget.readers.trees import branches, conversation_of, transcript_of
 
 _DETAILS = re.compile(
     r'<details type="(?P<kind>reasoning|tool_calls)"[^>]*>.*?</details>\n?', re.DOTALL
@@ -57,26 +62,18 @@ class OpenWebUI(GroupReader):
         [record] = records
         chat = _chat_in(record)
         history = object_at(chat, "history")
-        nodes = {
-            key: node
-            for key, node in object_at(history, "messages").items()
-            if isinstance(node, dict)
-        }
+        nodes = _nodes_of_tree(history)
         parents = {key: id_at(node, ("parentId",)) for key, node in nodes.items()}
         if not nodes:
-            before: str | None = None
-            for number, message in enumerate(objects_in(chat.get("messages"))):
-                nodes[str(number)] = message
-                parents[str(number)] = before
-                before = str(number)
+            nodes = _nodes_of_list(chat)
+            parents = _parents_in_a_row(nodes)
         times = {key: seconds_at(node, "timestamp") for key, node in nodes.items()}
-        current = text_at(history, "currentId")
-        instructions = text_at(chat, "system") or text_at(object_at(chat, "params"), "system")
-        read = {key: messages_of(node, key) for key, node in nodes.items()}
+        said = {key: messages_of(node, key) for key, node in nodes.items()}
         transcripts = [
-            [message for key in path for message in read[key]]
-            for path in branches(parents, times, current)
+            transcript_of(branch, said)
+            for branch in branches(parents, times, text_at(history, "currentId"))
         ]
+        instructions = text_at(chat, "system") or text_at(object_at(chat, "params"), "system")
         if instructions is not None:
             system = SystemMessage(instructions)
             transcripts = [[system, *transcript] for transcript in transcripts]
@@ -91,24 +88,54 @@ def _chat_in(record: JsonObject) -> JsonObject:
     return object_at(record, "chat") or record
 
 
+def _nodes_of_tree(history: JsonObject) -> dict[str, JsonObject]:
+    """Returns the messages of a chat that is a tree, by their keys in it."""
+    messages = object_at(history, "messages")
+    return {key: message for key, message in messages.items() if isinstance(message, dict)}
+
+
+def _nodes_of_list(chat: JsonObject) -> dict[str, JsonObject]:
+    """Returns the messages of a chat that is a list, by their numbers."""
+    messages = objects_in(chat.get("messages"))
+    return {str(number): message for number, message in enumerate(messages)}
+
+
+def _parents_in_a_row(keys: Iterable[str]) -> dict[str, str | None]:
+    """Returns the parents of messages of which each follows the one before it."""
+    parents: dict[str, str | None] = {}
+    before: str | None = None
+    for key in keys:
+        parents[key] = before
+        before = key
+    return parents
+
+
 def messages_of(message: JsonObject, key: str) -> list[BaseMessage]:
     """Returns what one message of a chat says; an answer with calls of tools is several."""
     role = message.get("role")
-    text = message.get("content")
-    words = text if isinstance(text, str) else ""
+    words = message.get("content")
+    if not isinstance(words, str):
+        words = ""
     own = beside(id_at(message, ("id",)) or key, time_at(message))
-    if role == "assistant":
-        return list(_answer(words, own))
-    if role == "system":
-        return [SystemMessage(words, **own)] if words.strip() else []
-    if role != "user":
-        raise ValueError(f"message {key!r} has the unknown role {role!r}")
-    lines, texts = _files_of(message)
+    match role:
+        case "assistant":
+            return list(_answer(words, own))
+        case "system":
+            return [SystemMessage(words, **own)] if words.strip() else []
+        case "user":
+            return _of_user(message, words, own)
+        case _:
+            raise ValueError(f"message {key!r} has the unknown role {role!r}")
+
+
+def _of_user(message: JsonObject, words: str, own: dict[str, Any]) -> list[BaseMessage]:
+    """Returns a user's message with its files; none where it says nothing."""
+    lines, documents = _files_of(message)
     said = "\n\n".join(filter(str.strip, [words, *lines]))
-    if texts:
-        block = [{"type": "text", "text": said}] if said else []
-        return [HumanMessage([*block, *texts], **own)]
-    return [HumanMessage(said, **own)] if said else []
+    content = words_with_documents(said, documents)
+    if not content:
+        return []
+    return [HumanMessage(content, **own)]
 
 
 def _files_of(message: JsonObject) -> tuple[list[str], list[JsonObject]]:
@@ -155,11 +182,13 @@ def _piece(
     words: str, own: dict[str, Any], number: int, call: ToolCall | InvalidToolCall | None = None
 ) -> AIMessage:
     """Returns one message of an answer; all but the first have a number behind the answer's id."""
-    fields = own | {"id": f"{own['id']}-{number}" if number else own["id"]}
+    fields = dict(own)
+    if number:
+        fields["id"] = f"{own['id']}-{number}"
     if call is None:
         return AIMessage(words, **fields)
-    key = "tool_calls" if call["type"] == "tool_call" else "invalid_tool_calls"
-    return AIMessage(words, **fields, **{key: [call]})
+    valid, invalid = split_calls([call])
+    return AIMessage(words, **fields, tool_calls=valid, invalid_tool_calls=invalid)
 
 
 class _FirstTag(HTMLParser):

@@ -34,13 +34,19 @@ from langchain_ctxbudget.readers.calls import (
 )
 from langchain_ctxbudget.readers.fields import id_at, object_at, objects_in, text_at
 from langchain_ctxbudget.readers.growing import Request
-from langchain_ctxbudget.readers.message_forms import call_of, plain_content
+from langchain_ctxbudget.readers.message_forms import (
+    call_of,
+    content_from,
+    plain_content,
+    split_calls,
+)
 from langchain_ctxbudget.readers.numbered import (
     flat,
     tells_messages,
     told_by_numbers,
     tools_by_numbers,
 )
+from langchain_ctxbudget.readers.pieces import text_of_result
 
 PREFIXES = ("gen_ai.", "llm.", "openinference.")
 """How the names of attributes of spans of GenAI begin."""
@@ -275,16 +281,12 @@ def _in_parts(fields: JsonObject) -> Iterator[BaseMessage]:
 
 def _answer(content: list[Any], calls: Sequence[JsonObject]) -> AIMessage:
     made = [call_of(call["name"], call.get("arguments"), id_at(call, ("id",))) for call in calls]
-    return AIMessage(
-        plain_content(content) if content else "",
-        tool_calls=[call for call in made if call["type"] == "tool_call"],
-        invalid_tool_calls=[call for call in made if call["type"] == "invalid_tool_call"],
-    )
+    valid, invalid = split_calls(made)
+    return AIMessage(content_from(content), tool_calls=valid, invalid_tool_calls=invalid)
 
 
 def _result(part: JsonObject) -> ToolMessage:
-    response = part.get("response", part.get("result"))
-    text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    text = text_of_result(part.get("response", part.get("result")))
     return ToolMessage(text, tool_call_id=id_at(part, ("id",)) or "")
 
 
@@ -293,7 +295,9 @@ def _block_of(part: JsonObject) -> JsonObject:
     modality = part.get("modality")
     kind = modality if modality in MODALITIES else "file"
     content = part.get("content")
-    mime_type = {"mime_type": part["mime_type"]} if part.get("mime_type") else {}
+    mime_type: JsonObject = {}
+    if part.get("mime_type"):
+        mime_type["mime_type"] = part["mime_type"]
     match part.get("type"):
         case "text":
             return {"type": "text", "text": content if isinstance(content, str) else ""}

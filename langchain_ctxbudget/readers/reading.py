@@ -53,6 +53,18 @@ class ReadResult:
     """What could not be read, by name, each with its reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileContents:
+    """What is in one file."""
+
+    records: Sequence[JsonObject]
+    reader: Reader | None
+    """None where no reader recognises a record."""
+    conversations: Sequence[ReadConversation | Unread]
+    skipped: Sequence[Skipped]
+    """Lines that are no JSON, and records that are no objects."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A conversation, and the reader that read it."""
@@ -142,12 +154,17 @@ def _result(place: str, sources: Sequence[Source | Skipped], *, with_branches: b
 
     conversations = _without_beginnings(found)
     if with_branches:
-        conversations = [
-            branch
-            for conversation in conversations
-            for branch in (conversation, *conversation.branches)
-        ]
+        conversations = _and_branches(conversations)
     return ReadResult(tuple(_with_own_ids(conversations)), tuple(skipped))
+
+
+def _and_branches(conversations: Sequence[ReadConversation]) -> list[ReadConversation]:
+    """Returns conversations, each with its other branches behind it."""
+    all_branches: list[ReadConversation] = []
+    for conversation in conversations:
+        all_branches.append(conversation)
+        all_branches += conversation.branches
+    return all_branches
 
 
 def _nothing_read(place: str, skipped: Sequence[Skipped]) -> ConversationFormatError:
@@ -162,43 +179,78 @@ def _nothing_read(place: str, skipped: Sequence[Skipped]) -> ConversationFormatE
 
 def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     """Yields the conversations of one file, and what cannot be read of it."""
-    where = "" if is_alone else f"{source.name}, "
+    place_prefix = "" if is_alone else f"{source.name}, "
     try:
-        records, skipped = records_of(source)
-        reader = _reader_of(records)
-        if reader is None:
-            records = _unwrapped(records) or records
-            reader = _reader_of(records)
-        read = list(reader.conversations(records)) if reader else []
+        contents = _contents_of(source)
     except READING_ERRORS as error:
         yield Skipped(source.name, reason_of(error))
         return
-    for unread in skipped:
-        yield Skipped(f"{where}{unread.name}", unread.reason)
-    if reader is None:
-        is_beside = not is_alone and PurePath(source.name).name in FILES_BESIDE
-        if (records or not skipped) and not is_beside:
-            yield Skipped(source.name, _why_unknown(records))
+    for skipped in contents.skipped:
+        yield Skipped(f"{place_prefix}{skipped.name}", skipped.reason)
+    if contents.reader is None:
+        if not _misses_nothing(source, contents, is_alone=is_alone):
+            yield Skipped(source.name, _why_unknown(contents.records))
         return
-    file_name = source.name
-    if is_alone:
-        file_name = "" if source.name == BYTES else PurePath(source.name).name
-    for number, conversation in enumerate(read, 1):
+    file_name = _told_file_name(source, is_alone=is_alone)
+    for number, conversation in enumerate(contents.conversations, 1):
         if isinstance(conversation, Unread):
-            name = _name_of(conversation.records) or f"{where}conversation {number}"
+            name = _name_of(conversation.records) or f"{place_prefix}conversation {number}"
             yield Skipped(name, conversation.reason)
         elif not conversation.messages:
             yield Skipped(conversation.label, "has no messages")
         else:
-            yield _Read(replace(conversation, file_name=file_name), reader)
+            yield _Read(replace(conversation, file_name=file_name), contents.reader)
+
+
+def _contents_of(source: Source) -> _FileContents:
+    """Reads the records of a file by the reader that recognises them.
+
+    Raises:
+        Exception: One of `READING_ERRORS`: it is no JSON, or it is built wrongly.
+    """
+    records, skipped = records_of(source)
+    reader = _reader_of(records)
+    if reader is None:
+        records = _unwrapped(records) or records
+        reader = _reader_of(records)
+    conversations: list[ReadConversation | Unread] = []
+    if reader is not None:
+        conversations = list(reader.conversations(records))
+    return _FileContents(
+        records=records, reader=reader, conversations=conversations, skipped=skipped
+    )
+
+
+def _misses_nothing(source: Source, contents: _FileContents, *, is_alone: bool) -> bool:
+    """Tells if nobody need be told that nothing was recognised in a file.
+
+    It stands beside the conversations of an export, or all that it has was skipped and told.
+    """
+    if not is_alone and PurePath(source.name).name in FILES_BESIDE:
+        return True
+    return not contents.records and bool(contents.skipped)
+
+
+def _told_file_name(source: Source, *, is_alone: bool) -> str:
+    """Returns the name of a file as conversations tell it; empty where only its bytes are known."""
+    if not is_alone:
+        return source.name
+    if source.name == BYTES:
+        return ""
+    return PurePath(source.name).name
 
 
 def _unwrapped(records: Sequence[JsonObject]) -> list[JsonObject]:
     """Returns the objects that records have under one of `WRAPPERS`."""
-    return [item for record in records for key in WRAPPERS for item in objects_in(record.get(key))]
+    unwrapped: list[JsonObject] = []
+    for record in records:
+        for key in WRAPPERS:
+            unwrapped += objects_in(record.get(key))
+    return unwrapped
 
 
 def _why_unknown(records: Sequence[JsonObject]) -> str:
+    """Returns the reason that is told where no reader recognises a record."""
     if not records:
         return "has no messages"
     return "neither a message nor a conversation"
@@ -231,24 +283,24 @@ def _without_beginnings(found: Sequence[_Read]) -> list[ReadConversation]:
     """
     comparable: dict[str, list[ReadConversation]] = {}
     for item in found:
-        id_of = item.conversation.conversation_id
-        key = "repeating" if item.reader.repeats else f"id {id_of}"
+        key = f"id {item.conversation.conversation_id}"
+        if item.reader.repeats:
+            key = "repeating"
         comparable.setdefault(key, []).append(item.conversation)
-    left_out = {
-        id(conversation)
-        for group in comparable.values()
-        if len(group) > 1
-        for conversation in _beginnings(group)
-    }
+    left_out: set[int] = set()
+    for group in comparable.values():
+        if len(group) > 1:
+            left_out.update(map(id, _beginnings(group)))
     conversations = [item.conversation for item in found]
-    return [one for one in conversations if id(one) not in left_out]
+    return [conversation for conversation in conversations if id(conversation) not in left_out]
 
 
 def _beginnings(conversations: Sequence[ReadConversation]) -> list[ReadConversation]:
     """Returns the conversations that a longer one, or an equal one before them, begins with."""
     beginnings: set[str] = set()
     left_out: list[ReadConversation] = []
-    for conversation in sorted(conversations, key=lambda one: -len(one.messages)):
+    longest_first = sorted(conversations, key=lambda each: -len(each.messages))
+    for conversation in longest_first:
         chain = list(_digests(conversation.messages))
         if chain[-1] in beginnings:
             left_out.append(conversation)

@@ -61,7 +61,10 @@ class Requests(CallReader):
             response_id = id_at(response, ("id",))
             if response_id is not None and isinstance(response.get("output"), list):
                 known[response_id] = [*sent, *response["output"]]
-            yield record if before is None else record | {"request": body | {"input": sent}}
+            if before is None:
+                yield record
+            else:
+                yield record | {"request": body | {"input": sent}}
 
     def request_of(self, call: JsonObject) -> Request:
         """Returns what a request sends, and the response's answer where it stands beside it."""
@@ -86,8 +89,9 @@ class Requests(CallReader):
 def _body_of(record: JsonObject) -> JsonObject:
     """Returns the request of a record: what is under one of `BODY_KEYS`, else the record."""
     for key in BODY_KEYS:
-        if isinstance(record.get(key), dict):
-            return _body_of(record[key]) if key == "request" else record[key]
+        body = record.get(key)
+        if isinstance(body, dict):
+            return _body_of(body) if key == "request" else body
     return record
 
 
@@ -95,7 +99,9 @@ def _items_of(sent: Any) -> list[Any]:  # noqa: ANN401 - JSON
     """Returns the items of an input of the Responses API; a text is a message of the user."""
     if isinstance(sent, str):
         return [{"role": "user", "content": sent}]
-    return sent if isinstance(sent, list) else []
+    if isinstance(sent, list):
+        return sent
+    return []
 
 
 def _response_of(record: JsonObject) -> JsonObject:
@@ -104,7 +110,9 @@ def _response_of(record: JsonObject) -> JsonObject:
         response = object_at(record, key)
         if response:
             return object_at(response, "body") or object_at(response, "message") or response
-    return record if any(key in record for key in ANSWER_KEYS) else {}
+    if any(key in record for key in ANSWER_KEYS):
+        return record
+    return {}
 
 
 def _answer_in(response: JsonObject) -> list[BaseMessage]:

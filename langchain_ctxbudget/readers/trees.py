@@ -1,6 +1,7 @@
 """Conversations that are trees: an edited question, or a new answer, begins another branch."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from langchain_core.messages import BaseMessage
 
@@ -68,6 +69,13 @@ def branches(
             ends.remove(current)
         ends.insert(0, current)
     return [_path_to(end, parents) for end in ends]
+
+
+def transcript_of(
+    branch: Sequence[str], messages_by_key: Mapping[str, Sequence[BaseMessage]]
+) -> list[BaseMessage]:
+    """Returns what was said on a branch, of which each place may hold several messages."""
+    return list(chain.from_iterable(messages_by_key[key] for key in branch))
 
 
 def _ends(parents: Mapping[str, str | None], times: Mapping[str, float]) -> list[str]:
