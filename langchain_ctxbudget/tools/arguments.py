@@ -53,14 +53,14 @@ def _errors(schema: Mapping[str, Any], arguments: dict[str, Any]) -> "list[Valid
 def _in_words(error: "ValidationError", tool: KnownTool) -> str:
     """Returns one problem as a sentence about the argument that it is about."""
     path = _path(error.absolute_path)
-    about = path or "the object of arguments"
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
-        return f"missing: {', '.join(f'{path}.{name}'.lstrip('.') for name in missing)}"
+        return f"missing: {_listed(missing, path)}"
     if error.validator == "additionalProperties" and error.validator_value is False:
         known = error.schema.get("properties", {})
         unknown = [name for name in error.instance if name not in known]
-        return f"not known: {', '.join(f'{path}.{name}'.lstrip('.') for name in unknown)}"
+        return f"not known: {_listed(unknown, path)}"
+    about = path or "the object of arguments"
     value = _clipped(error.instance)
     if error.validator in _KINDS:
         return f"{about} must be {Types(tool.parameters, FEW).of(error.schema)}, not {value}"
@@ -71,12 +71,24 @@ _KINDS = ("type", "enum", "const", "anyOf", "oneOf")
 """Rules that say which values there are."""
 
 
+def _listed(names: Iterable[str], path: str) -> str:
+    """Returns the names of arguments with the path of the object that they belong to."""
+    return ", ".join(f"{path}.{name}".lstrip(".") for name in names)
+
+
 def _path(keys: Iterable[str | int]) -> str:
     """Returns where a value stands, such as `files[0].path`."""
-    parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys]
-    return "".join(parts).removeprefix(".")
+    path = ""
+    for key in keys:
+        if isinstance(key, int):
+            path += f"[{key}]"
+        else:
+            path += f".{key}"
+    return path.removeprefix(".")
 
 
 def _clipped(value: object) -> str:
     text = compact_json(value)
-    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."
+    if len(text) <= VALUE_CHARACTERS:
+        return text
+    return f"{text[:VALUE_CHARACTERS]}..."

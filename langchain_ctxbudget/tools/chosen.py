@@ -43,7 +43,9 @@ class ChosenTools:
     @cached_property
     def to_be_found(self) -> Sequence[int]:
         """The positions of the tools that the model can only find."""
-        return [at for at, reason in self.left_out.items() if reason is Reason.TO_BE_FOUND]
+        return [
+            position for position, reason in self.left_out.items() if reason is Reason.TO_BE_FOUND
+        ]
 
     def name_of(self, kind: OwnTool) -> str:
         """Returns the name of one of the package's tools; empty if it is not bound."""

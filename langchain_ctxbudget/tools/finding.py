@@ -65,13 +65,20 @@ def find_text(
     order = _found(tool_set, scores)
     if not order or scores[order[0]] < FOUND_TOOLS.least_score:
         return _nothing_text(tool_set, order, counter, most_tokens)
-    most = FOUND_TOOLS.in_full + FOUND_TOOLS.in_short
     found = [tool_set.tools[place] for place in order]
-    direct = [tool.name for tool in found[:most] if tool.name in bound]
+    return _found_text(found, counter, most_tokens, bound)
+
+
+def _found_text(
+    found: Sequence[KnownTool], counter: TokenCounter, most_tokens: int, bound: Collection[str]
+) -> str:
+    """Returns the answer where tools fit: the names of bound ones, the signatures of others."""
+    most = FOUND_TOOLS.in_full + FOUND_TOOLS.in_short
+    bound_names = [tool.name for tool in found[:most] if tool.name in bound]
     others = [tool for tool in found if tool.name not in bound][:most]
     parts: list[str] = []
-    if direct:
-        parts.append(_BOUND.format(", ".join(direct)))
+    if bound_names:
+        parts.append(_BOUND.format(", ".join(bound_names)))
     if others:
         parts.append(_HOW_TO_CALL)
         tokens_left = most_tokens - counter.count_text("\n\n".join(parts))
@@ -126,22 +133,26 @@ def _nothing_text(
     return "\n\n".join(parts)
 
 
-def _signatures(tools: Sequence[KnownTool], counter: TokenCounter, tokens: int) -> Iterator[str]:
+def _signatures(
+    tools: Sequence[KnownTool], counter: TokenCounter, most_tokens: int
+) -> Iterator[str]:
     """Yields the best tools in full and the others in one line, as far as there is room."""
+    tokens_left = most_tokens
     in_short: list[str] = []
     for number, tool in enumerate(tools):
+        is_best = number == 0
         if number < FOUND_TOOLS.in_full:
             text = full_signature(tool)
             cost = counter.count_text(text)
-            share = FOUND_TOOLS.full_share if number else 1.0
-            if cost <= share * tokens:
-                tokens -= cost
+            share = 1.0 if is_best else FOUND_TOOLS.full_share
+            if cost <= share * tokens_left:
+                tokens_left -= cost
                 yield text
                 continue
         text = short_signature(tool)
         cost = counter.count_text(text)
-        if cost <= tokens or not number:
-            tokens -= cost
+        if cost <= tokens_left or is_best:
+            tokens_left -= cost
             in_short.append(text)
     if in_short:
         yield "\n".join([_IN_SHORT, *in_short])
@@ -160,9 +171,11 @@ def names_by_server(tool_set: ToolSet, without: Collection[str]) -> str:
         if _can_be_found(tool) and tool.name not in bound:
             names.setdefault(tool.server, []).append(tool.name)
     lines: list[str] = []
-    for server, of_server in names.items():
-        start = f"{server}: " if server else ""
-        lines.append(start + ", ".join(of_server))
+    for server, names_of_server in names.items():
+        line = ", ".join(names_of_server)
+        if server:
+            line = f"{server}: {line}"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -174,7 +187,7 @@ def servers_with_counts(tool_set: ToolSet, without: Collection[str]) -> str:
         without: The names of those that are left out, such as those that are bound.
     """
     bound = frozenset(without)
-    names = Counter(
+    counts = Counter(
         tool.server for tool in tool_set.tools if _can_be_found(tool) and tool.name not in bound
     )
-    return "\n".join(f"{server}: {number} tools" for server, number in names.items() if server)
+    return "\n".join(f"{server}: {number} tools" for server, number in counts.items() if server)

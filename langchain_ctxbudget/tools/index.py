@@ -93,10 +93,9 @@ class ToolIndex:
             servers: Servers of which tools were used in this conversation.
         """
         shares = self.words.shares(query)
+        cosines = shares  # without vectors, words stand for the meaning, so that scores compare
         if vector is not None and self.compared is not None:
             cosines = self.compared.cosines(search.as_query(vector, self.width))
-        else:
-            cosines = shares  # words stand for the meaning, too, so that scores compare
         scores = TOOL_SEARCH.words * shares + cosines
         if servers:
             in_use = np.array([server in servers for server in self.words.servers])

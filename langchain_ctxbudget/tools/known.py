@@ -48,12 +48,14 @@ def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
     function = _function_of(schema)
     name = str(function.get("name") or "")
     is_function = bool(name) and not _is_of_a_provider(given)
-    parameters = function.get("parameters")
+    server = ""
+    if is_function:
+        server = _server_of(given, name)
     return KnownTool(
         name=name,
-        server=_server_of(given, name) if is_function else "",
+        server=server,
         description=str(function.get("description") or ""),
-        parameters=parameters if isinstance(parameters, Mapping) else {},
+        parameters=mapping_of(function.get("parameters")),
         given=given,
         is_function=is_function,
         own=own_kind(given),
@@ -64,10 +66,15 @@ def read_tool(given: Any) -> KnownTool:  # noqa: ANN401 - tools come in any type
 
 def _function_of(schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
     """Returns the function of a schema, in the form of chats or of responses."""
-    if not isinstance(schema, Mapping):
-        return {}
-    function = schema.get("function", schema)
-    return function if isinstance(function, Mapping) else {}
+    fields = mapping_of(schema)
+    return mapping_of(fields.get("function", fields))
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Returns a value that is a mapping; an empty one in the place of anything else."""
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def _is_of_a_provider(given: Any) -> bool:  # noqa: ANN401
@@ -89,21 +96,27 @@ def _server_of(given: Any, name: str) -> str:  # noqa: ANN401
         server = _server_of_connection(notes)
         if server:
             return server
-    server, end, _ = name.removeprefix(_MCP_PREFIX).partition(_PREFIX_END)
-    return server if end else ""
+    server, prefix_end, _ = name.removeprefix(_MCP_PREFIX).partition(_PREFIX_END)
+    if not prefix_end:
+        return ""
+    return server
 
 
 def _notes_of(given: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
     """Yields what an application has noted beside a tool's schema."""
     for name in ("metadata", "extras"):
-        notes = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+        if isinstance(given, Mapping):
+            notes = given.get(name)
+        else:
+            notes = getattr(given, name, None)
         if isinstance(notes, Mapping):
             yield notes
 
 
 def _server_of_connection(notes: Mapping[str, Any]) -> str:
     """Returns the name of the server that `langchain.mcp` notes of its connection."""
-    connection = notes.get("mcp")
-    server = connection.get("server") if isinstance(connection, Mapping) else None
-    name = server.get("name") if isinstance(server, Mapping) else None
-    return name if isinstance(name, str) else ""
+    connection = mapping_of(notes.get("mcp"))
+    name = mapping_of(connection.get("server")).get("name")
+    if isinstance(name, str):
+        return name
+    return ""

@@ -32,5 +32,9 @@ def own_kind(tool: object) -> OwnTool | None:
         notes = tool.get("metadata") or tool.get("extras")
     else:
         notes = getattr(tool, "metadata", None)
-    kind = notes.get(_KEY) if isinstance(notes, Mapping) else None
-    return OwnTool(kind) if isinstance(kind, str) and kind in {*OwnTool} else None
+    if not isinstance(notes, Mapping):
+        return None
+    kind = notes.get(_KEY)
+    if not isinstance(kind, str) or kind not in {*OwnTool}:
+        return None
+    return OwnTool(kind)

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_ctxbudget.messages import one_line, sentences
 from langchain_ctxbudget.tokens import compact_json
-from langchain_ctxbudget.tools.known import KnownTool
+from langchain_ctxbudget.tools.known import KnownTool, mapping_of
 
 FEW = 8
 """A one-line signature shows so many values of an enumeration, and fields of an object."""
@@ -21,20 +21,28 @@ _MORE = "..."
 
 def full_signature(tool: KnownTool) -> str:
     """Returns everything that a model needs in order to call a tool, one parameter a line."""
-    server = f" (server {tool.server})" if tool.server else ""
-    does = cleandoc(tool.description)
-    lines = [f"{tool.name}{server}: {does}" if does else f"{tool.name}{server}"]
+    name = tool.name
+    if tool.server:
+        name = f"{name} (server {tool.server})"
+    heading = _described(name, cleandoc(tool.description))
     parameters = list(_parameter_lines(tool.parameters, tool.parameters, depth=0))
-    lines.append("Arguments:" if parameters else "Arguments: none")
-    return "\n".join(lines + parameters)
+    if not parameters:
+        return f"{heading}\nArguments: none"
+    return "\n".join([heading, "Arguments:", *parameters])
 
 
 def short_signature(tool: KnownTool) -> str:
     """Returns a tool as one line: its parameters with their types, and what it does."""
     types = Types(tool.parameters, most=FEW, shows_fields=True)
     signature = f"{tool.name}({', '.join(types.fields_of(tool.parameters))})"
-    does = first_sentence(tool.description)
-    return f"{signature}: {does}" if does else signature
+    return _described(signature, first_sentence(tool.description))
+
+
+def _described(text: str, description: str) -> str:
+    """Returns a text with what describes it behind it, where anything does."""
+    if not description:
+        return text
+    return f"{text}: {description}"
 
 
 def first_sentence(text: str) -> str:
@@ -47,16 +55,22 @@ def first_sentence(text: str) -> str:
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401
     """Returns a schema, in the place of a reference what it refers to in the same document."""
+    fields = mapping_of(schema)
     for _ in range(MOST_DEPTH):
-        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        reference = fields.get("$ref")
         if not isinstance(reference, str):
             break
-        target: Any = root
-        for key in reference.removeprefix("#").strip("/").split("/"):
-            target = target.get(key) if isinstance(target, Mapping) else None
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = {**target, **beside} if isinstance(target, Mapping) else beside
-    return schema if isinstance(schema, Mapping) else {}
+        beside = {key: value for key, value in fields.items() if key != "$ref"}
+        fields = {**_referred_to(reference, root), **beside}
+    return fields
+
+
+def _referred_to(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the schema that a reference like `#/$defs/Place` names; {} where there is none."""
+    schema = root
+    for key in reference.removeprefix("#").strip("/").split("/"):
+        schema = mapping_of(schema.get(key))
+    return schema
 
 
 def properties_of(
@@ -99,8 +113,8 @@ class Types:
     def of(self, schema: Any, depth: int = MOST_DEPTH) -> str:  # noqa: ANN401
         """Returns the type of a value."""
         schema = resolved(schema, self.root)
-        choices = schema.get("enum")
-        if isinstance(choices, Sequence) and not isinstance(choices, str):
+        choices = _list_at(schema, "enum")
+        if choices is not None:
             return " | ".join(self._few([compact_json(choice) for choice in choices]))
         if "const" in schema:
             return compact_json(schema["const"])
@@ -108,16 +122,23 @@ class Types:
         if ways and depth:
             return " | ".join(dict.fromkeys(self.of(way, depth - 1) for way in ways))
         if schema.get("type") == "array" and depth:
-            items = self.of(schema.get("items"), depth - 1)
-            return f"({items})[]" if " | " in items else f"{items}[]"
+            return self._array_of(schema.get("items"), depth - 1)
         return self._plain(schema, depth)
+
+    def _array_of(self, schema: Any, depth: int) -> str:  # noqa: ANN401
+        """Returns the type of an array whose items keep to a schema."""
+        items = self.of(schema, depth)
+        if " | " in items:
+            return f"({items})[]"
+        return f"{items}[]"
 
     def _plain(self, schema: Mapping[str, Any], depth: int) -> str:
         """Returns the type of an object, or of a single value."""
         is_object = "properties" in schema
         if is_object and self.shows_fields and depth:
             return f"{{{', '.join(self.fields_of(schema, depth - 1))}}}"
-        return str(schema.get("type") or ("object" if is_object else "any"))
+        untyped = "object" if is_object else "any"
+        return str(schema.get("type") or untyped)
 
     def fields_of(self, schema: Mapping[str, Any], depth: int = MOST_DEPTH) -> list[str]:
         """Returns the fields of an object with their types, `?` behind those not required."""
@@ -128,7 +149,9 @@ class Types:
                 fields.append(f"{name}: {self.of(field, depth)}")
             else:
                 fields.append(f"{name}?: {self.of(_without_null(field), depth)}")
-        return fields if depth == MOST_DEPTH else self._few(fields)
+        if depth == MOST_DEPTH:
+            return fields
+        return self._few(fields)
 
     def _few(self, texts: list[str]) -> list[str]:
         if self.most is None or len(texts) <= self.most:
@@ -139,24 +162,36 @@ class Types:
 def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the schema of a value that is given, as nothing need be given."""
     ways = [way for way in _ways(schema) if resolved(way, {}).get("type") != "null"]
-    return {"anyOf": ways} if ways else schema
+    if not ways:
+        return schema
+    return {"anyOf": ways}
 
 
 def _ways(schema: Mapping[str, Any]) -> list[Any]:
     """Returns the schemas of which a value keeps to one, none where there is only one way."""
-    kinds = schema.get("type")
-    if isinstance(kinds, Sequence) and not isinstance(kinds, str):
+    kinds = _list_at(schema, "type")
+    if kinds is not None:
         return [{**schema, "type": kind} for kind in kinds]
     for key in ("anyOf", "oneOf"):
-        ways = schema.get(key)
-        if isinstance(ways, Sequence) and not isinstance(ways, str):
+        ways = _list_at(schema, key)
+        if ways is not None:
             return list(ways)
     return []
 
 
+def _list_at(schema: Mapping[str, Any], key: str) -> Sequence[Any] | None:
+    """Returns the list under a key; None where there is none."""
+    values = schema.get(key)
+    if isinstance(values, Sequence) and not isinstance(values, str):
+        return values
+    return None
+
+
 def _required(schema: Mapping[str, Any]) -> frozenset[str]:
     required = schema.get("required")
-    return frozenset(map(str, required)) if isinstance(required, Sequence) else frozenset()
+    if not isinstance(required, Sequence):
+        return frozenset()
+    return frozenset(map(str, required))
 
 
 def _parameter_lines(
@@ -173,8 +208,7 @@ def _parameter_lines(
             notes.append(f"default {compact_json(parameter['default'])}")
         notes += _limits(parameter)
         line = f"{_INDENT * depth}- {name} ({', '.join(notes)})"
-        described = one_line(str(parameter.get("description") or ""))
-        yield f"{line}: {described}" if described else line
+        yield _described(line, one_line(str(parameter.get("description") or "")))
         if depth < MOST_DEPTH:
             yield from _parameter_lines(object_within(parameter, root), root, depth + 1)
 

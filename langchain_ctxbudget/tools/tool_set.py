@@ -116,7 +116,9 @@ class ToolSet:
     def named(self, name: str) -> KnownTool | None:
         """Returns the first tool of a name."""
         place = self.place_of(name)
-        return None if place is None else self.tools[place]
+        if place is None:
+            return None
+        return self.tools[place]
 
     def tokens(self, counter: TokenCounter) -> tuple[int, ...]:
         """Returns the tokens of every tool as it is sent, without the frame that all share."""
@@ -195,7 +197,10 @@ class _RememberedSets:
                 self._sets.move_to_end(key)
                 return remembered[1]
             alike = next((known for then, known in self._sets.values() if then == now), None)
-        tool_set = ToolSet(given) if alike is None else alike.with_given(given)
+        if alike is None:
+            tool_set = ToolSet(given)
+        else:
+            tool_set = alike.with_given(given)
         with self._mutex:
             self._sets[key] = ([_copied(each, _DEPTH) for each in now], tool_set)
             self._sets.move_to_end(key)
@@ -234,13 +239,13 @@ def ranked(
     """Returns how well every tool of a set fits a question or a search.
 
     Args:
-        tool_set: the tools.
-        query: what is looked for.
-        embeddings: make vectors; without any, words alone are compared.
-        servers: servers of which tools were used already.
+        tool_set: The tools.
+        query: What is looked for.
+        embeddings: Make vectors; without any, words alone are compared.
+        servers: Servers of which tools were used already.
 
     Raises:
-        Exception: what the embeddings raise; `ranked_by_words` is what is left then.
+        Exception: What the embeddings raise; `ranked_by_words` is what is left then.
     """
     index = yield from tool_set.index(embeddings)
     vector = None
