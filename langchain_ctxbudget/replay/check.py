@@ -226,34 +226,36 @@ class CheckResult:
 
     def to_text(self) -> str:
         """Draws the figures of each conversation and in all, and tells the worst cases."""
+        heading, *rows = aligned_table(self._rows())
+        lines = [
+            f"{self.budget_tokens:,} tokens for a prompt; cost as a share of sending everything",
+            self.tariff.to_text(),
+            "",
+            heading,
+            "-" * len(heading),
+            *rows,
+        ]
+        if self.worst:
+            lines += ["", f"The worst {len(self.worst)} to read:"]
+        lines += [f"{number}. {case.to_text()}" for number, case in enumerate(self.worst, 1)]
+        lines += [f"Skipped, as it has no answer: {name}" for name in self.skipped]
+        if self._on_fitting():
+            lines += ["", self._on_fitting()]
+        lines += ["", *self.problems]
+        if self.passes:
+            done = ", ".join(f"{verdict.name} ({verdict.figure})" for verdict in self.verdicts)
+            lines.append(f"passed: {self.total[0].strategy} {done}")
+        return "\n".join(lines)
+
+    def _rows(self) -> list[dict[str, str]]:
+        """Returns the cells of each conversation, then those of each strategy in all of them."""
         rows = [
             _row(conversation.name, conversation.strategies[0], conversation.messages)
             for conversation in self.conversations
         ]
         messages = sum(conversation.messages for conversation in self.conversations)
         rows += [_row("in all", figures, messages) for figures in self.total]
-        heading, *lines = aligned_table(rows)
-        parts = [
-            f"{self.budget_tokens:,} tokens for a prompt; cost as a share of sending everything",
-            self.tariff.to_text(),
-            "",
-            heading,
-            "-" * len(heading),
-            *lines,
-        ]
-        if self.worst:
-            parts += ["", f"The worst {len(self.worst)} to read:"]
-        for number, case in enumerate(self.worst, 1):
-            parts.append(f"{number}. {case.to_text()}")
-        for name in self.skipped:
-            parts.append(f"Skipped, as it has no answer: {name}")
-        if self._on_fitting():
-            parts += ["", self._on_fitting()]
-        parts += ["", *self.problems]
-        if self.passes:
-            done = ", ".join(f"{verdict.name} ({verdict.figure})" for verdict in self.verdicts)
-            parts.append(f"passed: {self.total[0].strategy} {done}")
-        return "\n".join(parts)
+        return rows
 
     def to_junit(self) -> str:
         """Returns a JUnit report.
@@ -393,14 +395,7 @@ def check(
     """
     _require_percent("kept", kept, 100)
     _require_percent("cost", cost, 1_000)
-    with_answers = {
-        name: messages for name, messages in conversations.items() if has_answers(messages)
-    }
-    if not with_answers:
-        raise InputError(
-            f"Nothing to check: none of {len(conversations)} conversations has an answer of a "
-            "model that follows a message"
-        )
+    with_answers = _with_answers(conversations)
     strategies = [strategy, *beside]
     if FULL not in strategies:
         strategies.append(FULL)
@@ -421,12 +416,7 @@ def check(
         )
     tracks_by_conversation = {name: result.tracks for name, result in results.items()}
     checked = [
-        CheckedConversation(
-            name=name,
-            messages=len(with_answers[name]),
-            fits=_fits(tracks, budget),
-            strategies=_figures([[track] for track in tracks]),
-        )
+        _checked(name, with_answers[name], tracks, budget)
         for name, tracks in tracks_by_conversation.items()
     ]
     return CheckResult(
@@ -439,6 +429,25 @@ def check(
         worst=tuple(_worst(tracks_by_conversation)),
         skipped=tuple(name for name in conversations if name not in with_answers),
     )
+
+
+def _with_answers(
+    conversations: Mapping[str, Sequence[BaseMessage]],
+) -> dict[str, Sequence[BaseMessage]]:
+    """Returns the conversations that can be replayed, by name.
+
+    Raises:
+        InputError: There are none.
+    """
+    with_answers = {
+        name: messages for name, messages in conversations.items() if has_answers(messages)
+    }
+    if not with_answers:
+        raise InputError(
+            f"Nothing to check: none of {len(conversations)} conversations has an answer of a "
+            "model that follows a message"
+        )
+    return with_answers
 
 
 def _require_percent(name: str, value: float, most: float) -> None:
@@ -458,6 +467,19 @@ def _hook(
         on_turn(conversation, strategy)
 
     return after_turn
+
+
+def _checked(
+    name: str, messages: Sequence[BaseMessage], tracks: Sequence[Track], budget: int
+) -> CheckedConversation:
+    """Returns what each strategy kept and cost in one conversation."""
+    alone = [[track] for track in tracks]
+    return CheckedConversation(
+        name=name,
+        messages=len(messages),
+        fits=_fits(tracks, budget),
+        strategies=_figures(alone),
+    )
 
 
 def _fits(tracks: Sequence[Track], budget: int) -> bool:

@@ -342,10 +342,14 @@ def contender(
                 tools=tools,
                 model=model,
             )
-        changes = {"emphasis" if base in EMPHASES else "allocation": base}
+        changes = {"allocation": base}
+        if base in EMPHASES:
+            changes = {"emphasis": base}
 
     # The defaults of the application's settings are not those of a replay.
-    chosen = settings.chosen if isinstance(settings, ContextSettings) else settings
+    chosen = settings
+    if isinstance(settings, ContextSettings):
+        chosen = settings.chosen
     defaults = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS)
     return Assembled(
         name,

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -247,7 +248,7 @@ class Shown:
 
     def __init__(self, lines: Iterable[Line], uses: Iterable[Use]) -> None:
         """Reads the lines of a prompt."""
-        wanted = frozenset(item for use in uses for item in use.items)
+        wanted = frozenset(chain.from_iterable(use.items for use in uses))
         self._lines: list[Line] = []
         for line in lines:
             items = wanted & line.items

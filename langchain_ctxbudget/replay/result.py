@@ -66,18 +66,32 @@ class Sent:
 def together(parts: Sequence[Sent]) -> dict[str, Any]:
     """Returns the fields of a `Sent` that stands for all parts."""
     return {
+        **_prompts_together(parts),
+        **_uses_together(parts),
+        "failures": tuple(chain.from_iterable(part.failures for part in parts)),
+    }
+
+
+def _prompts_together(parts: Sequence[Sent]) -> dict[str, Any]:
+    """Returns the fields of a `Sent` that say what the prompts of all parts were and cost."""
+    return {
         "calls": sum(part.calls for part in parts),
         "tokens": sum(part.tokens for part in parts),
         "cached_tokens": sum(part.cached_tokens for part in parts),
         "effective_tokens": round(sum(part.effective_tokens for part in parts), 3),
         "own_effective_tokens": round(sum(part.own_effective_tokens for part in parts), 3),
         "prompt_costs": tuple(chain.from_iterable(part.prompt_costs for part in parts)),
+        "compaction_steps": sum(part.compaction_steps for part in parts),
+        "largest_tokens": max(part.largest_tokens for part in parts),
+    }
+
+
+def _uses_together(parts: Sequence[Sent]) -> dict[str, Any]:
+    """Returns the fields of a `Sent` that say what answers used of earlier messages."""
+    return {
         "used_weight": round(sum(part.used_weight for part in parts), 6),
         "kept_weight": round(sum(part.kept_weight for part in parts), 6),
         "losses": tuple(chain.from_iterable(part.losses for part in parts)),
-        "compaction_steps": sum(part.compaction_steps for part in parts),
-        "largest_tokens": max(part.largest_tokens for part in parts),
-        "failures": tuple(chain.from_iterable(part.failures for part in parts)),
     }
 
 
@@ -125,7 +139,10 @@ def track_of(name: str, turns: Sequence[Turn], price: Price | None) -> Track:
 
 def _message_shares(turns: Sequence[Turn]) -> dict[CoverageState, float]:
     """Returns the states of earlier messages over all turns, as shares of all of them."""
-    counts = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
+    counts: dict[CoverageState, int] = dict.fromkeys(STATES, 0)
+    for turn in turns:
+        for state in STATES:
+            counts[state] += turn.messages.get(state, 0)
     total = max(1, sum(counts.values()))
     return {state: count / total for state, count in counts.items()}
 
@@ -185,11 +202,21 @@ class ReplayResult:
 
 def aligned_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the lines of an aligned table; columns that are empty in every row are left out."""
-    headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
-    lines = [headings]
-    lines.extend([row[heading] for heading in headings] for row in rows)
+    headings = [heading for heading in rows[0] if _is_filled(heading, rows)]
+    cells = [_cells(headings, row) for row in rows]
+    lines = [headings, *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(_aligned(line, widths)) for line in lines]
+
+
+def _is_filled(heading: str, rows: Sequence[Mapping[str, str]]) -> bool:
+    """Tells if a column has a text in any row."""
+    return any(row[heading] for row in rows)
+
+
+def _cells(headings: Sequence[str], row: Mapping[str, str]) -> list[str]:
+    """Returns the cells of a row in the order of their headings."""
+    return [row[heading] for heading in headings]
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
@@ -210,6 +237,13 @@ def _row(track: Track) -> dict[str, str]:
         "US $": "" if track.cost is None else f"{track.cost:,.4f}",
         "steps": f"{track.compaction_steps:,}",
         "left out": f"{track.message_shares['omitted']:.0%}",
-        "kept": "" if track.kept is None else f"{track.kept:.0%}",
-        "evidence": "" if track.evidence is None else f"{track.evidence:.0%}",
+        "kept": _percent(track.kept),
+        "evidence": _percent(track.evidence),
     }
+
+
+def _percent(share: float | None) -> str:
+    """Returns the cell of a share; empty where it is not known."""
+    if share is None:
+        return ""
+    return f"{share:.0%}"

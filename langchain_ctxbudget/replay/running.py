@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
@@ -204,11 +205,11 @@ def _evidence_texts(
     messages: Iterable[BaseMessage], evidence: Mapping[int, Iterable[str]]
 ) -> dict[int, list[str]]:
     """Returns the texts of the messages that each turn is about, by the turn's number."""
-    texts = {message.id: one_line(plain_text(message)) for message in messages}
-    return {
-        number: [texts[message_id] for message_id in message_ids if message_id in texts]
-        for number, message_ids in evidence.items()
-    }
+    text_by_id = {message.id: one_line(plain_text(message)) for message in messages}
+    texts: dict[int, list[str]] = {}
+    for number, message_ids in evidence.items():
+        texts[number] = [text_by_id[each] for each in message_ids if each in text_by_id]
+    return texts
 
 
 class Meter:
@@ -280,21 +281,17 @@ def _turns(
         prompt = ReplayedPrompt((), {})
         for position in answers_in(turn):
             uses = trace.uses[len(history) + position]
-            used_weight = sum(use.weight for use in uses)
             try:
                 prompt = maker.prompt(history, turn[:position])
             except (BudgetError, EmptyMessageError) as error:
-                failure = f"turn {number}: {type(error).__name__}: {error}"
-                sent.append(
-                    Sent(failures=(failure,), prompt_costs=(None,), used_weight=used_weight)
-                )
+                sent.append(_not_made(error, number, uses))
                 continue
             counted = _sent(prompt, previous, tools_cost, meter)
             found = _found(uses, prompt, trace.reader, number)
             sent.append(
                 replace(
                     counted,
-                    used_weight=used_weight,
+                    used_weight=_weight_of(uses),
                     kept_weight=found.kept_weight,
                     losses=found.losses,
                 )
@@ -310,6 +307,17 @@ def _turns(
         history += turn
         if on_turn:
             on_turn(maker.name, number)
+
+
+def _not_made(error: Exception, turn: int, uses: Sequence[Use]) -> Sent:
+    """Returns the figures of a prompt that could not be made."""
+    failure = f"turn {turn}: {type(error).__name__}: {error}"
+    return Sent(failures=(failure,), prompt_costs=(None,), used_weight=_weight_of(uses))
+
+
+def _weight_of(uses: Sequence[Use]) -> float:
+    """Returns the weight of all that an answer used."""
+    return sum(use.weight for use in uses)
 
 
 def _sent(
@@ -351,7 +359,7 @@ def _found(uses: Sequence[Use], prompt: ReplayedPrompt, reader: LineReader, turn
     """Looks for the uses of an answer in its prompt."""
     if not uses:
         return _Found(0.0, ())
-    lines = (line for message in prompt.messages for line in reader.lines(message))
+    lines = chain.from_iterable(map(reader.lines, prompt.messages))
     shown = Shown(lines, uses)
     kept_weight = 0.0
     losses: list[Loss] = []

@@ -48,8 +48,8 @@ class Tariff:
             return "assumed, as no model is named"
         if self.input_price is None:
             return f"the provider of {self.model}, for which no price is known"
-        dollars = f"${self.input_price:g} a million tokens"
-        return f"{self.model}, {dollars}" if self.model else f"the price given, {dollars}"
+        source = self.model or "the price given"
+        return f"{source}, ${self.input_price:g} a million tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
