@@ -31,9 +31,9 @@ from langchain_ctxbudget.cli.printing import (
     tell,
 )
 from langchain_ctxbudget.installing import install_command
-from langchain_ctxbudget.knowledge import SourceMessage, StandingRule
+from langchain_ctxbudget.knowledge import SourceMessage, StandingRule, UserKnowledge
 from langchain_ctxbudget.messages import fingerprint, split_instructions
-from langchain_ctxbudget.pipeline import ContextPipeline, name_conversation
+from langchain_ctxbudget.pipeline import ContextPipeline, SweepResult, name_conversation
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.readers import (
     ReadConversation,
@@ -100,9 +100,9 @@ def _dialogues(conversations: Sequence[ReadConversation]) -> tuple[ReadConversat
     Raises:
         InputError: There are none.
     """
-    dialogues = tuple(one for one in conversations if one.is_dialogue)
+    dialogues = tuple(conversation for conversation in conversations if conversation.is_dialogue)
     if not dialogues:
-        names = ", ".join(one.label for one in conversations[:MOST_SKIPPED])
+        names = ", ".join(conversation.label for conversation in conversations[:MOST_SKIPPED])
         raise errors.InputError(f"There is no conversation to replay, only {names}")
     return dialogues
 
@@ -121,7 +121,8 @@ def _tell_reading(conversations: Sequence[ReadConversation], skipped: Sequence[S
     lines = [f"Skipped: {item}" for item in skipped[:MOST_SKIPPED]]
     if len(skipped) > MOST_SKIPPED:
         lines.append(f"Skipped: {len(skipped) - MOST_SKIPPED:,} more")
-    lines += [f"{one.label}: {note}" for one in conversations for note in one.notes]
+    for conversation in conversations:
+        lines += [f"{conversation.label}: {note}" for note in conversation.notes]
     for line in lines:
         tell(line, style="yellow", stderr=True)
 
@@ -213,8 +214,9 @@ def _named_apart(conversations: Sequence[ReadConversation]) -> dict[str, list[Ba
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Checks a strategy on conversations, prints what came of it, and returns the exit code."""
-    beside = _strategies(arguments.beside) if arguments.beside else []
-    strategies = [*_strategies(arguments.strategy), *beside]
+    strategies = _strategies(arguments.strategy)
+    if arguments.beside:
+        strategies += _strategies(arguments.beside)
     replayed = _replayed(arguments, strategies)
     if arguments.junit:
         _require_folder_of(arguments.junit)
@@ -239,7 +241,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         sys.stdout.write(printable(f"{result}\n"))
     if arguments.junit:
         _write_report(arguments.junit, result.to_junit())
-    return 0 if result.passes else 1
+    return int(not result.passes)
 
 
 def _read_several(path: Path, title: str | None) -> dict[str, list[BaseMessage]]:
@@ -341,9 +343,6 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 
     Returns the exit code: 1 if something could not be swept.
     """
-    policy: dict[str, Any] = dict.fromkeys(arguments.kind, arguments.older_than)
-    for kind in arguments.keep:
-        policy[f"keep_{kind}"] = True
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     # The application learns from what is left, in its own way, when it goes on.
@@ -352,26 +351,38 @@ def run_sweep(arguments: argparse.Namespace) -> int:
         _opened_store(arguments.store) as store,
         ContextPipeline(settings, store=store) as pipeline,
     ):
-        if arguments.user is None:
-            result = pipeline.sweep(policy, dry_run=arguments.dry_run)
-        else:
-            result = pipeline.sweep_user(policy, user_id=arguments.user, dry_run=arguments.dry_run)
+        result = _swept(pipeline, arguments)
         is_folder = "://" not in arguments.store
         has_erased = result.erased > 0 and not arguments.dry_run
         if isinstance(store, ChromaStore) and is_folder and has_erased:
             store.vacuum()
     if arguments.json:
         print_json({**asdict(result), "dry_run": arguments.dry_run})
-        return int(bool(result.failures))
-    title = "would be erased" if arguments.dry_run else "erased"
+    else:
+        _print_swept(result, is_dry_run=arguments.dry_run)
+    return int(bool(result.failures))
+
+
+def _swept(pipeline: ContextPipeline, arguments: argparse.Namespace) -> SweepResult:
+    """Erases what the options name, of one user or of all, and returns what came of it."""
+    policy: dict[str, Any] = dict.fromkeys(arguments.kind, arguments.older_than)
+    for kind in arguments.keep:
+        policy[f"keep_{kind}"] = True
+    if arguments.user is None:
+        return pipeline.sweep(policy, dry_run=arguments.dry_run)
+    return pipeline.sweep_user(policy, user_id=arguments.user, dry_run=arguments.dry_run)
+
+
+def _print_swept(result: SweepResult, *, is_dry_run: bool) -> None:
+    """Prints how much a sweep has erased, or would erase, and what could not be swept."""
+    title = "would be erased" if is_dry_run else "erased"
     counts = asdict(result)
-    failures = counts.pop("failures")
+    del counts["failures"]
     users = counts.pop("users")
     print_table(title, ("what", "number"), [(name, f"{count:,}") for name, count in counts.items()])
     tell(f"{plural(users, 'user')} looked at.")
-    for failure in failures:
+    for failure in result.failures:
         tell(failure, style="red", stderr=True)
-    return int(bool(failures))
 
 
 def run_import(arguments: argparse.Namespace) -> None:
@@ -399,12 +410,8 @@ def run_import(arguments: argparse.Namespace) -> None:
     title = f"{arguments.file.name} → {arguments.store}"
     print_table(title, ("conversation", "title", "messages"), rows)
     _tell_reading(conversations, result.skipped)
-    branches = sum(len(conversation.branches) for conversation in conversations)
-    if branches and not arguments.branches:
-        tell(
-            f"Other branches (edited questions, new answers) that were not imported: {branches:,}. "
-            f"--branches imports each as a conversation of its own."
-        )
+    if not arguments.branches:
+        _tell_branches(conversations)
     if problems:
         failed = plural(len(problems), "conversation")
         tell(f"{failed} could not be learned from: {problems[0]}", style="red")
@@ -413,7 +420,22 @@ def run_import(arguments: argparse.Namespace) -> None:
             "Nothing was learned from them: "
             "that is done when a pipeline adds the next message to them."
         )
-    where = f"--store {shlex.quote(str(arguments.store))} --user {shlex.quote(user)}"
+    _tell_next_commands(arguments.store, user, known_counts)
+
+
+def _tell_branches(conversations: Sequence[ReadConversation]) -> None:
+    """Tells how many branches were left out, if any were."""
+    branches = sum(len(conversation.branches) for conversation in conversations)
+    if branches:
+        tell(
+            f"Other branches (edited questions, new answers) that were not imported: {branches:,}. "
+            f"--branches imports each as a conversation of its own."
+        )
+
+
+def _tell_next_commands(store: Path, user: str, known_counts: Mapping[str, int]) -> None:
+    """Tells what is known about a user now, and the commands that show it."""
+    where = f"--store {shlex.quote(str(store))} --user {shlex.quote(user)}"
     if any(known_counts.values()):
         counts = [plural(count, options.KINDS[kind][:-1]) for kind, count in known_counts.items()]
         numbers = ", ".join(counts)
@@ -500,26 +522,39 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         user = arguments.user
         if arguments.text:
             tell(knowledge.describe(user_id=user).rstrip())
-        elif arguments.why:
+            return
+        if arguments.why:
             _show_sources(knowledge.why(arguments.why, user_id=user), arguments)
-        elif arguments.delete == "all":
-            knowledge.clear(user_id=user)
-            tell(f"All that was known of {user!r} is forgotten. The conversations stay.")
-        elif arguments.delete:
-            knowledge.delete(arguments.delete, user_id=user)
-            tell(f"{arguments.delete} is forgotten. The messages that it comes from stay.")
-        elif arguments.pin:
-            item = knowledge.pin(arguments.pin, user_id=user, pinned=True)
-            tell(f"{item.id} is pinned.")
-        elif arguments.unpin:
-            item = knowledge.pin(arguments.unpin, user_id=user, pinned=False)
-            tell(f"{item.id} is no longer pinned.")
-        elif arguments.correct:
-            item_id, text = arguments.correct
-            knowledge.edit(item_id, user_id=user, text=text)
-            tell(f"{item_id} is corrected.")
+            return
+        change = _changed(knowledge, arguments)
+        if change is not None:
+            tell(change)
+        elif arguments.json:
+            _list_as_json(pipeline, arguments)
         else:
             _list(pipeline, arguments)
+
+
+def _changed(knowledge: UserKnowledge, arguments: argparse.Namespace) -> str | None:
+    """Changes what an option says, and returns what is told of it; None where none says so."""
+    user = arguments.user
+    if arguments.delete == "all":
+        knowledge.clear(user_id=user)
+        return f"All that was known of {user!r} is forgotten. The conversations stay."
+    if arguments.delete:
+        knowledge.delete(arguments.delete, user_id=user)
+        return f"{arguments.delete} is forgotten. The messages that it comes from stay."
+    if arguments.pin:
+        item = knowledge.pin(arguments.pin, user_id=user, pinned=True)
+        return f"{item.id} is pinned."
+    if arguments.unpin:
+        item = knowledge.pin(arguments.unpin, user_id=user, pinned=False)
+        return f"{item.id} is no longer pinned."
+    if arguments.correct:
+        item_id, text = arguments.correct
+        knowledge.edit(item_id, user_id=user, text=text)
+        return f"{item_id} is corrected."
+    return None
 
 
 def inspect_rules(arguments: argparse.Namespace) -> None:
@@ -574,25 +609,34 @@ def _known(
         yield kind, getattr(pipeline.knowledge, f"list_{kind}")(user_id=user)
 
 
-def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
-    """Lists what is known about a user."""
+def _listed_kinds(arguments: argparse.Namespace) -> list[str]:
+    """Returns the kinds of what is known that are listed: the one that is named, else all."""
+    if arguments.kind:
+        return [arguments.kind]
+    return [*options.KINDS]
+
+
+def _list_as_json(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
+    """Prints the records of what is known about a user."""
     user = arguments.user
-    kinds = [arguments.kind] if arguments.kind else [*options.KINDS]
-    if arguments.json:
-        known = dict(_known(pipeline, user, kinds))
-        if "rules" in known:
-            known["rules"] = [asdict(rule) for rule in known["rules"]]
-        print_json({"user_id": user, **known, "suspended": _suspended(pipeline, user)})
-        return
+    known = dict(_known(pipeline, user, _listed_kinds(arguments)))
+    if "rules" in known:
+        known["rules"] = [asdict(rule) for rule in known["rules"]]
+    print_json({"user_id": user, **known, "suspended": _suspended(pipeline, user)})
+
+
+def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
+    """Lists what is known about a user, and tells what nothing was learned from."""
+    user = arguments.user
     items = pipeline.knowledge.list_known(user_id=user)
     is_empty = True
-    for kind in kinds:
+    for kind in _listed_kinds(arguments):
         prefix = options.KINDS[kind]
-        rows = [
-            (item.id, cell(item.text, "pinned" if item.pinned else ""), _day(item.last_said))
-            for item in items
-            if item.id.startswith(prefix)
-        ]
+        rows: list[Row] = []
+        for item in items:
+            if item.id.startswith(prefix):
+                note = "pinned" if item.pinned else ""
+                rows.append((item.id, cell(item.text, note), _day(item.last_said)))
         if rows:
             is_empty = False
             print_table(plural(len(rows), prefix[:-1]), ("id", "known", "said last"), rows)
@@ -600,6 +644,11 @@ def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
         conversations = len(pipeline.list_conversations(user_id=user))
         subject = arguments.kind or "rules, facts, topics or entities"
         tell(f"No {subject} of {user!r} in this store; conversations of theirs: {conversations:,}.")
+    _tell_suspended(pipeline, user)
+
+
+def _tell_suspended(pipeline: ContextPipeline, user: str) -> None:
+    """Tells how many messages nothing was learned from, if there are any."""
     suspended = _suspended(pipeline, user)
     if suspended:
         messages = plural(sum(suspended.values()), "message")
@@ -634,7 +683,9 @@ def _show_sources(sources: Sequence[SourceMessage], arguments: argparse.Namespac
             data.append({**asdict(source), "message": message})
         print_json({"item_id": item_id, "sources": data})
         return
-    origin = f"known from {plural(len(sources), 'message')}" if sources else "said by hand"
+    origin = "said by hand"
+    if sources:
+        origin = f"known from {plural(len(sources), 'message')}"
     rows = [_source_row(source) for source in sources]
     print_table(f"{item_id}: {origin}", ("conversation", "message", "said"), rows)
 
@@ -643,7 +694,8 @@ def _source_row(source: SourceMessage) -> Row:
     message = source.message
     if message is None:
         return (source.conversation_id, cell("(no longer there)"), "")
-    text = cell(message.text[:QUOTED_CHARACTERS], "edited since" if source.changed else "")
+    note = "edited since" if source.changed else ""
+    text = cell(message.text[:QUOTED_CHARACTERS], note)
     return (source.conversation_id, text, _day(message.additional_kwargs.get("created_at")))
 
 

@@ -346,7 +346,9 @@ def tokens(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
     number = int(match[1].replace(",", ""))
-    return number * 1_000 if match[2] else number
+    if match[2]:
+        return number * 1_000
+    return number
 
 
 def file_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -70,6 +70,12 @@ def cell(text: str, note: str = "") -> Text:
     return Text(printable(text)).append(line, style="dim")
 
 
+def _as_cell(value: str | Text) -> Text:
+    if isinstance(value, Text):
+        return value
+    return cell(value)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Prints an aligned table without frames; the last column is narrow and stands at the right.
 
@@ -90,7 +96,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None
         table.add_column(heading, overflow="fold")
     table.add_column(columns[-1], justify="right", no_wrap=True)
     for row in lines:
-        table.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
+        table.add_row(*map(_as_cell, row))
     Console(highlight=False).print(table)
 
 
@@ -106,8 +112,9 @@ def print_prompt(context: AssembledContext) -> None:
             parts.append(message.name)
         console.print(Text(" ".join(parts), style="bold cyan"))
         text = printable(plain_text(message))
-        is_newest = number == len(context.messages)
-        console.print(Text(text if is_newest else _shortened(text)), soft_wrap=True)
+        if number < len(context.messages):
+            text = _shortened(text)
+        console.print(Text(text), soft_wrap=True)
 
 
 def _shortened(text: str) -> str:
