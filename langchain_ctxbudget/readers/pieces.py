@@ -22,7 +22,7 @@ def time_kwargs(time: str | None) -> JsonObject:
 
 
 def marked_with_source(message: BaseMessage, source: str) -> BaseMessage:
-    """Returns a message that says, as LangChain's do, which program wrote it for the user."""
+    """Returns a message with its `lc_source`, the program that wrote it in the user's name."""
     kwargs = message.additional_kwargs | {"lc_source": source}
     return message.model_copy(update={"additional_kwargs": kwargs})
 

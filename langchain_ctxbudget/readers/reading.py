@@ -188,7 +188,7 @@ def _items_of(source: Source, *, is_alone: bool) -> Iterator[_Read | Skipped]:
     for skipped in contents.skipped:
         yield Skipped(f"{place_prefix}{skipped.name}", skipped.reason)
     if contents.reader is None:
-        if not _misses_nothing(source, contents, is_alone=is_alone):
+        if _is_missed(source, contents, is_alone=is_alone):
             yield Skipped(source.name, _why_unknown(contents.records))
         return
     file_name = _told_file_name(source, is_alone=is_alone)
@@ -221,14 +221,15 @@ def _contents_of(source: Source) -> _FileContents:
     )
 
 
-def _misses_nothing(source: Source, contents: _FileContents, *, is_alone: bool) -> bool:
-    """Tells if nobody need be told that nothing was recognised in a file.
+def _is_missed(source: Source, contents: _FileContents, *, is_alone: bool) -> bool:
+    """Tells if a user should hear that nothing was recognised in a file.
 
-    It stands beside the conversations of an export, or all that it has was skipped and told.
+    Of what exports have beside conversations nobody need hear, nor where every line was skipped, as
+    that is told line by line.
     """
     if not is_alone and PurePath(source.name).name in FILES_BESIDE:
-        return True
-    return not contents.records and bool(contents.skipped)
+        return False
+    return bool(contents.records) or not contents.skipped
 
 
 def _told_file_name(source: Source, *, is_alone: bool) -> str:
