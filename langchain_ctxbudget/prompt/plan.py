@@ -404,9 +404,12 @@ class GaveWay:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A prompt on its way; every step returns one with its own part filled in."""
+    """A prompt on its way; every step returns one with its own part filled in.
+
+    It never changes, so what follows from it is worked out once.
+    """
 
     conversation: Conversation
     request: PromptRequest
@@ -480,18 +483,18 @@ class Plan:
         quoted = [self.conversation.position(part.id) for part in parts if part.is_quoted_whole]
         return tuple(sorted(position for position in quoted if position is not None))
 
-    @property
+    @cached_property
     def layers(self) -> list[PromptLayer]:
         """All layers, in the order of a report."""
         return all_layers(self.request.settings.layers)
 
-    @property
+    @cached_property
     def continuation(self) -> Continuation:
         """How it continues the last prompt."""
         growth = self.growth
         return Continuation(grows=self.grows, mode=growth.mode, is_cold=growth.is_cold)
 
-    @property
+    @cached_property
     def turn_view(self) -> TurnView:
         """What layers may look at of the turn."""
         turn = self.turn
@@ -507,7 +510,7 @@ class Plan:
             stage=turn.stage,
         )
 
-    @property
+    @cached_property
     def view(self) -> View:
         """What layers may look at."""
         request = self.request
@@ -557,7 +560,7 @@ class Plan:
         view = self.view
         return {layer.name: layer.compiled(view, self.chosen_by(layer)) for layer in self.layers}
 
-    @property
+    @cached_property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
         return self._cut_key_at(self.turn.stage)
@@ -587,7 +590,7 @@ class Plan:
         """
         return [self.conversation.cuts.get(self._cut_key_at(stage)) for stage in (0, 1)]
 
-    @property
+    @cached_property
     def grows(self) -> bool:
         """Tells whether prompts like this only grow between two rebuilds.
 
@@ -599,7 +602,7 @@ class Plan:
             return False
         return self.request.allowance.tier.history_messages is None
 
-    @property
+    @cached_property
     def fixed_extras(self) -> list[tuple[str, int]]:
         """The extras that stand in front of the messages, in a fixed order, uncorrected.
 
@@ -623,7 +626,7 @@ class Plan:
         """The name of the tool by which the model may look messages up; empty without one."""
         return self.tools.name_of(OwnTool.RECALL)
 
-    @property
+    @cached_property
     def sent_with(self) -> SentWith:
         """What a cache tells prompts apart by, besides their messages."""
         return SentWith(
@@ -689,7 +692,7 @@ class Plan:
             return self.fixed
         return self.items_at(Place.BACKGROUND, Place.QUOTES)
 
-    @property
+    @cached_property
     def content(self) -> Content:
         """Everything that was chosen so far, in the form from which the messages are built."""
         view = self.history
@@ -718,7 +721,7 @@ class Plan:
         known = self.history.costs.of(message)
         return self.counter.count_message(message) if known is None else known
 
-    @property
+    @cached_property
     def query(self) -> str:
         """The words of the human message that the turn is about.
 
