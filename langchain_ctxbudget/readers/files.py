@@ -43,7 +43,7 @@ def sources_at(path: Path) -> Iterator[Source | Skipped]:
         name = file.relative_to(path).as_posix()
         with file.open("rb") as opened:
             beginning = opened.read(LOOKED_AT_BYTES)
-        if _may_hold_records(beginning):
+        if beginning.startswith(ZIP_MAGIC) or _may_hold_records(beginning):
             yield from sources_of(name, file.read_bytes())
 
 
@@ -65,15 +65,15 @@ def _sources_in(archive: zipfile.ZipFile) -> Iterator[Source | Skipped]:
         try:
             with archive.open(name) as member:
                 beginning = member.read(LOOKED_AT_BYTES)
-                if _may_hold_records(beginning):
+                if beginning.startswith(ZIP_MAGIC):
+                    yield Skipped(name, "is an archive in an archive: unpack it first")
+                elif _may_hold_records(beginning):
                     yield Source(name, beginning + member.read())
         except (*ZIP_ERRORS, *READING_ERRORS) as error:
             yield Skipped(name, reason_of(error))
 
 
 def _may_hold_records(beginning: bytes) -> bool:
-    if beginning.startswith(ZIP_MAGIC):
-        return True
     text = beginning.decode(json.detect_encoding(beginning), "ignore")
     return text.lstrip().startswith(JSON_BEGINNINGS)
 

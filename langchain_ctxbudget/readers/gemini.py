@@ -230,7 +230,7 @@ class _Collector:
 def _blocks_of(part: JsonObject) -> list[JsonObject]:
     """Returns a part as a block of LangChain; none for one that says nothing."""
     text = part.get("text")
-    if isinstance(text, str):
+    if isinstance(text, str) and (text or not _has_more_than_text(part)):
         return _blocks_of_text(text, is_thought=bool(part.get("thought")))
     for key in INLINE:
         data = _either(part, key)
@@ -243,6 +243,11 @@ def _blocks_of(part: JsonObject) -> list[JsonObject]:
     if set(part) - BESIDE_PARTS:
         return [{"type": "non_standard", "value": part}]
     return []
+
+
+def _has_more_than_text(part: JsonObject) -> bool:
+    """Tells if a part, whose text is empty then, says something besides."""
+    return bool(set(part) - BESIDE_PARTS - {"text"})
 
 
 def _blocks_of_text(text: str, *, is_thought: bool) -> list[JsonObject]:

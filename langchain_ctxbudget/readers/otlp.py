@@ -257,26 +257,32 @@ def _messages(values: Any) -> list[BaseMessage]:  # noqa: ANN401 - JSON
 
 
 def _in_parts(fields: JsonObject) -> Iterator[BaseMessage]:
-    """Yields a message; results of calls in it are messages of their own."""
+    """Yields the messages of one in parts, in their order; a result of a call is one of its own."""
     role = ROLES.get(str(fields.get("role")), fields.get("role"))
-    content: list[Any] = []
-    calls: list[JsonObject] = []
+    name = text_at(fields, "name")
+    parts: list[JsonObject] = []
     for part in objects_in(fields["parts"]):
-        match part.get("type"):
-            case "tool_call":
-                calls.append(part)
-            case "tool_call_response":
-                yield _result(part)
-            case _:
-                content.append(_block_of(part))
-    if not content and not calls:
-        return
-    if role == "assistant":
+        if part.get("type") == "tool_call_response":
+            yield from _without_results(parts, role, name)
+            parts = []
+            yield _result(part)
+        else:
+            parts.append(part)
+    yield from _without_results(parts, role, name)
+
+
+def _without_results(
+    parts: Sequence[JsonObject], role: str | None, name: str | None
+) -> Iterator[BaseMessage]:
+    """Yields a message of parts that are no results; only an assistant makes calls."""
+    calls = [part for part in parts if part.get("type") == "tool_call"]
+    content = [_block_of(part) for part in parts if part.get("type") != "tool_call"]
+    if calls or (content and role == "assistant"):
         yield _answer(content, calls)
-    elif role == "system":
+    elif content and role == "system":
         yield SystemMessage(plain_content(content))
     elif content:
-        yield HumanMessage(plain_content(content), name=text_at(fields, "name"))
+        yield HumanMessage(plain_content(content), name=name)
 
 
 def _answer(content: list[Any], calls: Sequence[JsonObject]) -> AIMessage:

@@ -28,7 +28,9 @@ def marked_with_source(message: BaseMessage, source: str) -> BaseMessage:
 
 
 def text_of_result(result: Any) -> str:  # noqa: ANN401 - JSON
-    """Returns what a tool has returned as a text; what is none, as JSON."""
+    """Returns what a tool has returned as a text; what is none, as JSON; nothing as no text."""
+    if result is None:
+        return ""
     if isinstance(result, str):
         return result
     return json.dumps(result, ensure_ascii=False)

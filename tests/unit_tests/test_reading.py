@@ -187,6 +187,18 @@ def test_of_no_conversations_none_is_picked() -> None:
 # What is refused
 
 
+def test_an_archive_in_an_archive_is_named(tmp_path: Path) -> None:
+    inner = in_archive(tmp_path, SHARDS).read_bytes()
+    outer = tmp_path / "outer.zip"
+    with zipfile.ZipFile(outer, "w") as archive:
+        archive.writestr("inner.zip", inner)
+        archive.writestr("shard.json", json.dumps(next(iter(SHARDS.values()))))
+
+    skipped = {one.name: one.reason for one in read_conversations(outer).skipped}
+
+    assert skipped["inner.zip"] == "is an archive in an archive: unpack it first"
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

@@ -239,6 +239,30 @@ def test_parts_of_a_span_become_blocks() -> None:
     assert conversation.tools == ({"type": "function", "name": "find"},)
 
 
+def test_results_in_a_span_stand_where_they_stood_among_its_parts() -> None:
+    sent = parts(
+        "user",
+        {"type": "text", "content": "Here it is:"},
+        {"type": "tool_call_response", "id": "c1"},
+        {"type": "text", "content": "Was it found?"},
+    )
+
+    [conversation] = read(span({"gen_ai.input.messages": json.dumps([sent])}))
+
+    first, result, last = conversation.messages
+    assert (first.text, result.content, last.text) == ("Here it is:", "", "Was it found?")
+
+
+def test_a_call_in_a_span_is_the_models_whatever_its_role() -> None:
+    call = {"type": "tool_call", "id": "c1", "name": "find", "arguments": "{}"}
+
+    [conversation] = read(span({"gen_ai.input.messages": json.dumps([parts("model", call)])}))
+
+    [reply] = conversation.messages
+    assert isinstance(reply, AIMessage)
+    assert reply.tool_calls[0]["name"] == "find"
+
+
 def test_the_span_of_an_agent_says_nothing_again() -> None:
     asked = json.dumps([parts("user", {"type": "text", "content": "Rye?"})])
     replied = json.dumps([parts("assistant", {"type": "text", "content": "Yes."})])
@@ -425,6 +449,15 @@ def test_a_file_of_gemini_is_a_block() -> None:
     assert conversation.messages[0].content == [
         {"type": "text", "text": "Rye?"},
         {"type": "image", "mime_type": "image/png", "base64": "AA=="},
+    ]
+
+
+def test_a_file_of_gemini_beside_an_empty_text_is_a_block() -> None:
+    inline = {"text": "", "inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    [conversation] = read({"contents": [parts("user", inline)]})
+
+    assert conversation.messages[0].content == [
+        {"type": "image", "mime_type": "image/png", "base64": "AA=="}
     ]
 
 
