@@ -1,4 +1,4 @@
-"""The profile of a provider that is not known: what every provider accepts."""
+"""The profile of a provider that is not known: what nearly every provider accepts."""
 
 from langchain_ctxbudget.providers.media_rules import MEGABYTE, MediaLimits, MediaRules
 from langchain_ctxbudget.providers.profile import ANY_ITEM_CALLS, CallIds, Profile

@@ -160,7 +160,7 @@ EVERY_FORM: Final = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One provider, as data. The defaults are what every provider accepts."""
+    """One provider, as data. The defaults are what nearly every provider accepts."""
 
     name: str
     """What the application calls it where it says whose model it is."""

@@ -30,11 +30,15 @@ class Address(NamedTuple):
 class DerivedPlace(Protocol):
     """A place where derived data is kept.
 
-    Everything in it can be made again: a piece that is lost or damaged costs time, never words.
+    Everything in it can be made again: a piece that is lost or damaged costs time, never words. Who
+    erases must open the store with the same place: nothing stored says that there is one.
     """
 
     def get(self, addresses: Sequence[Address]) -> Flow[list[Value | None]]:
-        """Returns the pieces at some addresses; None where there is none."""
+        """Returns the pieces at some addresses; None where there is none.
+
+        A damaged piece is there: it is given as it is, or as an empty one, so that it is deleted.
+        """
 
     def put(self, pieces: Mapping[Address, Value]) -> Flow[None]:
         """Keeps pieces, in place of those that are there."""
