@@ -1,9 +1,9 @@
 """The kinds of tools, each with all that the work state and stale results need to know of it.
 
 Nobody knows the tools beforehand: a call is of the first kind in `KINDS` that fits its arguments,
-where the application does not say it. Whoever adds a kind adds its object to `KINDS`, its section
-to `SECTIONS`, and its name to `ToolKind` in the settings; what tells its calls by their arguments
-stands in `tool_calls.py`, with its patterns in `history_patterns.toml`.
+where the application does not say it. Whoever adds a kind adds its object to `KINDS` and its name
+to `ToolKind` in the settings; what tells its calls by their arguments stands in `tool_calls.py`,
+with its patterns in `history_patterns.toml`.
 """
 
 import json
@@ -292,8 +292,8 @@ COMMANDS = Section(
     is_in_order_of_time=True,
 )
 FILES_READ = Section("# Files read\n", 84.0)
-SECTIONS = (TASKS, CHANGED, COMMANDS, FILES_READ)
-"""The sections of all kinds, in the order in which they stand."""
+FIRST_SECTIONS = (TASKS, CHANGED, COMMANDS, FILES_READ)
+"""The sections that stand first, in this order; any other stands behind them, as in `KINDS`."""
 
 TODO = ToolKindRules(
     kind="todo",

@@ -94,7 +94,8 @@ POLICY = WorkStatePolicy()
 
 def sections() -> tuple[Section, ...]:
     """Returns the sections of a work state in the order in which they stand."""
-    return (ERROR, *tool_kinds.SECTIONS, NAMES, CODE)
+    of_kinds = [rules.section for rules in tool_kinds.KINDS if rules.section is not None]
+    return (ERROR, *dict.fromkeys([*tool_kinds.FIRST_SECTIONS, *of_kinds]), NAMES, CODE)
 
 
 def headings() -> frozenset[str]:
