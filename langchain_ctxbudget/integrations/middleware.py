@@ -548,14 +548,17 @@ def _positions_in_state(
     stored: Sequence[BaseMessage], requested: Sequence[BaseMessage]
 ) -> list[int | None]:
     """Returns the position in the state of each message of a request; None for an added one."""
-    if len(requested) == len(stored):
-        # Messages were changed, at most.
-        return list(range(len(stored)))
+    keys = [message.id or fingerprint(message) for message in stored]
+    wanted = [message.id or fingerprint(message) for message in requested]
+    if len(wanted) == len(keys):
+        others = {key for key, own in zip(wanted, keys, strict=True) if key != own}
+        if others.isdisjoint(keys):  # none has moved: messages were changed, at most
+            return list(range(len(keys)))
     positions: defaultdict[str, deque[int]] = defaultdict(deque)
-    for position, message in enumerate(stored):
-        positions[message.id or fingerprint(message)].append(position)
+    for position, key in enumerate(keys):
+        positions[key].append(position)
     found: list[int | None] = []
-    for message in requested:
-        queue = positions[message.id or fingerprint(message)]
+    for key in wanted:
+        queue = positions[key]
         found.append(queue.popleft() if queue else None)
     return found

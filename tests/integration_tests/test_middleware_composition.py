@@ -263,6 +263,11 @@ REQUEST_CHANGES = {
         seen=[*FIRST_TURN, SECOND_QUESTION],
         is_followed=False,
     ),
+    "a file, without the oldest message": Case(
+        change=lambda messages: [*messages[1:], FILE] if messages[1:] else messages,
+        seen=[*FIRST_TURN, SECOND_QUESTION, FILE_TEXT],
+        is_followed=False,
+    ),
     "another history": Case(
         change=with_other_history,
         seen=[*FIRST_TURN, SECOND_QUESTION],
