@@ -4,7 +4,7 @@ The Responses API refuses an id of an item that comes twice, and reasoning that 
 by the item that it led to. So a message is sent with the ids of all its items, or without them and
 without its reasoning. Reasoning that nothing follows in its message is left out: the answer was cut
 off. A call that the provider has run itself (a search, for example) is known by its id alone: a
-second time, it is left out.
+second time, it is left out. The first time it keeps its id, and the reasoning in front of it.
 """
 
 import re
@@ -70,6 +70,8 @@ def _item_id(fields: Mapping[str, Any]) -> object:
 def without_ids_of_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
     """Returns a message without ids of items, reasoning, and the provider's own calls sent before.
 
+    Reasoning that led to a call of the provider's own stays with that call.
+
     Args:
         message: Any message; it is not changed.
         sent: Ids of items that were sent before.
@@ -77,10 +79,16 @@ def without_ids_of_items(message: BaseMessage, sent: Collection[str] = ()) -> Ba
     if not item_ids(message):
         return message
     content: list[Block] = []
-    for block in blocks_of(message):
-        rest = _without_item(block, sent)
+    is_needed = False
+    for block in reversed(blocks_of(message)):
+        item = item_of(block)
+        is_reasoning = fields_of(block).get("type") == "reasoning"
+        stays = item is not None and item.id not in sent
+        is_needed = stays and (item.is_run_by_provider or (is_needed and is_reasoning))
+        rest = block if is_needed else _without_item(block, sent)
         if rest is not None:
             content.append(rest)
+    content.reverse()
     if content:
         return message.model_copy(update={"content": content})
     has_calls = isinstance(message, AIMessage) and bool(message.tool_calls)

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.content import Part, has_media
 from langchain_ctxbudget.messages import placeholder_of, plain_text, readable_text_of, without_media
@@ -220,3 +220,16 @@ def test_a_message_without_its_media_keeps_its_texts() -> None:
     assert without_media(message).content == [{"type": "text", "text": "Look:"}, line, "and tell."]
     assert has_media(message)
     assert not has_media(without_media(message))
+
+
+def test_reasoning_stays_with_a_call_that_the_provider_has_run() -> None:
+    """Refused with "Item 'ci_1' was provided without its required 'reasoning' item: 'rs_1'"."""
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    call = {"type": "code_interpreter_call", "id": "ci_1", "code": "6 * 7", "outputs": []}
+    other_thought = {"type": "reasoning", "id": "rs_2", "summary": []}
+    picture = {"type": "image_generation_call", "id": "ig_1", "result": "iVBORw0KGgo" + "A" * 400}
+
+    shown = without_media(AIMessage([thought, call, other_thought, picture]))
+
+    assert shown.content[:2] == [thought, call]
+    assert [block["type"] for block in shown.content[2:]] == ["text"]  # type: ignore[index]
