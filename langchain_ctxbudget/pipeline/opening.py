@@ -214,7 +214,8 @@ class SessionOpener:
         if settings.tool_tokens is not None:
             tools = with_search(tools, workspace.embeddings, self.target.counter)
             failures += problems_of_limit(tools, settings, self.target.counter)
-        system_texts = [text for text in (self.system_prompt, *request.instructions) if text]
+        given_texts = (self.system_prompt, *request.instructions)
+        system_texts = [text for text in given_texts if text.strip()]
         prompt_request = PromptRequest(
             turn=turn,
             system_prompt="\n\n".join(system_texts),

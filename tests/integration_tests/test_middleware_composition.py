@@ -332,6 +332,15 @@ def text_block(text: str, **marks: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **marks}
 
 
+def test_a_blank_system_prompt_is_not_sent() -> None:
+    model = agents.scripted()
+    agent = agents.agent_of(model, agents.budget(), system_prompt=" ")
+
+    agents.ask(agent, ("human", "Hi"))
+
+    assert types_and_texts(model.seen[0]) == [("human", "Hi")]
+
+
 def test_a_cache_mark_of_the_system_prompt_stays_at_its_end() -> None:
     mark = {"type": "ephemeral"}
     sent = send_system_prompt(text_block("You help.", cache_control=mark), text_block("Be brief."))
