@@ -26,7 +26,7 @@ from langchain_ctxbudget.knowledge.standing_rules import (
     RULE_POLICY,
     StandingRule,
     StandingRules,
-    changed_by_hand,
+    changed_beside,
     events_of,
     own_events,
     record_in_fork,

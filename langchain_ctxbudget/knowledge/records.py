@@ -164,6 +164,11 @@ class RuleRecord(Record):
         return self.made_by == BY_USER or (self.lifted_at is not None and not self.lifted_in)
 
     @property
+    def is_lifted_elsewhere(self) -> bool:
+        """True if another conversation than its own takes it back."""
+        return self.lifted_at is not None and self.lifted_in not in ("", self.conversation_id)
+
+    @property
     def source(self) -> Source:
         """The message that it comes from."""
         return Source(

@@ -839,12 +839,17 @@ def rules_everywhere(records: Iterable[RuleRecord]) -> list[StandingRule]:
     return sorted(rules, key=lambda rule: (rule.day, rule.id))
 
 
-def changed_by_hand(records: Iterable[RuleRecord], conversation_id: str) -> tuple[RuleRecord, ...]:
-    """Returns the records of a conversation's rules that were added or lifted by hand."""
+def changed_beside(records: Iterable[RuleRecord], conversation_id: str) -> tuple[RuleRecord, ...]:
+    """Returns the records of a conversation's rules of whose change none of its messages tells.
+
+    They were added or lifted by hand, or another conversation takes them back. The latter count as
+    lifted by hand: they are for a fork or a new owner, for whom no message takes them back.
+    """
     return tuple(
-        record
+        record.model_copy(update={"lifted_in": ""})
         for record in records
-        if record.conversation_id == conversation_id and record.is_changed_by_hand
+        if record.conversation_id == conversation_id
+        and (record.is_changed_by_hand or record.is_lifted_elsewhere)
     )
 
 

@@ -12,7 +12,7 @@ from langchain_ctxbudget.knowledge import (
     RuleRecord,
     StandingRule,
     StandingRules,
-    changed_by_hand,
+    changed_beside,
     events_of,
     known,
     own_events,
@@ -170,9 +170,10 @@ def rules_in(
 
 
 def carry_into_fork(workspace: Workspace, scope: stores.Scope, fork_id: str) -> Flow[None]:
-    """Gives a fork those rules of its conversation that were added or lifted by hand."""
+    """Gives a fork what has changed of its conversation's rules and stands in no message of it."""
+    yield from workspace.workers.learning.catch_up_with_rules(scope.user_id)
     knowledge = yield from known.read(workspace.store, scope.user_id)
-    changed = changed_by_hand(knowledge.rules, scope.conversation_id)
+    changed = changed_beside(knowledge.rules, scope.conversation_id)
     if not changed:
         return
     changed_in_fork = [record_in_fork(record, fork_id) for record in changed]
@@ -182,11 +183,11 @@ def carry_into_fork(workspace: Workspace, scope: stores.Scope, fork_id: str) -> 
 def hand_over_rules(
     workspace: Workspace, conversation_ids: Iterable[str], from_user: str, to_user: str
 ) -> Flow[None]:
-    """Gives the new owner of conversations those rules that were added or lifted by hand."""
+    """Gives new owners of conversations what has changed of their rules beside their messages."""
     knowledge = yield from known.read(workspace.store, from_user)
     changed: list[RuleRecord] = []
     for conversation_id in conversation_ids:
-        changed += changed_by_hand(knowledge.rules, conversation_id)
+        changed += changed_beside(knowledge.rules, conversation_id)
     if changed:
         yield from _adding(workspace, to_user, changed)
 

@@ -965,6 +965,32 @@ def test_a_fork_lifts_for_itself(stated: Talk) -> None:
     assert texts_of(stated.chat) == [NO_PUSH]
 
 
+def test_a_rule_that_another_conversation_takes_back_is_taken_back_in_a_fork(
+    everywhere: Talk,
+) -> None:
+    other(everywhere).say("You may use emojis again.")
+    assert everywhere.chat.rules() == []
+    fork = everywhere.chat.fork("c3")
+    learn(fork)
+
+    assert fork.rules() == []
+    assert texts_of(other(everywhere, "c4").chat) == []
+
+
+def test_a_rule_that_another_conversation_takes_back_stays_so_for_a_new_owner(
+    everywhere: Talk,
+) -> None:
+    pipeline = everywhere.chat.pipeline
+    other(everywhere).say("You may use emojis again.")
+    assert everywhere.chat.rules() == []
+    pipeline.hand_over("c1", from_user="ada", to_user="bo")
+    chat = pipeline.conversation("c1", user_id="bo")
+    learn(chat)
+
+    assert chat.rules() == []
+    assert pipeline.conversation("c4", user_id="bo").rules() == []
+
+
 def test_a_fork_that_is_learned_from_lifts_nothing(everywhere: Talk) -> None:
     fork = everywhere.chat.fork("c2")
     learn(fork)
