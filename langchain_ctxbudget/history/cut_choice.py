@@ -122,7 +122,9 @@ def _next_cut(plan: HistoryPlan, record: CutRecord | None) -> int:
         cut = record.position
         is_within_trigger = _is_within_trigger(plan, record)
     share = plan.trigger
-    if not is_within_trigger:  # it is compacted for want of room: some is to be left to grow
+    if not is_within_trigger:
+        # It is compacted for want of room, and should not be full again at once: clipping results
+        # is enough only if that leaves half of what moving the cut would.
         share = (plan.target + plan.trigger) / 2
 
     cost = _cost_when_cleared(plan)
@@ -132,7 +134,8 @@ def _next_cut(plan: HistoryPlan, record: CutRecord | None) -> int:
     if not fits_behind(cost, cut, plan.sizes.end, room * share):
         cut = max(cut, cut_at_target(plan, cost, room))
     if plan.sizes.end - cut > plan.sizes.most_verbatim:
-        # Only those that stay in any case, or the next turn would be over the most again.
+        # Only the messages that must stay verbatim: with as many as are allowed, the next turn
+        # would be over that number again.
         cut = max(cut, safe_at(plan.conversation.safe, plan.sizes.kept_from))
     return cut
 
@@ -154,9 +157,8 @@ def cut_at_target(plan: HistoryPlan, cost: Cost, room_tokens: int) -> int:
 def kept_positions(plan: HistoryPlan, cut: int, important_tokens: int) -> tuple[int, ...]:
     """Returns the positions of messages before a cut that stay verbatim, in whole groups.
 
-    A compaction by the provider does in any case. Pinned messages come first, the newest of them
-    before others. What they leave of their room goes to important messages, at most
-    `important_tokens`.
+    A provider's own compaction stays in any case. Pinned messages stay as far as their room goes,
+    the newest first. What they leave of it goes to important messages, at most `important_tokens`.
     """
     conversation = plan.conversation
     kept = {position for position in conversation.compaction or () if position < cut}

@@ -135,7 +135,8 @@ class RuleEvent:
     said: Said
     """What the reader takes the sentence for."""
     rule: StandingRule
-    """The sentence as a rule; a lifting states none, and of it only words and place count."""
+    """The sentence as a rule. One that only takes a rule back is none: then only its words and its
+    place are read."""
     message_text: str = ""
     """What the user says in its message, in their own words."""
     noted_at: datetime | None = None
@@ -233,7 +234,7 @@ class StandingRules:
         standing: Sequence[StandingRule] = outcome.standing
         if self.lifted_ids:
             standing = [rule for rule in standing if rule.id not in self.lifted_ids]
-        return [*self.given, *_that_count(standing)]
+        return [*self.given, *_rules_that_count(standing)]
 
     @cached_property
     def _outcome(self) -> "_Outcome":
@@ -307,7 +308,7 @@ class _Outcome:
     """What took others back, in order of time."""
 
 
-def _that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
+def _rules_that_count(rules: Sequence[StandingRule]) -> list[StandingRule]:
     """Returns the rules that count, in order: all but the least certain of the doubtful ones."""
     doubtful = [rule for rule in rules if rule.is_doubtful]
     if len(doubtful) <= RULE_POLICY.most_doubtful:
@@ -440,7 +441,11 @@ class _RulesInOrder:
             return []
         rule = self._events[best].rule
         others = standing[standing != best].tolist()
-        same = [one for one in others if _goes_with(self._events[one].rule, rule, event.rule.text)]
+        same = [
+            number
+            for number in others
+            if _goes_with(self._events[number].rule, rule, event.rule.text)
+        ]
         return [best, *same]
 
 

@@ -1,14 +1,16 @@
 """The standing rules in the layer of preferences: which a prompt says, and as which lines.
 
-A rule whose message stands in the prompt word for word is said there, and one whose message is left
-out of its middle where the middle was. All others stand first in the stable zone, as quotations
-with their days. These lines stay the same between two rebuilds, unless a
-rule is added or lifted by hand: what the user has said about rules since stands in the prompt.
+A prompt says each rule in one of three places. If it shows the message of the rule word for word,
+that is enough. If that message was left out of the middle of the prompt, a line in its place says
+the rule. All other rules stand first in the stable zone, as quotations with their days. These
+quotations stay the same between two rebuilds, unless a rule is added or lifted by hand: what the
+user has said about rules since then stands in the prompt anyway.
 
-A rule that no longer holds may still be said by the prompt: by its message, or by a line that stays
-until the next rebuild. Then the background of the next turn says once that it no longer holds, so
-that the prompt only grows. So it does of a rule that was laid down in another conversation since:
-it says it once, and from the next rebuild on the stable zone does.
+A prompt may still say a rule that no longer holds: its message stands there, or its line does until
+the next rebuild. Taking either out would break the cache, so the background of the next turn says
+once that the rule no longer holds. A rule that was laid down in another conversation since the last
+rebuild is told in the same way: once by a background, and by the stable zone from the next rebuild
+on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -153,7 +155,7 @@ def _ended_rules(view: View, shown: ShownRules) -> list[StandingRule]:
     ended = [rule for rule in rules.lifted_beside if _is_stated(rule, view)]
     for lifting in rules.liftings:
         rule = lifting.rule
-        is_there = rule.id in shown.ids or _is_noted(rule, view)
+        is_there = rule.id in shown.ids or _is_in_middle_note(rule, view)
         if is_there and not rules.is_in_force_again(rule):
             ended.append(rule)
     return ended
@@ -226,11 +228,11 @@ def _is_stated(rule: StandingRule, view: View) -> bool:
     """Tells whether a prompt states a rule before its turn, and the turn does not state it anew."""
     if any(one_line(rule.text) in one_line(plain_text(message)) for message in view.turn.given):
         return False
-    return _is_said(rule, view.history.groups) or _is_noted(rule, view)
+    return _is_said(rule, view.history.groups) or _is_in_middle_note(rule, view)
 
 
 def _fitting(missing: Sequence[StandingRule], count: Count, limit_tokens: int) -> ShownRules:
-    """Returns the lines of rules, those that fit their share of a budget and the others."""
+    """Returns the lines of rules: those that fit the rules' share of a budget, and the others."""
     if not missing:
         return ShownRules()
     lines = {rule.id: _fragment(rule, place, count) for place, rule in enumerate(missing)}
@@ -294,7 +296,7 @@ def said_by_rules(view: View) -> SaidByRules:
     rules = [
         rule
         for rule in view.known.rules.all_in_force
-        if rule.id in shown_ids or _is_noted(rule, view)
+        if rule.id in shown_ids or _is_in_middle_note(rule, view)
     ]
     entries = view.conversation.entries
     words = _words_by_position(rules)
@@ -331,11 +333,12 @@ def says_rules_since(view: View, position: int) -> bool:
     """Tells whether the prompt says what was laid down or taken back from a position on."""
     said = view.known.rules.said_between(position, len(view.conversation.entries))
     return all(
-        _is_said(sentence, view.history.groups) or _is_noted(sentence, view) for sentence in said
+        _is_said(sentence, view.history.groups) or _is_in_middle_note(sentence, view)
+        for sentence in said
     )
 
 
-def _is_noted(sentence: StandingRule, view: View) -> bool:
+def _is_in_middle_note(sentence: StandingRule, view: View) -> bool:
     """Tells whether a sentence about rules stands where the middle of the prompt is left out."""
     cut = view.history.record
     return cut is not None and rule_line(sentence) in cut.rules_within
@@ -393,6 +396,7 @@ def _notice(change: Change, rule: StandingRule, count: Count) -> Fragment:
 
 
 def _notice_of_line(change: Change, rule_id: str, rule: str, count: Count) -> Fragment:
+    """Returns the same line for a rule of which only the id and the quotation are known."""
     line = change.words + rule
     return Fragment(
         layer=Layer.RETRIEVAL,

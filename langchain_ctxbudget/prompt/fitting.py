@@ -143,10 +143,10 @@ def _within_media_limits(plan: Plan) -> tuple[Plan, assembly.Content]:
     if not left_out:
         return plan, content
     repairs = tuple(repair_of(messages[at], numbers) for at, numbers in left_out.items())
-    of_history = len(assembly.messages_of(content.history))
+    history_count = len(assembly.messages_of(content.history))
     media: list[UnsentMedia] = []
     for at, numbers in left_out.items():
-        layer = Layer.HISTORY if at < of_history else Layer.MESSAGE
+        layer = Layer.HISTORY if at < history_count else Layer.MESSAGE
         media.append(UnsentMedia(layer, messages[at], numbers))
     conversation = plan.conversation
     stored = len(conversation.entries) if conversation.has_recall_tool else None

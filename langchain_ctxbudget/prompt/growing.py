@@ -120,7 +120,7 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
 
 
 def _with_tools_of_last(plan: Plan) -> tuple[Plan, CutRecord | None]:
-    """Divides the budget of a prompt with the tools of the last one; also returns the cut of that.
+    """Divides the budget of a prompt that has the last one's tools, and also returns the last cut.
 
     Which cut that is depends on the room of the turn, which depends on the tools.
     """
@@ -185,16 +185,16 @@ def _turn_goes_on(plan: Plan, record: CutRecord) -> bool:
     return has_usual_room and turn.fitted.groups_when_shortened == 0
 
 
-def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _Attempt:
+def _with_measured_room(case: Case, without_history: Plan, extension: Extension) -> _Attempt:
     """Measures the room at the end of the last prompt, and what could make more room.
 
     Args:
         case: what is measured so far.
         without_history: the plan that extends the last prompt, before it has its history.
-        full: the same with its history, before anything more is left out or clipped.
+        extension: the same with its history, before anything more is left out or clipped.
     """
-    case = replace(case, room=full.room)
-    plans = {Mode.EXTENDED: full.finished()}
+    case = replace(case, room=extension.room)
+    plans = {Mode.EXTENDED: extension.finished()}
     _, cause = decide(case)
     if cause is Cause.HAS_ROOM:
         return _Attempt(case, plans)
@@ -203,35 +203,37 @@ def _with_measured_room(case: Case, without_history: Plan, full: Extension) -> _
     may_leave_out = not lacks_tools_for_left_out(without_history)
     afforded_tokens = None
     if not case.is_in_loop:
-        affordable = full.affordable
+        affordable = extension.affordable
         afforded_tokens = affordable.tokens
         rebuilt_tokens = without_history.limit_tokens * GROWTH_POLICY.rebuild_share
         is_for_recall = without_history.request.settings.quotes_anew
         pays = is_for_recall or affordable.new_tokens >= rebuilt_tokens
-        is_due = pays or _is_full_again(full)
+        is_due = pays or _is_full_again(extension)
         shortened = None
         if may_leave_out and not is_for_recall:
-            shortened = without_middle(full, affordable, is_due=is_due)
+            shortened = without_middle(extension, affordable, is_due=is_due)
         case = replace(case, pays_for_rebuild=pays, can_lose_middle=shortened is not None)
         if shortened is not None:
             plans[Mode.SHORTENED] = shortened
 
     if case.room is Room.OVER and may_leave_out and not case.can_lose_middle:
         growth = replace(without_history.growth, mode=Mode.CLIPPED)
-        in_short = with_last_history(replace(without_history, growth=growth))
-        clipped = Extension.of(in_short, full.record)
-        if says_rules_since(in_short.view, full.record.begun):
+        clipped_plan = with_last_history(replace(without_history, growth=growth))
+        clipped = Extension.of(clipped_plan, extension.record)
+        if says_rules_since(clipped_plan.view, extension.record.begun):
             case = replace(case, room_if_clipped=clipped.room)
         plans[Mode.CLIPPED] = clipped.finished()
     return _Attempt(case, plans, afforded_tokens)
 
 
-def _is_full_again(full: Extension) -> bool:
+def _is_full_again(extension: Extension) -> bool:
     """Tells whether the prompt is full right after its middle was left out.
 
     Savings are counted then, and no background was sent since.
     """
-    return full.savings is not None and not uncounted_backgrounds(full.plan, full.record)
+    return extension.savings is not None and not uncounted_backgrounds(
+        extension.plan, extension.record
+    )
 
 
 def _repeated_rebuild(plan: Plan, record: CutRecord) -> Plan:
@@ -292,7 +294,7 @@ def _shows_everything(plan: Plan) -> bool:
 
 
 def _with_level(plan: Plan) -> Plan:
-    """Divides the budget of a rebuild, up to the level up to which it fills the prompt.
+    """Divides the budget of a rebuild, and decides to which level it fills the prompt.
 
     If no cache holds the last prompt, the rebuild costs nothing and fills all of it. Otherwise it
     leaves room, so that the next prompts can grow.

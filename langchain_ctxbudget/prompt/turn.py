@@ -171,7 +171,7 @@ class ReadTurn:
     used_ids: UsedIds = field(default_factory=UsedIds)
     """The ids of its calls and items: those of later messages must differ."""
     profile: Profile = COMMON
-    """What the provider accepts that it is read for."""
+    """What the provider accepts to which the turn is sent."""
     is_mended: bool = False
     """True if its sequence was repaired: what comes next may be what was missing."""
 
@@ -424,7 +424,7 @@ class GrowingTurn:
         for number, group in clipped.items():
             self._show(number, group)
 
-    def _words_first(self, groups: Mapping[int, Group]) -> dict[int, Group]:
+    def _without_several_media(self, groups: Mapping[int, Group]) -> dict[int, Group]:
         """Returns groups with lines in place of media where a user's message has several.
 
         A single one stays: what is asked of it could not be answered without it.
@@ -800,7 +800,7 @@ class GrowingTurn:
         return self._first_that_fits(
             [
                 whole,
-                _Attempt(self._words_first(rest), (ToolMessage,), keeps_media=True),
+                _Attempt(self._without_several_media(rest), (ToolMessage,), keeps_media=True),
                 _Attempt(rest, kinds, keeps_media=True, spared=newest),
                 _Attempt(rest, kinds, spared=newest),
                 _Attempt(rest, kinds, keeps_media=True),

@@ -79,8 +79,8 @@ class Selection:
     is_numbered: bool
     """True if lines have the numbers of their messages."""
     transient_tokens: int
-    """Of what is taken, the last part is only for this prompt: all that the rest of the budget,
-    without so many tokens, does not pay for."""
+    """How many tokens of the budget, counted from its end, are for this prompt alone. Quotes that
+    lie wholly in this part are marked as transient."""
     paid_headings: set[str] = field(default_factory=set)
     """The headings that are paid for."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
