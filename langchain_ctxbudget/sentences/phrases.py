@@ -10,6 +10,9 @@ _IT_HAS_ENDED = rf"{_WORDS['pointer']} {_WORDS['end_of_it']}"
 _IN_ENGLISH = rf"{_WORDS['opening']}(?:{_TAKES_IT_BACK}|{_IT_HAS_ENDED}){_WORDS['closing']}"
 _TAKES_BACK_LAST = re.compile(rf"{_IN_ENGLISH}|(?:{_WORDS['other_languages']})[.!]*", re.IGNORECASE)
 _IN_ALL = re.compile(rf"(?:{_WORDS['in_all_conversations']}){_WORDS['of_others']}", re.IGNORECASE)
+_POLITE = re.compile(_WORDS["polite_opening"], re.IGNORECASE)
+_ASKING = re.compile(_WORDS["asking_opening"], re.IGNORECASE)
+_FORBIDDING = re.compile(_WORDS["forbidding_opening"], re.IGNORECASE)
 _MOST_CHARACTERS = 120
 """A longer sentence does more than take something back."""
 
@@ -37,3 +40,27 @@ def says_in_all_conversations(rule: str) -> bool:
         False
     """
     return _IN_ALL.search(one_line(rule)) is not None
+
+
+def plain_request(sentence: str) -> str:
+    """Returns a request without what only makes it polite; empty where it has nothing of that.
+
+    Example:
+        >>> plain_request("Could you please always answer in German?")
+        'Always answer in German.'
+        >>> plain_request("You must not call my landlord.")
+        "Don't call my landlord."
+        >>> plain_request("Answer in German.")
+        ''
+    """
+    rest = _POLITE.sub("", sentence, count=1) if _POLITE.match(sentence) else sentence
+    if _FORBIDDING.match(rest):
+        rest = _FORBIDDING.sub("don't ", rest, count=1)
+    elif _ASKING.match(rest):
+        rest = _ASKING.sub("", rest, count=1)
+    rest = _POLITE.sub("", rest, count=1) if _POLITE.match(rest) else rest
+    if not rest or rest == sentence:
+        return ""
+    if rest.endswith("?"):
+        rest = f"{rest.rstrip('?')}."
+    return rest[0].upper() + rest[1:]

@@ -16,6 +16,7 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.sentences.features import PlacedSentence, placed
 from langchain_ctxbudget.sentences.phrases import (
+    plain_request,
     says_in_all_conversations,
     takes_back_last_rule,
 )
@@ -23,7 +24,7 @@ from langchain_ctxbudget.sentences.reader import LABELS, Label, packaged_weights
 
 DECIMALS = 3
 """Of a probability: so many are the same on every machine."""
-SPLITTING = 3
+SPLITTING = 4
 """The version of how messages are split into sentences, and of what of them is read: what was read
 with another one is read again."""
 Span = tuple[int, int]
@@ -87,12 +88,37 @@ def read(texts: Iterable[str]) -> list[tuple[Said, ...]]:
         spans = _spans_to_read(text)
         spans_by_text.append((text, spans))
         sentences += placed([_on_one_line(text[begin:end]) for begin, end in spans])
-    rows = iter(probabilities(sentences, packaged_weights()).tolist())
+    rows = iter(_rows_of(sentences))
     said: list[tuple[Said, ...]] = []
     for text, spans in spans_by_text:
         found = [_said_by_user(text, span, next(rows)) for span in spans]
         said.append(tuple(one for one in found if one is not None))
     return said
+
+
+def _rows_of(sentences: Sequence[PlacedSentence]) -> list[list[float]]:
+    """Returns the probability of each label, for every sentence.
+
+    A polite request is read without its politeness as well, as one that is no less a rule.
+    """
+    plain: dict[int, PlacedSentence] = {}
+    for number, sentence in enumerate(sentences):
+        words = plain_request(sentence.text)
+        if words:
+            plain[number] = sentence._replace(text=words)
+    rows: list[list[float]] = probabilities(
+        [*sentences, *plain.values()], packaged_weights()
+    ).tolist()
+    read_plain = rows[len(sentences) :]
+    for number, row in zip(plain, read_plain, strict=True):
+        if _rule_probability(row) > _rule_probability(rows[number]):
+            rows[number] = row
+    return rows[: len(sentences)]
+
+
+def _rule_probability(row: Sequence[float]) -> float:
+    """Returns how likely a sentence is a rule of either kind."""
+    return row[LABELS.index(Label.RULE)] + row[LABELS.index(Label.USER_RULE)]
 
 
 @each_cached_until_forgotten(16_384)

@@ -8,6 +8,7 @@ from langchain_ctxbudget.sentences import (
     says_in_all_conversations,
     takes_back_last_rule,
 )
+from langchain_ctxbudget.sentences.phrases import plain_request
 
 TAKE_BACK = [
     "I take that rule back.",
@@ -123,3 +124,25 @@ def test_a_rule_says_that_it_holds_in_all_conversations(rule: str) -> None:
 )
 def test_other_rules_do_not(rule: str) -> None:
     assert not says_in_all_conversations(rule)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "plain"),
+    [
+        ("Please answer in German.", "Answer in German."),
+        ("Bitte, duze mich.", "Duze mich."),
+        ("请用中文回答。", "用中文回答。"),
+        ("Would you please stop that?", "Stop that."),
+        ("I don't want you to call me.", "Don't call me."),
+        ("Do not call me.", "Don't call me."),
+    ],
+)
+def test_a_request_is_plain_without_its_politeness(sentence: str, plain: str) -> None:
+    assert plain_request(sentence) == plain
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Answer in German.", "Pleased to meet you.", "Could you?", "Please", "", "?"]
+)
+def test_what_is_plain_or_asks_for_nothing_has_no_plainer_form(sentence: str) -> None:
+    assert plain_request(sentence) == ""

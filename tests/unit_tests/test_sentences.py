@@ -35,6 +35,41 @@ def test_a_rule_is_read_as_one(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Please never suggest a moving company.",
+        "Please do not email my boss.",
+        "Could you please always answer in German?",
+        "You must never call my landlord.",
+        "You must not call my landlord.",
+        "And please don't use emojis.",
+        "S'il te plaît, ne me tutoie jamais.",
+        "Por favor, responde siempre en español.",
+    ],
+)
+def test_a_rule_may_be_polite(text: str) -> None:
+    [label] = labels_of(text)
+
+    assert label in (Label.RULE, Label.USER_RULE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please translate this into German.",
+        "Could you help me write a letter to my landlord?",
+        "I'd like you to write a poem about autumn.",
+        "You should see the look on her face!",
+        "You have to enter the PIN twice.",
+        "You may not enter without a badge.",
+        "Can you always see the stars there?",
+    ],
+)
+def test_a_polite_request_for_once_is_no_rule(text: str) -> None:
+    assert not {Label.RULE, Label.USER_RULE}.intersection(labels_of(text))
+
+
+@pytest.mark.parametrize(
     ("text", "label"),
     [
         ("Which of the two is cheaper?", Label.QUESTION),
