@@ -79,13 +79,10 @@ def without_ids_of_items(message: BaseMessage, sent: Collection[str] = ()) -> Ba
     if not item_ids(message):
         return message
     content: list[Block] = []
-    is_needed = False
+    leads_to_call = False
     for block in reversed(blocks_of(message)):
-        item = item_of(block)
-        is_reasoning = fields_of(block).get("type") == "reasoning"
-        stays = item is not None and item.id not in sent
-        is_needed = stays and (item.is_run_by_provider or (is_needed and is_reasoning))
-        rest = block if is_needed else _without_item(block, sent)
+        leads_to_call = _stays_with_call(block, sent, leads_to_call=leads_to_call)
+        rest = block if leads_to_call else _without_item(block, sent)
         if rest is not None:
             content.append(rest)
     content.reverse()
@@ -93,6 +90,21 @@ def without_ids_of_items(message: BaseMessage, sent: Collection[str] = ()) -> Ba
         return message.model_copy(update={"content": content})
     has_calls = isinstance(message, AIMessage) and bool(message.tool_calls)
     return message.model_copy(update={"content": "" if has_calls else _SAID_BEFORE})
+
+
+def _stays_with_call(block: Block, sent: Collection[str], *, leads_to_call: bool) -> bool:
+    """Tells if a block is a call of the provider's own, or reasoning right before one.
+
+    Args:
+        block: Any block.
+        sent: Ids of items that were sent before: these do not stay.
+        leads_to_call: True if that is so of the block behind it.
+    """
+    item = item_of(block)
+    if item is None or item.id in sent:
+        return False
+    is_reasoning = fields_of(block).get("type") == "reasoning"
+    return item.is_run_by_provider or (leads_to_call and is_reasoning)
 
 
 def _without_item(block: Block, sent: Collection[str]) -> Block | None:
