@@ -85,6 +85,9 @@ class WorkStatePolicy:
     those below it one in forty is, of the others one in five)."""
     label_characters: int = 40
     """Characters of a command that is told with the names in it."""
+    most_names_of_call: int = 8
+    """Names that are told to stand in the results of one command or tool: a long listing tells
+    none of its names apart, and is there to be made again."""
     member: float = 0.1
     """The factor of a name that is the member of another one."""
 
@@ -155,13 +158,16 @@ class Home:
 
     text: str
     is_file: bool = False
+    is_call: bool = False
+    """True if it is a command or a tool, and names stand in its results."""
 
     @classmethod
     def of(cls, use: ToolUse) -> "Home":
         """Returns what the names in a call and its result stand in."""
         if use.rules is tool_kinds.OTHER:
-            return cls(use.call.tool)
-        return cls(use.subject, use.rules.is_about_files)
+            return cls(use.call.tool, is_call=True)
+        is_file = use.rules.is_about_files
+        return cls(use.subject, is_file, is_call=not is_file)
 
     def label(self, root: str, times_of_base: Mapping[str, int]) -> str:
         """Returns how it is told.
@@ -310,6 +316,7 @@ class WorkState(WorkNotes):
         root = self._root()
         rows = _NameRows(page, root)
         times_of_base = Counter(map(_base_of, self.files))
+        names_of_calls: Counter[Home] = Counter()
         for name in self._ranked_names():
             file = self.files.get(name)
             section = _section_of(file)
@@ -326,19 +333,21 @@ class WorkState(WorkNotes):
                 text += f": {_state_of(self.files[name])}"
             label = ""
             if section == NAMES:
-                label = self._label_of(name, root, times_of_base)
-                if not label:
+                home = self._home_to_tell(name)
+                if home is None or names_of_calls[home] >= POLICY.most_names_of_call:
                     continue
+                if home.is_call:
+                    names_of_calls[home] += 1
+                label = home.label(root, times_of_base)
             if not rows.add(section, text, label):
                 break
         rows.write()
 
-    def _label_of(self, name: str, root: str, times_of_base: Mapping[str, int]) -> str:
-        """Returns what a name is told to stand in; empty for one that is not told."""
-        home = self._home_of(name)
-        if home is None or self.activation(name) < POLICY.least_likely:
-            return ""
-        return home.label(root, times_of_base)
+    def _home_to_tell(self, name: str) -> Home | None:
+        """Returns what a name is told to stand in; None for one that is not told."""
+        if self.activation(name) < POLICY.least_likely:
+            return None
+        return self._home_of(name)
 
     def _home_of(self, name: str) -> Home | None:
         """Returns what a name stands in; None where only an assistant has said it."""

@@ -718,3 +718,11 @@ def test_lines_that_the_user_named_stay_in_a_long_turn_once() -> None:
     assert "300\t    value_of_line_300 = 300\n" in prompt
     assert prompt.count("value_of_line_300 ") == 1
     assert context.report.total_tokens <= 4_000
+
+
+def test_of_a_long_listing_a_few_names_are_told() -> None:
+    files = [f"{number:04}_step.sql" for number in range(40)]
+
+    text = text_of(("Bash", {"command": "ls migrations"}, "\n".join(files)))
+
+    assert sum(name in text for name in files) == 8
