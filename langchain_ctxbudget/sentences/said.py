@@ -220,7 +220,7 @@ def _said(span: Span, row: Sequence[float]) -> Said | None:
     }
     lifting = by_label[Label.LIFTING]
     rule = round(by_label[Label.RULE] + by_label[Label.USER_RULE], DECIMALS)
-    if rule >= READING_POLICY.rule:
+    if rule >= max(READING_POLICY.rule, lifting):
         is_for_user = by_label[Label.USER_RULE] >= READING_POLICY.for_user * rule
         label = Label.USER_RULE if is_for_user else Label.RULE
         return Said(label, begin, end, certainty=rule, lifting=lifting)

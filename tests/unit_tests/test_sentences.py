@@ -77,6 +77,7 @@ def test_a_polite_request_for_once_is_no_rule(text: str) -> None:
         ("I work as a nurse at a hospital in Porto.", Label.STATEMENT),
         ("Okay, let's go with Postgres.", Label.DECISION),
         ("You may delete files again.", Label.LIFTING),
+        ("You no longer have to answer in German, in any chat.", Label.LIFTING),
     ],
 )
 def test_a_sentence_is_read_as_what_it_is(text: str, label: Label) -> None:
