@@ -118,7 +118,7 @@ class SessionOpener:
             request = replace(request, background=None)
         session = yield from self._begin(conversation, turn, request, texts_counted_before)
         session.plan = session.plan.with_failures(*failures)
-        session.begun = session.plan
+        session.plan_before_steps = session.plan
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
 

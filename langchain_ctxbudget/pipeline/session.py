@@ -31,7 +31,7 @@ class Session:
     context: AssembledContext | None = None
     request_key: object = None
     """What it is made for, where it is made step by step."""
-    begun: Plan | None = None
+    plan_before_steps: Plan | None = None
     """The plan before the first step, from which the prompt can be made again."""
     decisions: Mapping[str, Any] = field(default_factory=dict)
     """What the channels of a state say of its steps, where they have decided otherwise."""
@@ -43,25 +43,28 @@ class Session:
         return self.context
 
     def run_all(self) -> Flow[AssembledContext]:
-        """Runs the six steps, and returns the finished prompt."""
+        """Runs the six steps: five that plan, and the one that finishes the prompt."""
         for name in (*STEPS, prompts.LAST_STEP):
             yield from self.run_step(name)
         return self.finished
 
     def run_step(self, name: str) -> Flow[None]:
-        """Runs one of the six steps; the last one also writes what the prompt changes."""
+        """Runs a step by its name; the last one also writes what the prompt changes."""
         started = time.perf_counter()
-        prompt: Prompt | None = None
-        if name in STEPS:
+        if name != prompts.LAST_STEP:
             self.plan = yield from STEPS[name](self.plan, self.access)
-        if name == prompts.LAST_STEP:
-            prompt = yield from self._assembled()
+            self._note_time_since(started, name)
+            return
+        prompt = yield from self._assembled()
+        self._note_time_since(started, name)
+        self.plan = prompt.plan
+        self.context = yield from finishing.finish(
+            self.workspace, self.conversation, prompt, dict(self.timings_ms), self.request
+        )
+
+    def _note_time_since(self, started: float, name: str) -> None:
+        """Notes how long a step took."""
         self.timings_ms[name] = (time.perf_counter() - started) * 1000
-        if prompt is not None:
-            self.plan = prompt.plan
-            self.context = yield from finishing.finish(
-                self.workspace, self.conversation, prompt, dict(self.timings_ms), self.request
-            )
 
     def forecast(self) -> Flow[Prompt]:
         """Runs the six steps for a prompt that nobody sends; nothing is written or kept."""
@@ -74,14 +77,14 @@ class Session:
 
         Returns None where no date is so late.
         """
-        assert self.begun is not None  # noqa: S101 - it is set as the session is opened
-        request = self.begun.request
+        assert self.plan_before_steps is not None  # noqa: S101 - it is set as the session is opened
+        request = self.plan_before_steps.request
         try:
             now = None if request.now is None else request.now + timedelta(seconds=seconds)
         except OverflowError:
             return None
-        self.begun = replace(self.begun, request=replace(request, now=now))
-        self.plan = self.begun
+        self.plan_before_steps = replace(self.plan_before_steps, request=replace(request, now=now))
+        self.plan = self.plan_before_steps
         return (yield from self.forecast())
 
     def take_up_decision(self, step: str, decided: object) -> None:
@@ -97,9 +100,9 @@ class Session:
             return prompts.assemble(self.plan)
         except TokenCountError as error:
             problem = prompts.MADE_AGAIN.format(problem=error)
-        assert self.begun is not None  # noqa: S101 - it is set as the session is opened
+        assert self.plan_before_steps is not None  # noqa: S101 - it is set as the session is opened
         self.conversation.table.forget_costs(self.plan.counter)
-        plan = prompts.without_caches(self.begun).with_failures(problem)
+        plan = prompts.without_caches(self.plan_before_steps).with_failures(problem)
         for name, step in STEPS.items():
             plan = yield from step(plan, self.access)
             plan = _decided(plan, name, self.decisions.get(name))
