@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history import MessageTable
 from langchain_ctxbudget.knowledge.own_messages import OwnMessage, names_of_user, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
-from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, time_of
+from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, terms, time_of
 from langchain_ctxbudget.sentences import (
     ComparedTexts,
     Label,
@@ -55,6 +55,11 @@ class RulePolicy:
     likeness to the rule, is at least this."""
     least_alike: float = 0.03
     """Two texts of less likeness are about different things."""
+    about_at: float = 0.1
+    """A sentence is about a rule from this likeness on, and about one of less likeness only where
+    they share words."""
+    fewest_shared_words: int = 2
+    """So many words they share then. A single one may be "first" or "use"."""
     sure_at: float = 0.8
     """The reader is sure of a rule from this probability on. Where not all rules fit their share of
     the budget, these come first."""
@@ -422,7 +427,8 @@ class _RulesInOrder:
         """Returns the numbers of the rules that a sentence takes back.
 
         These are the rule that is most like the sentence or its whole message, of equals the
-        newest, and all that say the same.
+        newest, and all that say the same. A sentence that says again what took a rule back takes
+        nothing back.
 
         Args:
             event: The sentence.
@@ -435,9 +441,10 @@ class _RulesInOrder:
         newest_first = standing[::-1]
         best = int(newest_first[np.argmax(alike[newest_first])])
         is_likely = event.said.lifting * alike[best] >= RULE_POLICY.lifted_at
+        is_about_best = is_likely and _is_about(event.rule, self._events[best].rule, alike[best])
         if event.points_to_last_rule:
             best = int(newest_first[0])
-        elif alike[best] < RULE_POLICY.least_alike or not is_likely:
+        elif not is_about_best or self._is_about_lifted_rule(alike, best):
             return []
         rule = self._events[best].rule
         others = standing[standing != best].tolist()
@@ -447,6 +454,37 @@ class _RulesInOrder:
             if _goes_with(self._events[number].rule, rule, event.rule.text)
         ]
         return [best, *same]
+
+    def _is_about_lifted_rule(self, alike: NDArray[np.float64], best: int) -> bool:
+        """Tells whether a sentence is about a rule that is taken back already.
+
+        It is more like that rule than any that stands. What was laid down after that rule was taken
+        back may have come in its place.
+
+        Args:
+            alike: How alike the sentence is to each rule before it.
+            best: The number of the rule, of those that stand, that it is most like.
+        """
+        for lifted, at in zip(self._lifted, self._lifted_at, strict=True):
+            if best < at and alike[lifted] > alike[best]:
+                return True
+        return False
+
+
+def _is_about(sentence: StandingRule, rule: StandingRule, alike: float) -> bool:
+    """Tells whether a sentence that takes something back is about a rule.
+
+    Args:
+        sentence: The sentence.
+        rule: The rule.
+        alike: How alike the sentence or its whole message is to the rule.
+    """
+    if alike >= RULE_POLICY.about_at:
+        return True
+    if alike < RULE_POLICY.least_alike:
+        return False
+    shared_words = set(terms(sentence.text)).intersection(terms(rule.text))
+    return len(shared_words) >= RULE_POLICY.fewest_shared_words
 
 
 def _goes_with(other: StandingRule, lifted: StandingRule, sentence: str) -> bool:

@@ -186,6 +186,47 @@ def test_a_lifting_of_nothing_takes_nothing_back() -> None:
     assert texts_of(found) == [NO_PUSH]
 
 
+@pytest.mark.parametrize(
+    ("rule", "lifting"),
+    [
+        ("Always run the tests before you say you're done.", "Bullet lists are OK again."),
+        ("No more marketing mails to me, ever.", "DHL is fine again, they changed the driver."),
+        ("Please never use emoji when you write to me.", "You can use tables again."),
+        (
+            "Never book anything without asking me first.",
+            "You may call me by my first name again.",
+        ),
+    ],
+)
+def test_a_lifting_leaves_a_rule_of_another_subject(rule: str, lifting: str) -> None:
+    assert texts_of(rules(stated(rule, 1), taken_back(lifting, 3))) == [rule]
+
+
+NO_BOOKING = "Never book anything without asking me first."
+
+
+def test_a_lifting_said_again_takes_nothing_back() -> None:
+    found = rules(
+        stated(NO_PUSH, 1),
+        stated(NO_BOOKING, 3),
+        taken_back(PUSH_AGAIN, 5),
+        taken_back("As I said, you can push to main without asking.", 7),
+    )
+
+    assert texts_of(found) == [NO_BOOKING]
+
+
+def test_a_rule_that_came_in_place_of_another_can_be_taken_back() -> None:
+    found = rules(
+        stated(NO_PUSH, 1),
+        taken_back(PUSH_AGAIN, 3),
+        stated("Don't push to main without me.", 5),
+        taken_back(PUSH_AGAIN, 7),
+    )
+
+    assert texts_of(found) == []
+
+
 def test_a_rule_can_be_stated_again() -> None:
     found = rules(stated(NO_PUSH, 1), taken_back(PUSH_AGAIN, 3), stated(NO_PUSH, 5))
 
