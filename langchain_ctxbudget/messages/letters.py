@@ -20,13 +20,16 @@ MOST_WORDS_OF_GREETING = 5
 
 
 def without_letters(text: str) -> str:
-    """Returns a text without mails, and without texts that are given to be worked on.
+    """Returns a text without mails and letters, and without texts that are given to be worked on.
 
     What is to be translated or proofread is nobody's rule, whoever has written it.
     """
     mail = _mail_begin(text)
     if mail is not None:
         text = text[:mail] + LEFT_OUT
+    letter = _shown_letter_begin(text)
+    if letter is not None:
+        text = text[:letter] + LEFT_OUT
     given = _given_span(text)
     if given is not None:
         begin, end = given
@@ -98,6 +101,28 @@ def _is_head(lines: str) -> bool:
 
 
 # Letters
+
+
+def _shown_letter_begin(text: str) -> int | None:
+    """Returns where a letter begins that the user shows; None if there is none.
+
+    Its greeting stands in a line behind the user's own words. These announce it with a colon, or a
+    line behind the greeting says goodbye. One at the beginning of a message may be addressed to the
+    assistant.
+    """
+    greetings = [found.start() for found in LETTERS.salutation.finditer(text)]
+    if not greetings:
+        return None
+    last_goodbye = max((found.start() for found in LETTERS.closing.finditer(text)), default=0)
+    for begin in greetings:
+        own_words = text[:begin].rstrip()
+        is_letter = begin < last_goodbye or own_words.endswith(_COLONS)
+        if own_words and is_letter:
+            return begin
+    return None
+
+
+_COLONS = (":", "\uff1a")
 
 
 def _greeting_of_signed_letter(text: str) -> int | None:

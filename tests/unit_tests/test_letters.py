@@ -71,6 +71,36 @@ def test_what_may_be_somebody_elses_takes_nothing_back(letter: str) -> None:
     assert not takes_back(letter)
 
 
+SHOWN_LETTERS = {
+    "name in the next line": f"What do you make of this?\n\nDear Noor,\n{NEVER}.\n\nLove,\nSamira",
+    "name in the same line": f"What do you make of this?\n\nDear Noor,\n{NEVER}.\nLove, Samira",
+    "kisses": f"My sister wrote.\n\nHi Noor!\n{NEVER}.\nxx Samira",
+    "words behind it": f"Look.\n\nDear all,\n{NEVER}.\n\nKind regards\nP. Miller\n\nIs it legal?",
+    "no signature": f"Got this from my sister:\n\nDear Noor,\n{NEVER}.",
+    "German": f"Das kam heute.\n\nLiebe Jana,\n{NEVER}.\nDeine Anna\n\nWas sage ich dazu?",
+    "French": f"Regarde.\n\nChère Chloé,\n{NEVER}.\nBises, Anne\n\nQu'en penses-tu ?",
+    "Russian": f"Пришло письмо.\n\nДорогая Аня,\n{NEVER}.\nС уважением, Пётр",
+}
+
+
+@pytest.mark.parametrize("text", SHOWN_LETTERS.values(), ids=list(SHOWN_LETTERS))
+def test_a_letter_that_is_shown_is_not_the_users_word(text: str) -> None:
+    assert NEVER not in own_words(HumanMessage(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Hi Claude,\n{NEVER}.\nThanks,\nAda",
+        f"Dear assistant,\n\n{NEVER}.\n\nKind regards\nAda",
+        f"I am back.\nHi again!\n{NEVER}.",
+    ],
+    ids=["thanks", "regards", "greeting alone"],
+)
+def test_a_letter_to_the_assistant_is_the_users_word(text: str) -> None:
+    assert NEVER in own_words(HumanMessage(text))
+
+
 @pytest.mark.parametrize("text", OTHERS)
 def test_what_others_say_takes_nothing_back(text: str) -> None:
     assert not takes_back(text)
