@@ -57,6 +57,7 @@ from langchain_ctxbudget.messages.prose import (
     artifacts,
     begins_in_the_middle,
     cut_sentence,
+    ends_in_quotation,
     prose_spans,
     units,
     without_pasted,

@@ -198,6 +198,11 @@ def without_quotations(text: str, begin: int, end: int) -> str:
     return "".join([*kept, text[at:end]])
 
 
+def ends_in_quotation(text: str, begin: int, end: int) -> bool:
+    """Tells if a quotation begins in a part of a text and ends behind it."""
+    return any(begin <= first < end < last for first, last in _quotation_spans(text))
+
+
 @cached_until_forgotten(1_024)
 def _quotation_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Returns where parts of a text stand in quotation marks."""

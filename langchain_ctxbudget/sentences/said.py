@@ -8,6 +8,7 @@ from typing import NamedTuple
 from langchain_ctxbudget.messages import (
     digest,
     each_cached_until_forgotten,
+    ends_in_quotation,
     one_line,
     prose_spans,
     somebody_elses_from,
@@ -157,11 +158,32 @@ def _said_by_user(text: str, span: Span, row: Sequence[float]) -> Said | None:
     if takes_back_last_rule(text[begin:end]) and takes_back_last_rule(_own_words(text, span)):
         return Said(Label.LIFTING, begin, end, certainty=1.0, lifting=1.0)
     said = _said(span, row)
-    if said is None:
+    if said is None or _is_quoted_rule(said, text):
         return None
     if said.label is Label.RULE and says_in_all_conversations(_own_words(text, span)):
         said = said._replace(label=Label.USER_RULE)
     return _with_own_lifting(said, text)
+
+
+def _is_quoted_rule(said: Said, text: str) -> bool:
+    """Tells whether a sentence is a rule only by what a quotation says that goes on behind it.
+
+    Args:
+        said: What the sentence is.
+        text: The text of its message.
+    """
+    is_rule = said.label in (Label.RULE, Label.USER_RULE)
+    if not is_rule or not ends_in_quotation(text, said.begin, said.end):
+        return False
+    own_words = _own_words(text, (said.begin, said.end))
+    return _rule_certainty_of(own_words) < READING_POLICY.rule
+
+
+def _rule_certainty_of(sentence: str) -> float:
+    """Returns how likely a sentence is a rule of either kind, as a probability."""
+    row = _row_of(sentence)
+    rule = row[LABELS.index(Label.RULE)] + row[LABELS.index(Label.USER_RULE)]
+    return round(rule, DECIMALS)
 
 
 def _with_own_lifting(said: Said, text: str) -> Said | None:
@@ -201,10 +223,15 @@ def _own_words(text: str, span: Span) -> str:
 
 def _lifting_of(sentence: str) -> float:
     """Returns how likely a sentence takes something back, as a probability."""
+    return round(_row_of(sentence)[LABELS.index(Label.LIFTING)], DECIMALS)
+
+
+def _row_of(sentence: str) -> list[float]:
+    """Returns the probability of each label of a sentence by itself; 0 if it has no letters."""
     if not any(map(str.isalpha, sentence)):
-        return 0.0
-    row = probabilities(placed([sentence]), packaged_weights())[0]
-    return round(float(row[LABELS.index(Label.LIFTING)]), DECIMALS)
+        return [0.0] * len(LABELS)
+    row: list[float] = probabilities(placed([sentence]), packaged_weights())[0].tolist()
+    return row
 
 
 def _said(span: Span, row: Sequence[float]) -> Said | None:

@@ -103,6 +103,19 @@ def test_a_quoted_word_leaves_a_lifting() -> None:
     assert labels_of('You may delete "files" again.') == [Label.LIFTING]
 
 
+def test_a_quotation_of_two_sentences_is_no_rule() -> None:
+    text = (
+        "Meine Mutter schreibt mir: „Ruf mich immer sonntags an und erzähl Papa nie von dem Auto. "
+        "Ich wohne jetzt in Fulda.“ Was antworte ich?"
+    )
+
+    assert labels_of(text) == [Label.QUESTION]
+
+
+def test_a_rule_may_quote_two_sentences() -> None:
+    assert labels_of('Always end mails with "Best regards. Ada"') == [Label.RULE]
+
+
 def test_a_rule_has_its_condition_in_the_next_line() -> None:
     text = "Never deploy on Fridays\nunless I say so."
 
