@@ -111,6 +111,18 @@ def suspended_in(table: MessageTable, scope: Scope, first: int, end: int) -> tup
     return tuple(position for position in suspended if position >= first)
 
 
+def is_suspended(table: MessageTable, scope: Scope, position: int) -> bool:
+    """Tells whether a message belongs to a game, a story or a supposition.
+
+    Args:
+        table: The conversation.
+        scope: Whose it is.
+        position: The position of the message; the reply behind it counts, too.
+    """
+    end = min(position + 2, len(table))
+    return position in suspended_in(table, scope, position, end)
+
+
 def _shown_again(game: _Game | None, entry: Entry) -> _Game | None:
     """Returns a game after a message that is not the user's: a reply may show that it goes on."""
     if game is None or not isinstance(entry.message, AIMessage) or not game.is_in(entry.text):

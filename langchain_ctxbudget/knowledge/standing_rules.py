@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history import MessageTable
+from langchain_ctxbudget.knowledge.games import is_suspended
 from langchain_ctxbudget.knowledge.own_messages import OwnMessage, names_of_user, own_messages
 from langchain_ctxbudget.knowledge.records import BY_RULES, BY_USER, RuleRecord
 from langchain_ctxbudget.messages import cached_until_forgotten, digest, one_line, terms, time_of
@@ -659,7 +660,7 @@ class _ReadEvents:
     names: frozenset[str]
     """The names under which its user writes."""
     until: int
-    """The position behind the last message that was read."""
+    """The position of the last message, which is read again, or of the first that is not read."""
     events: tuple[RuleEvent, ...]
 
 
@@ -670,24 +671,31 @@ _read_events: WeakKeyDictionary[MessageTable, _ReadEvents] = WeakKeyDictionary()
 def events_of(table: MessageTable, scope: Scope) -> tuple[RuleEvent, ...]:
     """Returns the sentences of a conversation's user that are about rules, in order.
 
-    Those of guests in the user's thread are among them; `own_events` leaves them out.
+    What is said in a game, or supposed, is not among them. What guests say in the user's thread is;
+    `own_events` leaves it out.
     """
     by_position = table.readings.by_position
     names = names_of_user(table, scope)
     read = _read_events.get(table)
     if read is None or (read.scope, read.names) != (scope, names):
         read = _ReadEvents(scope, names, until=0, events=())
-    events = [*read.events]
     positions = sorted(position for position in by_position if position >= read.until)
+    events: list[RuleEvent] = []
     for message in own_messages(table, scope, positions, _ABOUT_RULES):
+        if is_suspended(table, scope, message.position):
+            continue
         for said in message.sentences:
             if said.label in _ABOUT_RULES:
                 rule = _rule_in(message, scope.conversation_id, said)
                 events.append(RuleEvent(said=said, rule=rule, message_text=message.text))
-    if len(events) > len(read.events):
-        read = replace(read, until=len(table), events=tuple(events))
-    _read_events[table] = replace(read, until=len(table))
-    return read.events
+    # The reply to the last message may show that it begins a game, so that one is read again.
+    last = max(len(table) - 1, 0)
+    settled = [event for event in events if _position_of(event) < last]
+    kept = (*read.events, *settled) if settled else read.events
+    _read_events[table] = replace(read, until=last, events=kept)
+    if len(events) == len(settled):
+        return kept
+    return (*kept, *events[len(settled) :])
 
 
 def speaks_of_rules(table: MessageTable, first: int) -> bool:

@@ -93,6 +93,37 @@ def test_a_play_of_both_goes_on_behind_its_lines() -> None:
     assert learned.facts == []
 
 
+IN_EVERY_CHAT = "From now on, in every chat, call me Sir Kunibert the knight."
+
+
+def test_a_rule_of_a_game_is_none() -> None:
+    pipeline = ContextPipeline()
+    chat = pipeline.conversation("c1", user_id="ada")
+    chat.add(HumanMessage("Let's play: you are a dragon and I am the knight Kunibert."))
+    chat.add(AIMessage("As you wish."), HumanMessage(IN_EVERY_CHAT), AIMessage("As you wish."))
+
+    assert chat.rules() == []
+    assert pipeline.conversation("c2", user_id="ada").rules() == []
+
+
+def test_a_rule_behind_a_game_is_one() -> None:
+    chat = ContextPipeline().conversation("c1", user_id="ada")
+    chat.add(HumanMessage("Let's play: you are a dragon and I am the knight Kunibert."))
+    chat.add(AIMessage("Roar."), HumanMessage("OK, end of the game."), AIMessage("Fine."))
+    chat.add(HumanMessage("Never push to main without asking me first."))
+
+    assert len(chat.rules()) == 1
+
+
+def test_a_rule_of_a_played_line_ends_with_the_reply_to_it() -> None:
+    chat = ContextPipeline().conversation("c1", user_id="ada")
+    chat.add(HumanMessage("*draws a sword*\nNever push to main without asking me first."))
+    before = chat.rules()
+    chat.add(AIMessage("*breathes fire*\nRoar."))
+
+    assert (len(before), chat.rules()) == (1, [])
+
+
 def test_a_supposition_ends_with_its_message() -> None:
     learned = Learned("Say I'm a lawyer in Berlin: what visa do I need?", CHILD)
 
