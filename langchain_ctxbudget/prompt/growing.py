@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import ToolMessage
 
+from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.history import as_compacted, choose_cut
 from langchain_ctxbudget.layers import Place, says_rules_since, tokens_at
 from langchain_ctxbudget.prompt.bound_thoughts import read_to_extend, read_to_rebuild
@@ -22,9 +23,11 @@ from langchain_ctxbudget.prompt.mode import Case, Growth, Room, decide
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_tokens_with_bound_tools
 from langchain_ctxbudget.prompt.tools import (
+    is_given_tools_for_left_out,
     lacks_tools_for_left_out,
     with_new_tools,
     with_tools_of_last,
+    without_tools_for_left_out,
 )
 from langchain_ctxbudget.report import Cause, Mode
 from langchain_ctxbudget.stores import CutRecord
@@ -41,7 +44,7 @@ def divide_budget(plan: Plan) -> Plan:
     if plan.growth.is_given and not plan.growth.mode.extends_last:
         return _rebuilt(read_to_rebuild(plan))
 
-    attempt = _attempt_to_extend(read_to_extend(plan))
+    attempt = _attempt_with_room(read_to_extend(plan))
     mode, cause = decide(attempt.case)
     if mode is Mode.REBUILT:
         growth = _growth_of_rebuild(plan.growth, attempt, cause)
@@ -81,6 +84,17 @@ class _Attempt:
     """The plans of the prompts that would extend the last one, by their modes."""
     afforded_tokens: int | None = None
     """What a rebuild may cost instead, in effective tokens; None where that was not worked out."""
+
+
+def _attempt_with_room(plan: Plan) -> _Attempt:
+    """Attempts to extend the last prompt, if there is room for its tools.
+
+    A rebuild may do without those of them that are for what is left out.
+    """
+    try:
+        return _attempt_to_extend(plan)
+    except BudgetTooSmallError:
+        return _Attempt(Case(turn_goes_on=False))
 
 
 def _attempt_to_extend(plan: Plan) -> _Attempt:
@@ -275,9 +289,20 @@ def _growth_of_rebuild(growth: Growth, attempt: _Attempt, cause: Cause) -> Growt
 def _rebuilt(plan: Plan) -> Plan:
     """Returns the plan of a rebuild, with tools that are chosen for its message.
 
-    Tools for what is left out are bound once the prompt leaves something out, and then stay.
+    Tools for what is left out are bound once the prompt leaves something out, and then stay. They
+    are left out themselves where what must be sent leaves no room for them.
     """
     last = _last_cut(plan)
+    try:
+        return _rebuilt_with_tools_for_left_out(plan, last)
+    except BudgetTooSmallError:
+        if not is_given_tools_for_left_out(plan):
+            raise
+    return _with_level(without_tools_for_left_out(plan, last))
+
+
+def _rebuilt_with_tools_for_left_out(plan: Plan, last: CutRecord | None) -> Plan:
+    """Returns the plan of a rebuild, which has the tools for what is left out if it needs them."""
     rebuilt = _with_level(with_new_tools(plan, last, is_something_left_out=False))
     if lacks_tools_for_left_out(rebuilt) and not _shows_everything(rebuilt):
         rebuilt = _with_level(with_new_tools(plan, last, is_something_left_out=True))

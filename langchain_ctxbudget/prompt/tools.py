@@ -48,11 +48,35 @@ def with_new_tools(plan: Plan, last: CutRecord | None, *, is_something_left_out:
         last: the cut of the prompt before it, whose tools for what is left out stay.
         is_something_left_out: True if the prompt does not show everything that was said.
     """
-    if plan.growth.tools is not None:
-        return _with_named_tools(plan, plan.growth.tools)
     given = _Given.of(plan)
     names = frozenset(last.tools) if last else frozenset()
     offers_for_left_out = is_something_left_out or given.offers_for_left_out(names)
+    return _with_chosen_tools(plan, given, last, offers_for_left_out=offers_for_left_out)
+
+
+def without_tools_for_left_out(plan: Plan, last: CutRecord | None) -> Plan:
+    """Returns the plan with tools that are chosen for its message, but none for what is left out.
+
+    Args:
+        plan: the plan of a prompt that is rebuilt, in which these have no room.
+        last: the cut of the prompt before it.
+    """
+    return _with_chosen_tools(plan, _Given.of(plan), last, offers_for_left_out=False)
+
+
+def _with_chosen_tools(
+    plan: Plan, given: "_Given", last: CutRecord | None, *, offers_for_left_out: bool
+) -> Plan:
+    """Returns the plan with tools that are chosen for its message, or by another node before.
+
+    Args:
+        plan: the plan of a prompt that is rebuilt.
+        given: the tools of its call.
+        last: the cut of the prompt before it.
+        offers_for_left_out: True if the tools for what is left out are bound.
+    """
+    if plan.growth.tools is not None:
+        return _with_named_tools(plan, plan.growth.tools)
     chosen: list[int] = []
     if not given.fits(offers_for_left_out=offers_for_left_out):
         # Without a last prompt this may be a call of a loop whose first prompt another process
@@ -72,6 +96,11 @@ def _with_named_tools(plan: Plan, names: Collection[str]) -> Plan:
         given.named(named),
         offers_for_left_out=given.offers_for_left_out(named),
     )
+
+
+def is_given_tools_for_left_out(plan: Plan) -> bool:
+    """Tells whether the call has tools of the package that are bound once something is left out."""
+    return bool(_Given.of(plan).for_left_out)
 
 
 def lacks_tools_for_left_out(plan: Plan) -> bool:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 from pydantic import BaseModel
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, create_recall_tool
 from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.integrations.tools import create_compaction_tool
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.tools import own_kind
@@ -85,3 +86,35 @@ def test_our_tools_are_known_beside_a_strict_response_format() -> None:
     assert report is not None
     [recall] = report.layer("L8").items
     assert recall.reason is Reason.NOT_NEEDED_YET
+
+
+CALL = {"name": "weather", "args": {"city": "Graz"}, "id": "call-1", "type": "tool_call"}
+TURN: Sequence[BaseMessage] = (
+    HumanMessage("How is the weather?"),
+    AIMessage("", tool_calls=[CALL]),
+    ToolMessage("sunny in Graz, " * 2_000, tool_call_id="call-1"),
+)
+
+
+def tools_of_turn(budget: int) -> list[str]:
+    """Returns the names of the tools of a prompt whose turn has a result that is clipped."""
+    settings = {"max_context_tokens": budget, "tool_tokens": 5_000}
+    pipeline = ContextPipeline(settings)
+    tools = [weather, create_recall_tool(pipeline)]
+    context = pipeline.assemble([*TURN], tools=tools, **SCOPE)
+    return [each.name for each in context.tools]
+
+
+def least_budget() -> int:
+    """Returns the budget of which an error says that the turn needs it."""
+    with pytest.raises(BudgetTooSmallError) as raised:
+        tools_of_turn(50)
+    return sum(raised.value.floors.values())
+
+
+def test_the_budget_of_which_an_error_tells_is_enough() -> None:
+    assert tools_of_turn(least_budget()) == ["weather"]
+
+
+def test_the_recall_tool_is_bound_where_it_has_room() -> None:
+    assert tools_of_turn(1_000) == ["weather", "recall"]
