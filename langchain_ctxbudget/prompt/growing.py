@@ -25,6 +25,7 @@ from langchain_ctxbudget.prompt.savings import uncounted_backgrounds, whole_toke
 from langchain_ctxbudget.prompt.tools import (
     is_given_tools_for_left_out,
     lacks_tools_for_left_out,
+    loses_tools_for_left_out,
     with_new_tools,
     with_tools_of_last,
     without_tools_for_left_out,
@@ -117,6 +118,9 @@ def _attempt_to_extend(plan: Plan) -> _Attempt:
         turn_goes_on=_turn_goes_on(without_history, record),
         is_in_loop=_is_in_loop(plan),
     )
+    newest = _newest_cut(plan)
+    if newest is not None and loses_tools_for_left_out(plan, record, newest):
+        case = replace(case, change=Cause.OTHER_TOOLS)
     if not _may_extend(case):
         return _Attempt(case)
 
@@ -150,6 +154,18 @@ def _with_tools_of_last(plan: Plan) -> tuple[Plan, CutRecord | None]:
 def _last_cut(plan: Plan) -> CutRecord | None:
     """Returns the cut of the last prompt, as far as it can be told before the turn is measured."""
     return next((cut for cut in plan.cuts if cut is not None), None)
+
+
+def _newest_cut(plan: Plan) -> CutRecord | None:
+    """Returns the cut that was made last.
+
+    A turn outgrows its room after it began, so of two of one turn it is that with the larger room.
+    """
+    newest = None
+    for cut in plan.cuts:
+        if cut is not None and (newest is None or cut.begun >= newest.begun):
+            newest = cut
+    return newest
 
 
 def _cause_without_cuts(plan: Plan) -> Cause | None:
@@ -292,7 +308,7 @@ def _rebuilt(plan: Plan) -> Plan:
     Tools for what is left out are bound once the prompt leaves something out, and then stay. They
     are left out themselves where what must be sent leaves no room for them.
     """
-    last = _last_cut(plan)
+    last = _newest_cut(plan)
     try:
         return _rebuilt_with_tools_for_left_out(plan, last)
     except BudgetTooSmallError:

@@ -109,6 +109,21 @@ def lacks_tools_for_left_out(plan: Plan) -> bool:
     return any(position in plan.tools.left_out for position in given.for_left_out)
 
 
+def loses_tools_for_left_out(plan: Plan, record: CutRecord, newest: CutRecord) -> bool:
+    """Tells whether a prompt with the tools of a cut would lose those for what is left out.
+
+    A long turn may have bound them in a prompt of its own. Its tools are the last that were sent.
+
+    Args:
+        plan: the plan.
+        record: the cut of the prompt that this one may extend.
+        newest: the cut that was made last.
+    """
+    given = _Given.of(plan)
+    had_tools = given.offers_for_left_out(newest.tools)
+    return had_tools and not given.offers_for_left_out(record.tools)
+
+
 def has_tools_to_choose_from(plan: Plan) -> bool:
     """Tells whether the tools of a call cost more than may be bound."""
     return not _Given.of(plan).fits(offers_for_left_out=True)

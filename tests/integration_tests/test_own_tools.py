@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.tools import BaseTool, tool
 from pydantic import BaseModel
 
-from langchain_ctxbudget import ContextPipeline, ContextReport, create_recall_tool
+from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport, create_recall_tool
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.integrations.tools import create_compaction_tool
@@ -96,13 +96,17 @@ TURN: Sequence[BaseMessage] = (
 )
 
 
+def names_of(context: AssembledContext) -> list[str]:
+    return [each.name for each in context.tools]
+
+
 def tools_of_turn(budget: int) -> list[str]:
     """Returns the names of the tools of a prompt whose turn has a result that is clipped."""
     settings = {"max_context_tokens": budget, "tool_tokens": 5_000}
     pipeline = ContextPipeline(settings)
     tools = [weather, create_recall_tool(pipeline)]
     context = pipeline.assemble([*TURN], tools=tools, **SCOPE)
-    return [each.name for each in context.tools]
+    return names_of(context)
 
 
 def least_budget() -> int:
@@ -118,3 +122,27 @@ def test_the_budget_of_which_an_error_tells_is_enough() -> None:
 
 def test_the_recall_tool_is_bound_where_it_has_room() -> None:
     assert tools_of_turn(1_000) == ["weather", "recall"]
+
+
+@pytest.fixture
+def after_long_turn() -> AssembledContext:
+    """Returns the first prompt behind a turn that has outgrown its room."""
+    pipeline = ContextPipeline({"max_context_tokens": 4_000, "tool_tokens": 5_000})
+    tools = [weather, create_recall_tool(pipeline)]
+    result = ToolMessage("sunny in Graz, " * 800, tool_call_id="call-1")
+    turn = [*TURN[:2], result]
+    context = pipeline.assemble(turn[:1], tools=tools, **SCOPE)
+    assert names_of(context) == ["weather"]
+    context = pipeline.assemble(turn, tools=tools, **SCOPE)
+    assert names_of(context) == ["weather", "recall"]
+    pipeline.add_messages([*turn, AIMessage("Sunny.")], **SCOPE)
+    return pipeline.assemble("And tomorrow?", tools=tools, **SCOPE)
+
+
+def test_the_recall_tool_stays_in_the_next_turn(after_long_turn: AssembledContext) -> None:
+    assert names_of(after_long_turn) == ["weather", "recall"]
+
+
+def test_a_prompt_with_other_tools_is_told_as_rebuilt(after_long_turn: AssembledContext) -> None:
+    stability = after_long_turn.report.stability
+    assert (stability.mode, stability.cause) == ("rebuilt", "other_tools")
