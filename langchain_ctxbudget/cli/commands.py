@@ -135,8 +135,11 @@ def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
         print_prompt(context)
 
 
-def run_replay(arguments: argparse.Namespace) -> None:
-    """Replays the conversation, and prints what came of it."""
+def run_replay(arguments: argparse.Namespace) -> int:
+    """Replays the conversation, prints what came of it, and returns the exit code.
+
+    It is 1 if no strategy could make a prompt.
+    """
     strategies = _strategies(arguments.compare)
     replayed = _replayed(arguments, strategies)
     system_prompt = demo.DEMO_SYSTEM_PROMPT
@@ -156,6 +159,11 @@ def run_replay(arguments: argparse.Namespace) -> None:
         print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
+    names = result.without_prompts
+    if names:
+        problem = f"--budget {result.budget_tokens}: no prompt fits for {', '.join(names)}"
+        tell(f"{problem}; give a larger one.", style="yellow", stderr=True)
+    return int(len(names) == len(result.tracks))
 
 
 def _strategies(names: str) -> list[str]:

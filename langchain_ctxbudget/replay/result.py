@@ -11,6 +11,9 @@ from langchain_ctxbudget.replay.tariff import Tariff
 from langchain_ctxbudget.report import STATES, CoverageState, plural
 from langchain_ctxbudget.tokens import Price
 
+NO_PROMPT = "no prompt fits"
+"""Stands in a table in place of the cost of a strategy that could make no prompt."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
@@ -159,6 +162,11 @@ class ReplayResult:
     count_mode: str
     tracks: tuple[Track, ...]
 
+    @property
+    def without_prompts(self) -> tuple[str, ...]:
+        """The names of the strategies that could make no prompt at all."""
+        return tuple(track.name for track in self.tracks if not track.calls)
+
     def track(self, name: str) -> Track:
         """Returns the track of one strategy."""
         for track in self.tracks:
@@ -228,6 +236,19 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _row(track: Track) -> dict[str, str]:
     """Returns the cells of a strategy by the headings of their columns."""
+    if not track.calls:
+        return {
+            "strategy": track.name,
+            "prompts": "0",
+            "tokens": "",
+            "cached": "",
+            "effective": NO_PROMPT,
+            "US $": "",
+            "steps": "",
+            "left out": "",
+            "kept": "",
+            "evidence": "",
+        }
     return {
         "strategy": track.name,
         "prompts": f"{track.calls:,}",

@@ -114,6 +114,32 @@ def test_what_cannot_be_is_an_error_before_any_work(
     assert problem in outcome.err
 
 
+@pytest.fixture(scope="module")
+def too_small(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Returns a replay with a budget that has room for the prompts of one of two strategies."""
+    path = tmp_path_factory.mktemp("chats") / "chat.json"
+    path.write_text(json.dumps(CHAT), "utf-8")
+    return run(path, "--budget", 10, "--compare", "elastic,full")
+
+
+def test_the_table_says_that_no_prompt_fits(too_small: Run) -> None:
+    [row] = [line for line in too_small.out.splitlines() if line.startswith("elastic  ")]
+
+    assert row.split() == ["elastic", "0", "no", "prompt", "fits"]
+
+
+def test_an_error_names_the_option_for_the_budget(too_small: Run) -> None:
+    assert "--budget 10: no prompt fits for elastic" in too_small.err
+
+
+def test_it_succeeds_if_one_strategy_makes_prompts(too_small: Run) -> None:
+    assert too_small.code == 0
+
+
+def test_it_fails_if_no_strategy_makes_a_prompt(chat_file: Path) -> None:
+    assert run(chat_file, "--budget", 10, "--compare", "elastic").code == 1
+
+
 @pytest.mark.slow
 def test_without_a_file_it_takes_the_bundled_conversation() -> None:
     data = as_json("--compare", "recency")
