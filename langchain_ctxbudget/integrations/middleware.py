@@ -550,10 +550,8 @@ def _positions_in_state(
     """Returns the position in the state of each message of a request; None for an added one."""
     keys = [message.id or fingerprint(message) for message in stored]
     wanted = [message.id or fingerprint(message) for message in requested]
-    if len(wanted) == len(keys):
-        others = {key for key, own in zip(wanted, keys, strict=True) if key != own}
-        if others.isdisjoint(keys):  # none has moved: messages were changed, at most
-            return list(range(len(keys)))
+    if _stand_where_they_stood(wanted, keys):
+        return list(range(len(keys)))
     positions: defaultdict[str, deque[int]] = defaultdict(deque)
     for position, key in enumerate(keys):
         positions[key].append(position)
@@ -562,3 +560,16 @@ def _positions_in_state(
         queue = positions[key]
         found.append(queue.popleft() if queue else None)
     return found
+
+
+def _stand_where_they_stood(wanted: Sequence[str], stored: Sequence[str]) -> bool:
+    """Tells whether a request has all messages of the state in their places, changed at most.
+
+    Args:
+        wanted: The keys of the messages of the request.
+        stored: Those of the messages of the state.
+    """
+    if len(wanted) != len(stored):
+        return False
+    changed = {key for key, own in zip(wanted, stored, strict=True) if key != own}
+    return changed.isdisjoint(stored)

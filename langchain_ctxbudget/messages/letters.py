@@ -11,6 +11,7 @@ from itertools import pairwise
 from langchain_ctxbudget.messages.text import vocabulary
 
 LETTERS = vocabulary("messages", "letters")
+_COLONS = (":", "\uff1a")
 LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
 FEWEST_HEADERS = 2
@@ -120,9 +121,6 @@ def _shown_letter_begin(text: str) -> int | None:
         if own_words and is_letter:
             return begin
     return None
-
-
-_COLONS = (":", "\uff1a")
 
 
 def _greeting_of_signed_letter(text: str) -> int | None:

@@ -53,14 +53,21 @@ def plain_request(sentence: str) -> str:
         >>> plain_request("Answer in German.")
         ''
     """
-    rest = _POLITE.sub("", sentence, count=1) if _POLITE.match(sentence) else sentence
-    if _FORBIDDING.match(rest):
-        rest = _FORBIDDING.sub("don't ", rest, count=1)
-    elif _ASKING.match(rest):
-        rest = _ASKING.sub("", rest, count=1)
-    rest = _POLITE.sub("", rest, count=1) if _POLITE.match(rest) else rest
-    if not rest or rest == sentence:
+    request = _without_opening(_POLITE, sentence)
+    forbidden = _without_opening(_FORBIDDING, request)
+    if forbidden != request:
+        request = f"don't {forbidden}"
+    else:
+        request = _without_opening(_ASKING, request)
+        request = _without_opening(_POLITE, request)  # "could you please"
+    if not request or request == sentence:
         return ""
-    if rest.endswith("?"):
-        rest = f"{rest.rstrip('?')}."
-    return rest[0].upper() + rest[1:]
+    if request.endswith("?"):
+        request = f"{request.rstrip('?')}."
+    return request[0].upper() + request[1:]
+
+
+def _without_opening(opening: re.Pattern[str], sentence: str) -> str:
+    """Returns what stands behind an opening, or the sentence if it does not begin with that."""
+    found = opening.match(sentence)
+    return sentence if found is None else sentence[found.end() :]

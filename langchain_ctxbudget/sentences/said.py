@@ -118,8 +118,10 @@ def _rows_of(sentences: Sequence[PlacedSentence]) -> list[list[float]]:
 
 
 def _rule_probability(row: Sequence[float]) -> float:
-    """Returns how likely a sentence is a rule of either kind."""
-    return row[LABELS.index(Label.RULE)] + row[LABELS.index(Label.USER_RULE)]
+    """Returns how likely a sentence is a rule of either kind, by the probability of each label."""
+    rule = round(row[LABELS.index(Label.RULE)], DECIMALS)
+    rule_of_user = round(row[LABELS.index(Label.USER_RULE)], DECIMALS)
+    return round(rule + rule_of_user, DECIMALS)
 
 
 @each_cached_until_forgotten(16_384)
@@ -176,14 +178,7 @@ def _is_quoted_rule(said: Said, text: str) -> bool:
     if not is_rule or not ends_in_quotation(text, said.begin, said.end):
         return False
     own_words = _own_words(text, (said.begin, said.end))
-    return _rule_certainty_of(own_words) < READING_POLICY.rule
-
-
-def _rule_certainty_of(sentence: str) -> float:
-    """Returns how likely a sentence is a rule of either kind, as a probability."""
-    row = _row_of(sentence)
-    rule = row[LABELS.index(Label.RULE)] + row[LABELS.index(Label.USER_RULE)]
-    return round(rule, DECIMALS)
+    return _rule_probability(_row_of(own_words)) < READING_POLICY.rule
 
 
 def _with_own_lifting(said: Said, text: str) -> Said | None:
@@ -230,7 +225,7 @@ def _row_of(sentence: str) -> list[float]:
     """Returns the probability of each label of a sentence by itself; 0 if it has no letters."""
     if not any(map(str.isalpha, sentence)):
         return [0.0] * len(LABELS)
-    row: list[float] = probabilities(placed([sentence]), packaged_weights())[0].tolist()
+    [row] = _rows_of(placed([sentence]))
     return row
 
 
@@ -246,7 +241,7 @@ def _said(span: Span, row: Sequence[float]) -> Said | None:
         label: round(probability, DECIMALS) for label, probability in zip(LABELS, row, strict=True)
     }
     lifting = by_label[Label.LIFTING]
-    rule = round(by_label[Label.RULE] + by_label[Label.USER_RULE], DECIMALS)
+    rule = _rule_probability(row)
     if rule >= max(READING_POLICY.rule, lifting):
         is_for_user = by_label[Label.USER_RULE] >= READING_POLICY.for_user * rule
         label = Label.USER_RULE if is_for_user else Label.RULE

@@ -22,32 +22,25 @@ RULES = [
 ]
 
 
+POLITE_RULES = [
+    "Please never suggest a moving company.",
+    "Please do not email my boss.",
+    "Could you please always answer in German?",
+    "You must never call my landlord.",
+    "You must not call my landlord.",
+    "And please don't use emojis.",
+    "S'il te plaît, ne me tutoie jamais.",
+    "Por favor, responde siempre en español.",
+]
+
+
 def labels_of(text: str) -> list[Label]:
     [said] = read([text])
     return [one.label for one in said]
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", [*RULES, *POLITE_RULES])
 def test_a_rule_is_read_as_one(text: str) -> None:
-    [label] = labels_of(text)
-
-    assert label in (Label.RULE, Label.USER_RULE)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Please never suggest a moving company.",
-        "Please do not email my boss.",
-        "Could you please always answer in German?",
-        "You must never call my landlord.",
-        "You must not call my landlord.",
-        "And please don't use emojis.",
-        "S'il te plaît, ne me tutoie jamais.",
-        "Por favor, responde siempre en español.",
-    ],
-)
-def test_a_rule_may_be_polite(text: str) -> None:
     [label] = labels_of(text)
 
     assert label in (Label.RULE, Label.USER_RULE)
